@@ -1,0 +1,35 @@
+"""Compile the hot modules with mypyc; everything else about the build is in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+from setuptools import setup
+
+# One group, one list: modules compiled together call each other as C, not through the interpreter.
+HOT_GLOBS = (
+    "src/shardbus/amqp/*.py",
+    "src/shardbus/core/**/*.py",
+)
+
+
+def hot_modules() -> list[str]:
+    """Every compiled module; package `__init__` files stay Python so that `__file__` is a source."""
+    root = Path(__file__).resolve().parent
+    found = {path.relative_to(root) for glob in HOT_GLOBS for path in root.glob(glob)}
+    return sorted(str(path) for path in found if path.name != "__init__.py")
+
+
+def is_pure() -> bool:
+    return os.environ.get("SHARDBUS_PURE") == "1"
+
+
+if is_pure() or not hot_modules():
+    setup()
+else:
+    from mypyc.build import mypycify
+
+    setup(
+        ext_modules=mypycify(
+            ["--config-file=pyproject.toml", *hot_modules()], opt_level="3", debug_level="0"
+        )
+    )
