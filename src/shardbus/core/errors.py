@@ -1,0 +1,74 @@
+"""Everything a client can be told went wrong, with its AMQP condition and HTTP status."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+
+@final
+class ErrorKind:
+    """One row of the error catalogue: the same failure in each protocol's words."""
+
+    def __init__(self, name: str, condition: str, status: int, subcode: int) -> None:
+        self.name = name
+        self.condition = condition
+        self.status = status
+        self.subcode = subcode
+
+
+NOT_FOUND: Final = ErrorKind("not-found", "amqp:not-found", 404, 40400)
+ALREADY_EXISTS: Final = ErrorKind(
+    "already-exists", "com.microsoft:entity-already-exists", 409, 40900
+)
+NOT_ALLOWED: Final = ErrorKind("not-allowed", "amqp:not-allowed", 400, 40000)
+INVALID_ARGUMENT: Final = ErrorKind("invalid-argument", "com.microsoft:argument-error", 400, 40000)
+UNAUTHORIZED: Final = ErrorKind("unauthorized", "amqp:unauthorized-access", 401, 40100)
+QUOTA_EXCEEDED: Final = ErrorKind("quota-exceeded", "amqp:resource-limit-exceeded", 403, 40300)
+TOO_LARGE: Final = ErrorKind("too-large", "amqp:link:message-size-exceeded", 413, 40300)
+MESSAGE_LOCK_LOST: Final = ErrorKind(
+    "message-lock-lost", "com.microsoft:message-lock-lost", 410, 41000
+)
+MESSAGE_NOT_FOUND: Final = ErrorKind(
+    "message-not-found", "com.microsoft:message-not-found", 404, 40400
+)
+ENTITY_DISABLED: Final = ErrorKind("entity-disabled", "com.microsoft:entity-disabled", 400, 40000)
+NOT_IMPLEMENTED: Final = ErrorKind("not-implemented", "amqp:not-implemented", 501, 50100)
+TIMEOUT: Final = ErrorKind("timeout", "com.microsoft:timeout", 408, 40800)
+SERVER_BUSY: Final = ErrorKind("server-busy", "com.microsoft:server-busy", 503, 50004)
+
+ALL_KINDS: Final = (
+    NOT_FOUND,
+    ALREADY_EXISTS,
+    NOT_ALLOWED,
+    INVALID_ARGUMENT,
+    UNAUTHORIZED,
+    QUOTA_EXCEEDED,
+    TOO_LARGE,
+    MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
+    ENTITY_DISABLED,
+    NOT_IMPLEMENTED,
+    TIMEOUT,
+    SERVER_BUSY,
+)
+
+
+class Refused(Exception):
+    """A rule was broken and nothing has changed: the client's to mend, no use trying again."""
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Unavailable(Exception):
+    """The world is not ready; the client may try again.
+
+    `is_unknown` says that what was asked for may nevertheless have happened.
+    """
+
+    def __init__(self, message: str, is_unknown: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.is_unknown = is_unknown

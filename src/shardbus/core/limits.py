@@ -1,0 +1,33 @@
+"""Every bound of the core, one constant each, checked against each other at import."""
+
+from typing import Final
+
+# A sequence number is `fragment << 48 | counter` and must stay a positive AMQP long.
+SEQUENCE_COUNTER_BITS: Final = 48
+SEQUENCE_COUNTER_MASK: Final = (1 << SEQUENCE_COUNTER_BITS) - 1
+FRAGMENTS_MAX: Final = 1 << 15
+
+# What a fragment keeps of a line in memory, however long the line is (D3).
+WINDOW_COUNT_MAX: Final = 2048
+WINDOW_BYTES_MAX: Final = 2 * 1024 * 1024
+# One read of the store brings at most this much; a window this empty asks for the next read.
+PAGE_COUNT_MAX: Final = 1024
+PAGE_BYTES_MAX: Final = 1024 * 1024
+WINDOW_COUNT_LOW: Final = 512
+# Expired messages are taken out of a fragment in pieces of this size.
+DUE_COUNT_MAX: Final = 512
+
+LOCKS_MAX: Final = 100_000
+
+KEY_CHARACTERS_MAX: Final = 128
+REASON_CHARACTERS_MAX: Final = 4096
+
+LOCK_MS_MIN: Final = 5_000
+LOCK_MS_MAX: Final = 300_000
+
+PEEK_COUNT_MAX: Final = 250
+PEEK_BYTES_MAX: Final = 256 * 1024
+
+assert WINDOW_COUNT_LOW + PAGE_COUNT_MAX <= WINDOW_COUNT_MAX
+assert PAGE_BYTES_MAX <= WINDOW_BYTES_MAX
+assert FRAGMENTS_MAX << SEQUENCE_COUNTER_BITS <= 1 << 63

@@ -1,0 +1,143 @@
+"""The contract of a message store. Its docstrings are what tests/stores checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, final
+
+from shardbus.core.change import Change, Counters
+from shardbus.core.message import Entry
+
+
+class FragmentId(NamedTuple):
+    """One fragment of one entity. Entity ids are never used twice in a namespace."""
+
+    entity_id: int
+    number: int
+
+
+class StoreError(Exception):
+    """The store could not do it; after a commit this means *unknown*: load again."""
+
+
+class UnknownFragment(StoreError):
+    """The fragment was never created here, or was deleted."""
+
+
+@final
+class FragmentImage:
+    """What a fragment needs in order to start, whatever the length of its lines."""
+
+    def __init__(self, counters: Counters, next_due_ms: int) -> None:
+        self.counters = counters
+        # The earliest moment at which `read_due` may return something; NEVER_MS when there is none.
+        self.next_due_ms = next_due_ms
+
+
+@final
+class FragmentCommit:
+    """Everything one fragment decided since its last commit, in order."""
+
+    def __init__(self, fragment: FragmentId, changes: list[Change], counters: Counters) -> None:
+        self.fragment = fragment
+        self.changes = changes
+        self.counters = counters
+
+
+@final
+class Page:
+    """Messages in rising sequence order, payloads included.
+
+    `damaged` names messages of the range whose record fails its checksum; they are not in
+    `entries`. `is_end` says that the store holds nothing of that kind beyond this page.
+    """
+
+    def __init__(self, entries: list[Entry], damaged: list[int], is_end: bool) -> None:
+        self.entries = entries
+        self.damaged = damaged
+        self.is_end = is_end
+
+
+@final
+class Due:
+    """Expired messages (without payloads), and when to look again (NEVER_MS: not before more come)."""
+
+    def __init__(self, entries: list[Entry], next_due_ms: int) -> None:
+        self.entries = entries
+        self.next_due_ms = next_due_ms
+
+
+class MessageStore(Protocol):
+    """Fragments on durable storage.
+
+    `create`, `delete`, `sweep` and `commit` are called from one thread at a time (the writer); the
+    reads from another single thread (the reader), possibly while a commit runs, and then see the
+    state before or after it, never between. `close` is called when both are quiet.
+    Any method may raise StoreError; nothing else is raised for what the world does (full disk,
+    damage, I/O errors).
+    """
+
+    def fragments(self) -> list[FragmentId]:
+        """All fragments that exist here (deleted ones do not, even before they are swept)."""
+        ...
+
+    def create(self, fragments: Sequence[FragmentId]) -> None:
+        """Make fragments with empty lines, all or none, durably; existing ones stay as they are."""
+        ...
+
+    def delete(self, fragments: Sequence[FragmentId]) -> None:
+        """Forget fragments, all or none, durably and quickly; unknown ones are passed over.
+
+        Their data is removed by `sweep`.
+        """
+        ...
+
+    def sweep(self) -> bool:
+        """Remove a bounded piece of what deleted fragments left; True while more is left."""
+        ...
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        """What the fragment was after its last commit."""
+        ...
+
+    def commit(self, commits: Sequence[FragmentCommit]) -> None:
+        """Store everything or nothing; on return it survives a crash (D4).
+
+        Within one FragmentCommit changes apply in order; its counters replace the stored ones.
+        StoreError means *unknown*: each fragment in it must be loaded again.
+        """
+        ...
+
+    def read_line(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        """Active messages of a line with a sequence number greater than `after`.
+
+        Stops at `count_max` messages or when `bytes_max` of payload is reached, and returns at
+        least one message if there is one. Messages removed, deferred, set aside or on another line
+        are not returned. Cost depends on what is returned, not on how many messages wait.
+        """
+        ...
+
+    def browse(
+        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+    ) -> Page:
+        """Like read_line from `start` on (inclusive), but in every state except set aside."""
+        ...
+
+    def read_payloads(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        """Payloads in the order asked for; None for one that is gone or damaged."""
+        ...
+
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+        """Messages on the main line (in any state but set aside) that expired at or before `now_ms`.
+
+        Locks are not the store's business: a message stays due until it is removed or moved.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back files and memory. Nothing else may be called afterwards."""
+        ...
