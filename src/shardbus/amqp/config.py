@@ -1,0 +1,38 @@
+"""What an owner may choose about a connection, with the defaults the reference asks for."""
+
+from dataclasses import dataclass
+
+from shardbus.amqp.types import Value
+
+
+@dataclass(frozen=True)
+class ConnectionConfig:
+    """Everything that is agreed in `open` and `begin`, and the bounds on what a peer may cost.
+
+    `max_frame_size` is what we are willing to receive; what we send obeys the peer's.
+    `idle_timeout_ms` is what we advertise: a peer silent for twice as long is dropped; 0 is never.
+    `unsettled_max` bounds the unsettled deliveries of one session in each direction.
+    `buffered_bytes_max` bounds each of: input that waits, unfinished deliveries, and transfers
+    that wait for the peer's session window.
+    """
+
+    container_id: str = "shardbus"
+    hostname: str = ""
+    max_frame_size: int = 262_144
+    channel_max: int = 4_999
+    handle_max: int = 65_535
+    idle_timeout_ms: int = 120_000
+    incoming_window: int = 4_096
+    outgoing_window: int = 65_536
+    links_max: int = 5_000
+    unsettled_max: int = 16_384
+    buffered_bytes_max: int = 128 * 1024 * 1024
+    max_message_size: int = 1_048_576
+    # Server: the mechanisms offered, in order; empty means that SASL is not spoken.
+    sasl_mechanisms: tuple[str, ...] = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
+    # Server: whether a client may skip the SASL layer altogether.
+    sasl_required: bool = True
+    # Client: the mechanism to choose and its initial response; "" means no SASL layer.
+    sasl_mechanism: str = "ANONYMOUS"
+    sasl_response: bytes = b""
+    properties: dict[str, Value] | None = None
