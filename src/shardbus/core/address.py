@@ -1,0 +1,161 @@
+"""Names and addresses: what a client writes, and the node it means (reference 2.4, 3.1)."""
+
+from __future__ import annotations
+
+from typing import Final, final
+from urllib.parse import unquote
+
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
+
+NAME_CHARACTERS_MAX: Final = 260
+SUBSCRIPTION_CHARACTERS_MAX: Final = 50
+ADDRESS_CHARACTERS_MAX: Final = 2048
+
+ENTITY: Final = "entity"
+SUBSCRIPTION: Final = "subscription"
+NAMESPACE: Final = "namespace"
+CBS: Final = "cbs"
+
+_DEAD_LETTER: Final = "$deadletterqueue"
+_TRANSFER: Final = "$transfer"
+_MANAGEMENT: Final = "$management"
+_SUBSCRIPTIONS: Final = "subscriptions"
+_CLOUD_HOST: Final = ".servicebus.windows.net"
+
+_NAME_CHARACTERS: Final = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_/"
+)
+
+
+@final
+class Address:
+    """A node of the bus.
+
+    `entity` is the key under which the namespace knows the entity: lower case, for a subscription
+    `topic/subscriptions/name`, empty for the namespace itself and for `$cbs`.
+    `name` is the same as the client wrote it, for messages to people.
+    """
+
+    def __init__(self, kind: str, name: str, line: int, is_management: bool) -> None:
+        self.kind = kind
+        self.name = name
+        self.entity = name.lower()
+        self.line = line
+        self.is_management = is_management
+
+
+def parse_address(text: str) -> Address:
+    """The node that a link or request address means; Refused when it cannot be one."""
+    if len(text) > ADDRESS_CHARACTERS_MAX:
+        raise Refused(
+            INVALID_ARGUMENT, f"The address has more than {ADDRESS_CHARACTERS_MAX} characters."
+        )
+    segments = unquote(_without_authority(text)).strip("/").split("/")
+    if len(segments) == 1 and segments[0].lower() == "$cbs":
+        return Address(CBS, "", MAIN_LINE, False)
+    is_management = segments[-1].lower() == _MANAGEMENT
+    if is_management:
+        segments.pop()
+    line = _take_line(segments)
+    name = "/".join(segments)
+    if not name:
+        if line != MAIN_LINE:
+            raise Refused(INVALID_ARGUMENT, f"The address '{text}' names no entity.")
+        return Address(NAMESPACE, "", MAIN_LINE, is_management)
+    return Address(_kind_of(segments), name, line, is_management)
+
+
+def audience_path(text: str) -> str:
+    """The entity key that a token's audience or resource covers; empty for the whole namespace.
+
+    Drops scheme, authority, query, `/$management` and sub-queue suffixes, and folds case. A
+    resource without a scheme may start with a host: only what cannot be an entity's name, or is
+    the cloud's domain, counts as one, because to take a name for a host would widen a token.
+    """
+    path = text.split("?", 1)[0].split("#", 1)[0]
+    if "://" in path:
+        path = _without_authority(path)
+    else:
+        first, _, rest = path.partition("/")
+        if ":" in first or first.lower().endswith(_CLOUD_HOST):
+            path = rest
+    segments = unquote(path).strip("/").lower().split("/")
+    if segments[-1] == _MANAGEMENT:
+        segments.pop()
+    _take_line(segments)
+    return "/".join(segments)
+
+
+def covers(scope: str, path: str) -> bool:
+    """Whether a path lies in a scope, segment by segment; both as `audience_path` gives them."""
+    return not scope or path == scope or path.startswith(scope + "/")
+
+
+def parents(path: str) -> list[str]:
+    """The path itself and each path above it, the namespace (empty) excluded, nearest first."""
+    segments = path.split("/") if path else []
+    return ["/".join(segments[:count]) for count in range(len(segments), 0, -1)]
+
+
+def validate_name(name: str) -> None:
+    """Refuse what cannot name a queue or topic (reference 14)."""
+    if not name:
+        raise Refused(INVALID_ARGUMENT, "The name of an entity cannot be empty.")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The name of an entity has at most {NAME_CHARACTERS_MAX} characters; "
+            f"this one has {len(name)}.",
+        )
+    for character in name:
+        if character not in _NAME_CHARACTERS:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"The name '{name}' contains '{character}'; a name is made of letters, digits, "
+                "'.', '-', '_' and, as separator, '/'.",
+            )
+    for segment in name.split("/"):
+        _validate_segment(name, segment)
+
+
+def _validate_segment(name: str, segment: str) -> None:
+    if not segment:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The name '{name}' has an empty part; '/' stands only between two parts of a name.",
+        )
+    if segment in (".", ".."):
+        raise Refused(
+            INVALID_ARGUMENT, f"The name '{name}' has the part '{segment}', which URLs swallow."
+        )
+    if segment.lower() == _SUBSCRIPTIONS:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The name '{name}' has the part '{segment}', which is kept for subscriptions.",
+        )
+
+
+def _without_authority(text: str) -> str:
+    scheme_end = text.find("://")
+    if scheme_end < 0:
+        return text
+    path_start = text.find("/", scheme_end + 3)
+    return "" if path_start < 0 else text[path_start:]
+
+
+def _take_line(segments: list[str]) -> int:
+    """Remove a sub-queue suffix from the path and say which line it means."""
+    if not segments or segments[-1].lower() != _DEAD_LETTER:
+        return MAIN_LINE
+    segments.pop()
+    if segments and segments[-1].lower() == _TRANSFER:
+        segments.pop()
+        return TRANSFER_DEAD_LETTER_LINE
+    return DEAD_LETTER_LINE
+
+
+def _kind_of(segments: list[str]) -> str:
+    if len(segments) >= 3 and segments[-2].lower() == _SUBSCRIPTIONS:
+        return SUBSCRIPTION
+    return ENTITY
