@@ -13,7 +13,7 @@ HOT_GLOBS = (
 
 
 def hot_modules() -> list[str]:
-    """Every compiled module; package `__init__` files stay Python so that `__file__` is a source."""
+    """Every module to compile; `__init__` files hold no hot code and stay Python."""
     root = Path(__file__).resolve().parent
     found = {path.relative_to(root) for glob in HOT_GLOBS for path in root.glob(glob)}
     return sorted(str(path) for path in found if path.name != "__init__.py")
@@ -28,8 +28,10 @@ if is_pure() or not hot_modules():
 else:
     from mypyc.build import mypycify
 
-    setup(
-        ext_modules=mypycify(
-            ["--config-file=pyproject.toml", *hot_modules()], opt_level="3", debug_level="0"
-        )
+    extensions = mypycify(
+        ["--config-file=pyproject.toml", *hot_modules()],
+        opt_level="3",
+        debug_level="0",
+        group_name="shardbus",
     )
+    setup(ext_modules=extensions)  # type: ignore[arg-type]  # mypyc also names distutils' class

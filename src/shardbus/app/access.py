@@ -1,0 +1,74 @@
+"""The options that every client command shares: where the bus is and how to sign for it."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from shardbus.app.client import HttpTransport, Management
+from shardbus.app.failures import Usage
+from shardbus.app.sas import Credential, parse_connection_string
+from shardbus.app.settings import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+
+DEFAULT_ENDPOINT: Final = "http://127.0.0.1:5300"
+
+Options = Mapping[str, str | int | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One namespace, seen through its management API."""
+
+    endpoint: str
+    credential: Credential
+
+    def management(self) -> Management:
+        transport = HttpTransport(self.endpoint)
+        return Management(transport, self.endpoint, self.credential, now_s=int(time.time()))
+
+
+def access_from(options: Options) -> Access:
+    """Options over connection string over the development namespace.
+
+    A connection string names the AMQP address; the management API is then at the same host, on
+    port 5300 in clear for the emulator form, else over HTTPS. `--endpoint` overrules that.
+    """
+    endpoint, text = text_option(options, "endpoint"), text_option(options, "connection_string")
+    key_name, key = text_option(options, "key_name"), text_option(options, "key")
+    if text is None:
+        credential = Credential(key_name or DEVELOPMENT_KEY_NAME, key or DEVELOPMENT_KEY)
+        return Access(endpoint or DEFAULT_ENDPOINT, credential)
+    if key_name is not None or key is not None:
+        raise Usage("give either --connection-string or --key-name and --key, not both")
+    parsed = parse_connection_string(text)
+    host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+    port = f":{parsed.port}" if parsed.port else ""
+    derived = f"http://{host}:5300" if parsed.is_emulator else f"https://{host}{port}"
+    return Access(endpoint or derived, parsed.credential)
+
+
+def text_option(options: Options, name: str) -> str | None:
+    value = options.get(name)
+    return None if value is None else str(value)
+
+
+def access_options() -> list[click.Parameter]:
+    """The shared options and `--json`, for a command's `params`."""
+    options: list[click.Parameter] = []
+    for flag, metavar, text in _ROWS:
+        variable = "SHARDBUS_" + flag.removeprefix("--").replace("-", "_").upper()
+        options.append(click.Option([flag], metavar=metavar, envvar=variable, help=text))
+    options.append(
+        click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document.")
+    )
+    return options
+
+
+_ROWS: Final = (
+    ("--endpoint", "URL", f"Management API of the bus.  [default: {DEFAULT_ENDPOINT}]"),
+    ("--key-name", "NAME", f"Access rule that signs.  [default: {DEVELOPMENT_KEY_NAME}]"),
+    ("--key", "KEY", "Key of that rule.  [default: the development key]"),
+    ("--connection-string", "TEXT", "Address, rule and key in one."),
+)

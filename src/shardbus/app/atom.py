@@ -1,0 +1,155 @@
+"""The ATOM documents of queue management, as the command line writes and reads them."""
+
+from dataclasses import dataclass
+from typing import Final
+from xml.etree import ElementTree
+
+from shardbus.app.failures import CommandError
+
+ATOM: Final = "http://www.w3.org/2005/Atom"
+CONNECT: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+# Ours, beside `content` in an entry, where Atom allows foreign elements: the dialect has no element
+# that tells the number of fragments.
+EXTENSION: Final = "urn:shardbus"
+
+_COUNT_NAMES: Final = {
+    "ActiveMessageCount": "active",
+    "DeadLetterMessageCount": "dead_letter",
+    "ScheduledMessageCount": "scheduled",
+    "TransferMessageCount": "transfer",
+    "TransferDeadLetterMessageCount": "transfer_dead_letter",
+}
+# The order in which the dialect writes them; a strict reader of the original refuses any other.
+QUEUE_ELEMENTS: Final = (
+    "LockDuration",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DuplicateDetectionHistoryTimeWindow",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "Status",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "ForwardTo",
+    "UserMetadata",
+    "ForwardDeadLetteredMessagesTo",
+)
+
+
+class AtomError(CommandError):
+    """A document that is not what the management API answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as the bus describes it: element texts by name, and counts by kind."""
+
+    name: str
+    elements: dict[str, str]
+    counts: dict[str, int]
+    fragment_count: int | None
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.elements.get("EnablePartitioning", "") == "true"
+
+    @property
+    def size_max_mb(self) -> int:
+        """Size times fragments (R9): the API reports the product, not the size that was chosen."""
+        return _number(self.elements, "MaxSizeInMegabytes")
+
+    @property
+    def size_bytes(self) -> int:
+        return _number(self.elements, "SizeInBytes")
+
+    @property
+    def message_count(self) -> int:
+        return _number(self.elements, "MessageCount")
+
+
+def write_queue(elements: dict[str, str]) -> bytes:
+    """The entry that creates or updates a queue with these elements, in the dialect's order."""
+    entry = ElementTree.Element(f"{{{ATOM}}}entry")
+    content = ElementTree.SubElement(entry, f"{{{ATOM}}}content", {"type": "application/xml"})
+    description = ElementTree.SubElement(content, f"{{{CONNECT}}}QueueDescription")
+    for name in QUEUE_ELEMENTS:
+        if name in elements:
+            ElementTree.SubElement(description, f"{{{CONNECT}}}{name}").text = elements[name]
+    document: bytes = ElementTree.tostring(entry, encoding="utf-8")
+    return document
+
+
+def read_queue(document: bytes) -> Queue | None:
+    """The queue of an entry; None when the answer describes none (a topic, or an empty feed)."""
+    root = _parse(document)
+    return _queue(root) if root.tag == f"{{{ATOM}}}entry" else None
+
+
+def read_queues(document: bytes) -> list[Queue]:
+    """The queues of a feed, in its order."""
+    root = _parse(document)
+    if root.tag != f"{{{ATOM}}}feed":
+        raise AtomError("expected a feed")
+    found = (_queue(entry) for entry in root.findall(f"{{{ATOM}}}entry"))
+    return [queue for queue in found if queue is not None]
+
+
+def read_error(document: bytes) -> str:
+    """The detail of an error document; empty when there is none."""
+    try:
+        return _parse(document).findtext("Detail") or ""
+    except AtomError:
+        return ""
+
+
+def _parse(document: bytes) -> ElementTree.Element:
+    # The dialect never uses a document type, and entities are how small XML grows large.
+    if b"<!DOCTYPE" in document:
+        raise AtomError("a document type is not allowed")
+    try:
+        return ElementTree.fromstring(document)
+    except ElementTree.ParseError as error:
+        raise AtomError(f"not XML: {error}") from error
+
+
+def _queue(entry: ElementTree.Element) -> Queue | None:
+    description = entry.find(f"{{{ATOM}}}content/{{{CONNECT}}}QueueDescription")
+    if description is None:
+        return None
+    elements = {
+        child.tag.removeprefix(f"{{{CONNECT}}}"): (child.text or "").strip()
+        for child in description
+        if len(child) == 0
+    }
+    return Queue(
+        name=entry.findtext(f"{{{ATOM}}}title") or "",
+        elements=elements,
+        counts=_counts(description),
+        fragment_count=_fragment_count(entry, elements),
+    )
+
+
+def _counts(description: ElementTree.Element) -> dict[str, int]:
+    details = description.find(f"{{{CONNECT}}}CountDetails")
+    texts = dict.fromkeys(_COUNT_NAMES, "0")
+    for child in [] if details is None else details:
+        texts[child.tag.removeprefix(f"{{{COUNTS}}}")] = child.text or "0"
+    return {word: _number(texts, name) for name, word in _COUNT_NAMES.items()}
+
+
+def _fragment_count(entry: ElementTree.Element, elements: dict[str, str]) -> int | None:
+    text = entry.findtext(f"{{{EXTENSION}}}FragmentCount")
+    if text is not None:
+        return _number({"FragmentCount": text}, "FragmentCount")
+    return None if elements.get("EnablePartitioning") == "true" else 1
+
+
+def _number(texts: dict[str, str], name: str) -> int:
+    text = texts.get(name, "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise AtomError(f"{name} is not a number: {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,61 @@
+"""The `shardbus` command: `serve`, `version`, and clients of the management API."""
+
+import os
+import sys
+
+import click
+
+from shardbus.app.console import Console, run_command
+from shardbus.app.queue_commands import queue
+from shardbus.app.settings import TABLE, Kind, Setting, Settings, load
+from shardbus.app.version import describe
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """A durable message bus of partitioned queues that speaks the Azure Service Bus dialect."""
+
+
+def _serve_options() -> list[click.Parameter]:
+    shown = "TOML file of settings.  [default: ./shardbus.toml]"
+    config = click.Option(["--config"], metavar="FILE", help=shown)
+    return [config, *(_setting_option(row) for row in TABLE)]
+
+
+def _setting_option(row: Setting) -> click.Option:
+    names = [row.flag, row.name]
+    if row.kind is Kind.SWITCH:
+        return click.Option(names, is_flag=True, default=None, help=row.help)
+    shown = f"{row.help}  [default: {row.default}]" if row.default != "" else row.help
+    # Read as text whatever the kind: the table checks values from every source in the same way.
+    return click.Option(names, metavar="|".join(row.choices) or row.kind.name, help=shown)
+
+
+@main.command(params=_serve_options())
+def serve(config: str | None, **flags: str | bool | None) -> None:
+    """Serve everything in one process until a signal ends it."""
+    given = {name: str(value) for name, value in flags.items() if value is not None}
+    sys.exit(run_command(Console(is_json=False), lambda: _serve(config, given)))
+
+
+def _serve(config: str | None, flags: dict[str, str]) -> int:
+    return _run(load(flags, os.environ, config=config))
+
+
+def _run(settings: Settings) -> int:
+    # Late, so that a client command does not pay for loading the whole server.
+    from shardbus.app.serve import run
+
+    return run(settings)
+
+
+@main.command()
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON document.")
+def version(is_json: bool) -> None:
+    """Show the version, and whether the hot modules are compiled."""
+    about = describe()
+    how = "compiled" if about["compiled"] else "interpreted"
+    Console(is_json).show(about, f"shardbus {about['version']} ({how}, Python {about['python']})")
+
+
+main.add_command(queue)

@@ -1,0 +1,95 @@
+"""Shared access signatures and connection strings, from the client's side."""
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from shardbus.app.failures import Usage
+from shardbus.app.settings import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+
+
+class ConnectionStringError(Usage):
+    """A connection string that cannot be used, with what is wrong in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A key that signs tokens, or a ready-made `token` that is passed on as it is."""
+
+    key_name: str = DEVELOPMENT_KEY_NAME
+    key: str = DEVELOPMENT_KEY
+    token: str = ""
+
+    def token_for(self, resource: str, *, expires_at_s: int) -> str:
+        return self.token or mint_token(resource, self.key_name, self.key, expires_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionString:
+    """Where the namespace is and how to sign for it; `is_emulator` means clear text."""
+
+    host: str
+    port: int | None
+    credential: Credential
+    is_emulator: bool
+
+
+def mint_token(resource: str, key_name: str, key: str, expires_at_s: int) -> str:
+    """A token for everything below `resource`, good until `expires_at_s` (Unix seconds).
+
+    The signed text is the resource as transmitted, still URL-encoded, and the key is used as the
+    UTF-8 bytes of its text, although it looks like base64.
+    """
+    encoded = quote(resource, safe="")
+    signed = f"{encoded}\n{expires_at_s}".encode()
+    digest = hmac.new(key.encode(), signed, hashlib.sha256).digest()
+    signature = quote(base64.b64encode(digest), safe="")
+    name = quote(key_name, safe="")
+    return f"SharedAccessSignature sr={encoded}&sig={signature}&se={expires_at_s}&skn={name}"
+
+
+def parse_connection_string(text: str) -> ConnectionString:
+    """The parts of `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…`, names in any case."""
+    fields = _fields(text)
+    host, port = _address(fields.get("endpoint", ""))
+    return ConnectionString(
+        host=host,
+        port=port,
+        credential=_credential(fields),
+        is_emulator=fields.get("usedevelopmentemulator", "").lower() == "true",
+    )
+
+
+def _fields(text: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for part in filter(None, text.strip().split(";")):
+        name, separator, value = part.partition("=")
+        if not separator:
+            raise ConnectionStringError(f"{name!r} has no value; write Name=value;Name=value")
+        fields[name.strip().lower()] = value.strip()
+    return fields
+
+
+def _address(endpoint: str) -> tuple[str, int | None]:
+    try:
+        address = urlsplit(endpoint)
+        host, port = address.hostname, address.port
+    except ValueError as error:
+        raise ConnectionStringError(f"Endpoint={endpoint} is not an address: {error}") from error
+    if address.scheme not in ("sb", "amqp", "amqps", "http", "https") or not host:
+        raise ConnectionStringError("Endpoint=sb://host is missing")
+    return host, port
+
+
+def _credential(fields: dict[str, str]) -> Credential:
+    token = fields.get("sharedaccesssignature", "")
+    if token:
+        return Credential(key_name="", key="", token=token)
+    key_name, key = fields.get("sharedaccesskeyname", ""), fields.get("sharedaccesskey", "")
+    if not key_name or not key:
+        raise ConnectionStringError(
+            "SharedAccessKeyName and SharedAccessKey, or SharedAccessSignature, are missing"
+        )
+    return Credential(key_name=key_name, key=key)

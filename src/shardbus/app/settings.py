@@ -1,0 +1,360 @@
+"""Every setting of the server in one table: for flags, `shardbus.toml`, `SHARDBUS_*` and the docs.
+
+Precedence: flag, then environment, then file, then default.
+"""
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final, NoReturn
+
+from shardbus.app.failures import Usage
+
+Value = str | int | bool
+
+DEVELOPMENT_KEY_NAME: Final = "RootManageSharedAccessKey"
+DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
+ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
+DEFAULT_FILE: Final = Path("shardbus.toml")
+FILE_BYTES_MAX: Final = 1_000_000
+
+
+class SettingError(Usage):
+    """A setting that cannot be used; the text names the setting, where it came from and why."""
+
+    def __init__(self, name: str, source: str, reason: str) -> None:
+        super().__init__(f"setting {name} ({source}): {reason}")
+        self.name = name
+        self.source = source
+        self.reason = reason
+
+
+class Kind(Enum):
+    """How the text of a setting is read; the value is what the reference page calls it."""
+
+    TEXT = "text"
+    PATH = "path"
+    PORT = "port"
+    COUNT = "count"
+    CHOICE = "choice"
+    SWITCH = "true or false"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table; `least` and `most` bound numbers, `choices` closes a choice."""
+
+    name: str
+    kind: Kind
+    default: Value
+    help: str
+    least: int = 0
+    most: int = 0
+    choices: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def file_key(self) -> str:
+        return self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+def _port(name: str, default: int, text: str) -> Setting:
+    return Setting(name, Kind.PORT, default, text, least=0, most=65_535)
+
+
+def _choice(name: str, choices: tuple[str, ...], default: str, text: str) -> Setting:
+    return Setting(name, Kind.CHOICE, default, text, choices=choices)
+
+
+def _count(name: str, default: int, most: int, text: str) -> Setting:
+    return Setting(name, Kind.COUNT, default, text, least=1, most=most)
+
+
+TABLE: Final[tuple[Setting, ...]] = (
+    Setting("host", Kind.TEXT, "127.0.0.1", "Address to listen on; beyond loopback needs a key."),
+    _port("amqp_port", 5672, "AMQP port; 0 takes a free one."),
+    _port("http_port", 5300, "HTTP port (management, health); 0 takes a free one."),
+    _port("flight_port", 5301, "Kept for the bulk lane, which comes later; nothing listens there."),
+    _port("tls_port", 5671, "AMQP over TLS; 0 switches it off."),
+    Setting("tls_cert", Kind.PATH, "", "PEM certificate chain; empty makes a development one."),
+    Setting("tls_key", Kind.PATH, "", "PEM private key that belongs to the certificate."),
+    Setting("data_dir", Kind.PATH, "./shardbus-data", "Directory of everything that is durable."),
+    Setting(
+        "store", Kind.TEXT, "sqlite:", "Message stores; only `sqlite:` (in the data directory)."
+    ),
+    _count("brokers", 4, 64, "Message brokers, each with a store of its own."),
+    Setting(
+        "broker_processes",
+        Kind.SWITCH,
+        False,
+        "Brokers as processes of their own; refused until they exist.",
+    ),
+    _choice("tier", ("basic", "standard", "premium"), "standard", "Tier of the namespace."),
+    _choice(
+        "premium_generation",
+        ("newer", "older"),
+        "newer",
+        "Premium only: newer never partitions, older always does, in 2 fragments.",
+    ),
+    Setting(
+        "sas_key",
+        Kind.TEXT,
+        "",
+        f"Key of {DEVELOPMENT_KEY_NAME}; empty means {DEVELOPMENT_KEY}, on loopback only.",
+    ),
+    _choice(
+        "durability",
+        ("full", "relaxed"),
+        "full",
+        "full: an accepted message is fsynced; relaxed: a power cut may lose the last moments.",
+    ),
+    _count("entities_max", 10_000, 1_000_000, "Most entities in the namespace."),
+    _count(
+        "partitioned_entities_max",
+        100,
+        1_000_000,
+        "Most partitioned entities in the namespace; not applied to Premium.",
+    ),
+    _choice(
+        "log_level", ("debug", "info", "warning", "error"), "info", "Least level that is logged."
+    ),
+)
+
+_ROWS: Final[dict[str, Setting]] = {row.name: row for row in TABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the server runs with: checked, and `sas_key` never empty."""
+
+    host: str
+    amqp_port: int
+    http_port: int
+    flight_port: int
+    tls_port: int
+    tls_cert: Path | None
+    tls_key: Path | None
+    data_dir: Path
+    store: str
+    brokers: int
+    tier: str
+    premium_generation: str
+    sas_key: str
+    durability: str
+    entities_max: int
+    partitioned_entities_max: int
+    log_level: str
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def has_development_key(self) -> bool:
+        return self.sas_key == DEVELOPMENT_KEY
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address; of names, only `localhost` is trusted."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load(
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    config: str | None = None,
+    default_file: Path = DEFAULT_FILE,
+) -> Settings:
+    """The settings from all sources, or `SettingError` for the first that cannot be used.
+
+    `flags` holds only what was given, by setting name. `config` is the file that a flag named; else
+    `SHARDBUS_CONFIG` names it; else `default_file` is read if it exists. Variables that are no
+    setting are passed over, because orchestrators invent names such as `SHARDBUS_SERVICE_HOST`.
+    """
+    file_name = config or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
+    gathered = _Gathered()
+    if file_name is not None:
+        gathered.add_file(Path(file_name))
+    elif default_file.is_file():
+        gathered.add_file(default_file)
+    for row in TABLE:
+        if row.variable in environment:
+            gathered.add(row, environment[row.variable], f"environment {row.variable}")
+        if row.name in flags:
+            gathered.add(row, flags[row.name], f"flag {row.flag}")
+    return gathered.settings()
+
+
+class _Gathered:
+    """Values as the sources give them, weakest source first, each with the place it came from."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Value] = {row.name: row.default for row in TABLE}
+        self._sources: dict[str, str] = dict.fromkeys(self._values, "default")
+
+    def add(self, row: Setting, raw: Value, source: str) -> None:
+        self._values[row.name] = read_value(row, raw, source)
+        self._sources[row.name] = source
+
+    def add_file(self, path: Path) -> None:
+        for key, raw in _read_file(path).items():
+            row = _ROWS.get(key.replace("-", "_"))
+            if row is None:
+                raise SettingError(key, f"file {path}", f"there is no such setting{_nearest(key)}")
+            if not isinstance(raw, str | int):
+                raise SettingError(row.file_key, f"file {path}", f"must be a {row.kind.value}")
+            self.add(row, raw, f"file {path}")
+
+    def settings(self) -> Settings:
+        self._check_together()
+        return Settings(
+            host=self._text("host"),
+            amqp_port=self._number("amqp_port"),
+            http_port=self._number("http_port"),
+            flight_port=self._number("flight_port"),
+            tls_port=self._number("tls_port"),
+            tls_cert=self._optional_path("tls_cert"),
+            tls_key=self._optional_path("tls_key"),
+            data_dir=Path(self._text("data_dir")),
+            store=self._text("store"),
+            brokers=self._number("brokers"),
+            tier=self._text("tier"),
+            premium_generation=self._text("premium_generation"),
+            sas_key=self._text("sas_key") or DEVELOPMENT_KEY,
+            durability=self._text("durability"),
+            entities_max=self._number("entities_max"),
+            partitioned_entities_max=self._number("partitioned_entities_max"),
+            log_level=self._text("log_level"),
+        )
+
+    def _check_together(self) -> None:
+        self._check_key()
+        self._check_store()
+        self._check_certificate()
+        if not self._text("host"):
+            self._refuse("host", "must not be empty")
+        if not self._text("data_dir"):
+            self._refuse("data_dir", "must not be empty")
+        if self._values["broker_processes"]:
+            self._refuse(
+                "broker_processes", "brokers run in the server's own process only; leave it out"
+            )
+
+    def _check_key(self) -> None:
+        key, host = self._text("sas_key"), self._text("host")
+        if any(character.isspace() or character == ";" for character in key):
+            self._refuse("sas_key", "must not hold spaces or semicolons")
+        if key in ("", DEVELOPMENT_KEY) and not is_loopback(host):
+            self._refuse(
+                "sas_key",
+                f"the development key is public, so {host} is not served with it: "
+                "give a key of your own with --sas-key, or listen on 127.0.0.1",
+            )
+
+    def _check_store(self) -> None:
+        store = self._text("store")
+        if store.startswith(("postgresql:", "postgres:")):
+            self._refuse("store", "PostgreSQL stores do not exist yet; use sqlite:")
+        if store != "sqlite:":
+            self._refuse(
+                "store",
+                f"{store!r} is not a store; use sqlite:, whose files are in the data directory",
+            )
+
+    def _check_certificate(self) -> None:
+        for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+            path = self._text(name)
+            if path and not self._text(other):
+                self._refuse(name, f"needs {_ROWS[other].flag} beside it")
+            if path and not Path(path).is_file():
+                self._refuse(name, f"there is no file {path}")
+
+    def _refuse(self, name: str, reason: str) -> NoReturn:
+        raise SettingError(name.replace("_", "-"), self._sources[name], reason)
+
+    def _text(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), name
+        return value
+
+    def _number(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int) and not isinstance(value, bool), name
+        return value
+
+    def _optional_path(self, name: str) -> Path | None:
+        text = self._text(name)
+        return Path(text) if text else None
+
+
+def read_value(row: Setting, raw: Value, source: str) -> Value:
+    """The value that a source gives, or `SettingError` when it is not what the row asks for."""
+    match row.kind:
+        case Kind.PORT | Kind.COUNT:
+            return _read_number(row, raw, source)
+        case Kind.SWITCH:
+            return _read_switch(row, raw, source)
+        case Kind.CHOICE:
+            if raw not in row.choices:
+                reason = f"{raw!r} is not one of {', '.join(row.choices)}"
+                raise SettingError(row.file_key, source, reason)
+            return raw
+        case Kind.TEXT | Kind.PATH:
+            if not isinstance(raw, str):
+                raise SettingError(row.file_key, source, f"{raw!r} must be a text in quotes")
+            return raw
+
+
+def _read_number(row: Setting, raw: Value, source: str) -> int:
+    expected = f"a whole number from {row.least} to {row.most}"
+    digits = str(raw)
+    # Ten digits hold every limit; int() of a huge text would cost quadratic time.
+    if isinstance(raw, bool) or not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+        raise SettingError(row.file_key, source, f"{raw!r} is not {expected}")
+    if not row.least <= int(digits) <= row.most:
+        raise SettingError(row.file_key, source, f"{digits} is not {expected}")
+    return int(digits)
+
+
+def _read_switch(row: Setting, raw: Value, source: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    value = words.get(str(raw).lower())
+    if value is None:
+        raise SettingError(row.file_key, source, f"{raw!r} is neither true nor false")
+    return value
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(FILE_BYTES_MAX + 1)
+        if len(text) > FILE_BYTES_MAX:
+            raise SettingError("config", str(path), f"is longer than {FILE_BYTES_MAX} bytes")
+        return tomllib.loads(text.decode())
+    except OSError as error:
+        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError("config", str(path), f"is not TOML: {error}") from error
+
+
+def _nearest(key: str) -> str:
+    keys = [row.file_key for row in TABLE]
+    nearest = difflib.get_close_matches(key.replace("_", "-"), keys, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
