@@ -52,7 +52,7 @@ class Entry:
     settling changed, opaque to the core.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
         self,
         sequence_number: int,
         payload: bytes | None,

@@ -1,0 +1,116 @@
+"""Browsing over fragments: the oldest reachable message first, then on to the end (R20, R21)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, final
+
+from shardbus.broker.runner import Runner
+from shardbus.core.errors import Unavailable
+from shardbus.core.limits import PEEK_BYTES_MAX, PEEK_COUNT_MAX
+from shardbus.core.message import Entry
+from shardbus.core.sequence import fragment_of
+from shardbus.stores.base import Page
+
+# Sequence numbers begin at 1, and clients ask for 0 or 1 when they mean the start.
+START_MAX: Final = 1
+
+
+@final
+class BrowseCursor:
+    """Where a client that browses merged fragments stands.
+
+    Clients only ever say "after the last one you gave me", which on a merged page tells nothing
+    about the other fragments; so the bus remembers, and `expected` recognises the continuation.
+    """
+
+    def __init__(self) -> None:
+        self.expected = -1
+        self.positions: list[int] = []
+
+
+async def browse(
+    runners: list[Runner], line: int, *, start: int, count_max: int, cursor: BrowseCursor
+) -> list[Entry]:
+    """The next messages from `start`, in every state; an empty answer means there are no more.
+
+    From the beginning fragments are merged by enqueue time, and a request that continues after the
+    last message goes on with the merge. Any other `start` walks the fragments in number order.
+    """
+    count = min(count_max, PEEK_COUNT_MAX)
+    if start <= START_MAX:
+        positions = [0] * len(runners)
+    elif start == cursor.expected:
+        positions = cursor.positions
+    else:
+        return await _walk(runners, line, start, count)
+    pages = await asyncio.gather(
+        *(
+            _read(runner, line, position, count)
+            for runner, position in zip(runners, positions, strict=True)
+        )
+    )
+    entries = _merge(pages, count)
+    _advance(cursor, runners, positions, entries)
+    return entries
+
+
+def _advance(
+    cursor: BrowseCursor, runners: list[Runner], positions: list[int], entries: list[Entry]
+) -> None:
+    if not entries:
+        return
+    index_of = {runner.fragment_id.number: index for index, runner in enumerate(runners)}
+    cursor.positions = list(positions)
+    for entry in entries:
+        index = index_of[fragment_of(entry.sequence_number)]
+        cursor.positions[index] = entry.sequence_number + 1
+    cursor.expected = entries[-1].sequence_number + 1
+
+
+def _merge(pages: list[Page], count: int) -> list[Entry]:
+    entries = [entry for page in pages for entry in page.entries]
+    entries.sort(key=_age)
+    return _bounded(entries, count)
+
+
+async def _walk(runners: list[Runner], line: int, start: int, count: int) -> list[Entry]:
+    entries: list[Entry] = []
+    for runner in sorted(runners, key=_number):
+        if runner.fragment_id.number < fragment_of(start):
+            continue
+        page = await _read(runner, line, start, count - len(entries))
+        entries = _bounded(entries + page.entries, count)
+        if len(entries) >= count or sum(e.size_bytes for e in entries) >= PEEK_BYTES_MAX:
+            break
+    return entries
+
+
+def _bounded(entries: list[Entry], count: int) -> list[Entry]:
+    """As many as fit in a page, but never none of some (R21)."""
+    size_bytes = 0
+    for position, entry in enumerate(entries[:count]):
+        size_bytes += entry.size_bytes
+        if size_bytes > PEEK_BYTES_MAX and position > 0:
+            return entries[:position]
+    return entries[:count]
+
+
+async def _read(runner: Runner, line: int, start: int, count: int) -> Page:
+    """A page of one fragment; an unavailable fragment delays nobody and has nothing to show."""
+    future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+
+    def then(page: Page | Unavailable) -> None:
+        if not future.done():
+            future.set_result(Page([], [], False) if isinstance(page, Unavailable) else page)
+
+    runner.browse(line, start=start, count_max=count, bytes_max=PEEK_BYTES_MAX, then=then)
+    return await future
+
+
+def _age(entry: Entry) -> tuple[int, int]:
+    return entry.enqueued_at_ms, entry.sequence_number
+
+
+def _number(runner: Runner) -> int:
+    return runner.fragment_id.number

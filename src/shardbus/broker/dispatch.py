@@ -1,0 +1,253 @@
+"""Matches receivers that have credit with fragments that have messages (D6, R17-R19).
+
+Nobody polls and nothing is locked early: a fragment wakes the dispatcher when it has messages, and
+only then as many are taken as a receiver has credit for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from shardbus.broker.runner import Answer, ReplyTo
+from shardbus.core.command import RELEASE, Command, Delivery, Receive, Received, Settle
+
+TAKE_MAX: Final = 256
+# Below this a share is not split further over the fragments: many tiny takes cost more than they
+# add to fairness, and the rotation evens it out.
+TAKE_MIN: Final = 32
+
+
+class FragmentPort(Protocol):
+    """A fragment as the rest of the bus sees it, wherever it runs (D7)."""
+
+    @property
+    def is_available(self) -> bool: ...
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None: ...
+
+    def watch(self, line: int, wake: Callable[[], None]) -> None: ...
+
+    def unwatch(self, line: int, wake: Callable[[], None]) -> None: ...
+
+
+class Receiver(Protocol):
+    """A gateway's end of one flow of messages."""
+
+    @property
+    def is_locking(self) -> bool: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def credit(self) -> int:
+        """How many messages it can take right now."""
+        ...
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take messages, never more than `credit()` said just before."""
+        ...
+
+    def drained(self) -> None:
+        """All that was available has been delivered."""
+        ...
+
+
+@final
+class _Seat:
+    """A receiver's place at the dispatcher."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+        self.reserved = 0
+        self.is_hungry = False
+        self.is_gone = False
+        # Received and deleted, then the credit was taken back: only the next credit can send them.
+        self.backlog: list[Delivery] = []
+
+    def free(self) -> int:
+        return self.receiver.credit() - self.reserved
+
+
+@final
+class _Source:
+    """A fragment's place at the dispatcher: idle, waited for, ready, or being asked."""
+
+    def __init__(self, dispatcher: Dispatcher, port: FragmentPort) -> None:
+        self.dispatcher = dispatcher
+        self.port = port
+        self.is_watched = False
+        self.is_ready = False
+        self.is_asked = False
+
+    def wake(self) -> None:
+        self.is_watched = False
+        self.dispatcher.source_ready(self)
+
+
+@final
+class _Take:
+    """One question to a fragment on behalf of a receiver."""
+
+    def __init__(self, source: _Source, seat: _Seat, count: int) -> None:
+        self.source = source
+        self.seat = seat
+        self.count = count
+
+    def answered(self, answer: Answer) -> None:
+        self.source.dispatcher.taken(self, answer)
+
+
+@final
+class Dispatcher:
+    """Serves the receivers of one line of one entity from all of its fragments."""
+
+    def __init__(self, ports: list[FragmentPort], line: int, new_seed: Callable[[], bytes]) -> None:
+        self._line = line
+        self._new_seed = new_seed
+        self._sources = [_Source(self, port) for port in ports]
+        self._ready: deque[_Source] = deque()
+        self._seats: dict[int, _Seat] = {}
+        self._hungry: deque[_Seat] = deque()
+        self._draining: list[_Seat] = []
+        self._is_matching = False
+
+    def add(self, receiver: Receiver) -> None:
+        self._seats[id(receiver)] = _Seat(receiver)
+
+    def remove(self, receiver: Receiver) -> None:
+        """Forget a receiver; what is on its way to it returns to the front of its fragment."""
+        seat = self._seats.pop(id(receiver), None)
+        if seat is None:
+            return
+        seat.is_gone = True
+        if seat in self._draining:
+            self._draining.remove(seat)
+        if not self._seats:
+            self._stop_watching()
+
+    def wake(self, receiver: Receiver) -> None:
+        """The receiver may have credit, or wants to be drained."""
+        seat = self._seats.get(id(receiver))
+        if seat is None:
+            return
+        self._deliver_backlog(seat)
+        if not seat.is_hungry and seat.free() > 0:
+            seat.is_hungry = True
+            self._hungry.append(seat)
+        if receiver.is_draining and seat not in self._draining:
+            self._draining.append(seat)
+            for source in self._sources:
+                # Ask them all once more: a wake-up may be under way.
+                self._mark_ready(source)
+        self._watch_idle()
+        self._match()
+
+    def source_ready(self, source: _Source) -> None:
+        self._mark_ready(source)
+        self._match()
+
+    def taken(self, take: _Take, answer: Answer) -> None:
+        source, seat = take.source, take.seat
+        source.is_asked = False
+        seat.reserved -= take.count
+        deliveries = answer.deliveries if isinstance(answer, Received) else []
+        if len(deliveries) == take.count:
+            self._mark_ready(source)
+        if deliveries:
+            self._hand_over(source, seat, deliveries)
+        if not seat.is_gone and not seat.is_hungry and seat.free() > 0:
+            seat.is_hungry = True
+            self._hungry.append(seat)
+        self._watch_idle()
+        self._match()
+
+    def _match(self) -> None:
+        # A fragment that answers at once calls back into `taken`; one loop is enough.
+        if self._is_matching:
+            return
+        self._is_matching = True
+        while self._ready and self._hungry:
+            seat = self._hungry.popleft()
+            free = 0 if seat.is_gone else seat.free()
+            if free <= 0:
+                seat.is_hungry = False
+                continue
+            source = self._ready.popleft()
+            source.is_ready = False
+            self._take(source, seat, free)
+            self._hungry.append(seat)
+        self._is_matching = False
+        if self._draining:
+            self._end_drains()
+
+    def _take(self, source: _Source, seat: _Seat, free: int) -> None:
+        share = -(-free // (len(self._ready) + 1))
+        count = min(free, max(share, TAKE_MIN), TAKE_MAX)
+        seat.reserved += count
+        source.is_asked = True
+        command = Receive(
+            self._line,
+            count,
+            is_locking=seat.receiver.is_locking,
+            token_seed=self._new_seed(),
+        )
+        source.port.submit(command, _Take(source, seat, count).answered)
+
+    def _hand_over(self, source: _Source, seat: _Seat, deliveries: list[Delivery]) -> None:
+        """Deliver as far as credit goes; the rest is not left locked for nobody (R18)."""
+        credit = 0 if seat.is_gone else seat.receiver.credit()
+        wanted, unwanted = deliveries[:credit], deliveries[credit:]
+        if wanted:
+            seat.receiver.deliver(wanted)
+        if not unwanted:
+            return
+        if seat.receiver.is_locking:
+            tokens = [delivery.token for delivery in unwanted]
+            source.port.submit(Settle(RELEASE, tokens), _ignore)
+        elif not seat.is_gone:
+            seat.backlog += unwanted
+
+    def _deliver_backlog(self, seat: _Seat) -> None:
+        if seat.backlog:
+            credit = seat.receiver.credit()
+            wanted, seat.backlog = seat.backlog[:credit], seat.backlog[credit:]
+            if wanted:
+                seat.receiver.deliver(wanted)
+
+    def _mark_ready(self, source: _Source) -> None:
+        if not source.is_ready and not source.is_asked:
+            source.is_ready = True
+            self._ready.append(source)
+
+    def _watch_idle(self) -> None:
+        """Every fragment is ready, being asked, or will wake us; none while nobody has credit."""
+        if not self._hungry:
+            return
+        for source in self._sources:
+            if not (source.is_ready or source.is_asked or source.is_watched):
+                source.is_watched = True
+                source.port.watch(self._line, source.wake)
+
+    def _stop_watching(self) -> None:
+        for source in self._sources:
+            if source.is_watched:
+                source.is_watched = False
+                source.port.unwatch(self._line, source.wake)
+
+    def _end_drains(self) -> None:
+        is_asking = any(source.is_asked for source in self._sources)
+        waiting: list[_Seat] = []
+        for seat in self._draining:
+            if not seat.receiver.is_draining:
+                continue
+            if seat.reserved or (seat.free() > 0 and (self._ready or is_asking)):
+                waiting.append(seat)
+            else:
+                seat.receiver.drained()
+        self._draining = waiting
+
+
+def _ignore(answer: Answer) -> None:
+    """A release that fails leaves a lock that expires by itself."""

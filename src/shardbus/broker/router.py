@@ -1,0 +1,219 @@
+"""From an entity to its fragments: placing what is sent, finding what is settled (R10-R17)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from shardbus.broker.dispatch import Dispatcher, FragmentPort
+from shardbus.broker.runner import Answer, Clock, ReplyTo
+from shardbus.core.command import Send, Settle, Settled
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
+from shardbus.core.placement import (
+    RoundRobin,
+    batch_key_of,
+    fragment_at,
+    hash_point,
+    key_of,
+)
+from shardbus.core.sequence import TOKEN_BYTES, fragment_of_token
+
+# How long the bus tries to place a message without a key while fragments are unavailable (R16).
+PLACING_MS_MAX: Final = 15_000
+PLACING_RETRY_MS: Final = 100
+
+LINES: Final = (MAIN_LINE, DEAD_LETTER_LINE, TRANSFER_DEAD_LETTER_LINE)
+
+
+class SendSink(Protocol):
+    """Hears what became of messages that were sent independently of each other."""
+
+    def sent(self, positions: list[int], answer: Answer) -> None: ...
+
+
+class SettleSink(Protocol):
+    """Hears what became of settled deliveries; `lost` runs parallel to `positions`."""
+
+    def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None: ...
+
+
+@final
+class _SendJob:
+    """One Send on its way to a fragment that takes it."""
+
+    def __init__(
+        self, router: EntityRouter, index: int, messages: list[Message], reply_to: ReplyTo
+    ) -> None:
+        self.router = router
+        self.index = index
+        self.messages = messages
+        self.reply_to = reply_to
+        self.is_keyed = True
+        self.started_at_ms = 0
+        self.tries = 0
+
+    def start(self) -> None:
+        self.router.ports[self.index].submit(Send(self.messages), self.answered)
+
+    def answered(self, answer: Answer) -> None:
+        # An unknown outcome is passed on: trying elsewhere could store the messages twice.
+        if isinstance(answer, Unavailable) and not answer.is_unknown and not self.is_keyed:
+            self.router.place_elsewhere(self, answer)
+        else:
+            self.reply_to(answer)
+
+
+@final
+class _Share:
+    """The part of independent messages that went to one fragment."""
+
+    def __init__(self, sink: SendSink, positions: list[int]) -> None:
+        self.sink = sink
+        self.positions = positions
+
+    def answered(self, answer: Answer) -> None:
+        self.sink.sent(self.positions, answer)
+
+
+@final
+class _SettleShare:
+    def __init__(self, sink: SettleSink, positions: list[int]) -> None:
+        self.sink = sink
+        self.positions = positions
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, Settled | Refused | Unavailable)
+        self.sink.settled(self.positions, answer)
+
+
+@final
+class EntityRouter:
+    """Where the messages of one entity go and come from.
+
+    `ports[i]` serves the fragment with number `numbers[i]`, which owns the hash range that starts
+    at `hash_starts[i]`.
+    """
+
+    def __init__(  # noqa: PLR0913 - what varies by entity goes by position, the bus by keyword
+        self,
+        ports: list[FragmentPort],
+        numbers: list[int],
+        hash_starts: list[int],
+        *,
+        detects_duplicates: bool,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        new_seed: Callable[[], bytes],
+    ) -> None:
+        self.ports = ports
+        self.numbers = numbers
+        self._hash_starts = hash_starts
+        self._index_of = {number: index for index, number in enumerate(numbers)}
+        self._detects_duplicates = detects_duplicates
+        self._loop = loop
+        self._clock = clock
+        self._round_robin = RoundRobin(len(ports))
+        self._dispatchers = [Dispatcher(ports, line, new_seed) for line in LINES]
+
+    @property
+    def is_partitioned(self) -> bool:
+        return len(self.ports) > 1
+
+    def dispatcher(self, line: int) -> Dispatcher:
+        return self._dispatchers[line]
+
+    def send_each(self, messages: list[Message], sink: SendSink) -> None:
+        """Send messages that do not depend on each other; the sink hears of each exactly once."""
+        keyed: dict[int, list[int]] = {}
+        unkeyed: list[int] = []
+        for position, message in enumerate(messages):
+            try:
+                key = key_of(message, self._detects_duplicates)
+            except Refused as refusal:
+                sink.sent([position], refusal)
+                continue
+            if key is None:
+                unkeyed.append(position)
+            else:
+                keyed.setdefault(self._index_for(key), []).append(position)
+        for index, positions in keyed.items():
+            self._send_share(index, [messages[p] for p in positions], positions, sink, True)
+        start = 0
+        for index, count in self._round_robin.runs(len(unkeyed)):
+            positions = unkeyed[start : start + count]
+            start += count
+            self._send_share(index, [messages[p] for p in positions], positions, sink, False)
+
+    def send_batch(self, messages: list[Message], reply_to: ReplyTo) -> None:
+        """Send messages that are stored together or not at all."""
+        try:
+            if self.is_partitioned:
+                key = batch_key_of(messages, self._detects_duplicates)
+            else:
+                key = None
+                for message in messages:
+                    key_of(message, self._detects_duplicates)
+        except Refused as refusal:
+            reply_to(refusal)
+            return
+        index = self._round_robin.next() if key is None else self._index_for(key)
+        self._start(index, messages, reply_to, is_keyed=key is not None)
+
+    def settle(self, command: Settle, sink: SettleSink) -> None:
+        """Settle by lock tokens, each in the fragment that it names."""
+        shares: dict[int, list[int]] = {}
+        for position, token in enumerate(command.tokens):
+            shares.setdefault(self.index_of_token(token), []).append(position)
+        for index, positions in shares.items():
+            if index < 0:
+                sink.settled(positions, Settled([True] * len(positions)))
+                continue
+            share = Settle(
+                command.how,
+                [command.tokens[position] for position in positions],
+                reason=command.reason,
+                description=command.description,
+                modified=command.modified,
+            )
+            self.ports[index].submit(share, _SettleShare(sink, positions).answered)
+
+    def index_of_token(self, token: bytes) -> int:
+        """The position in `ports` of the fragment a token names, -1 when it is none of ours."""
+        return self._index_of.get(fragment_of_token(token), -1) if len(token) == TOKEN_BYTES else -1
+
+    def place_elsewhere(self, job: _SendJob, answer: Unavailable) -> None:
+        """Try the other fragments in turn, again and again, as long as R16 allows."""
+        now_ms = self._clock.now_ms()
+        if job.started_at_ms == 0:
+            job.started_at_ms = now_ms
+        if now_ms - job.started_at_ms >= PLACING_MS_MAX:
+            job.reply_to(answer)
+            return
+        job.tries += 1
+        job.index = (job.index + 1) % len(self.ports)
+        if job.tries % len(self.ports) == 0:
+            self._loop.call_later(PLACING_RETRY_MS / 1000, job.start)
+        else:
+            job.start()
+
+    def _index_for(self, key: str) -> int:
+        return fragment_at(hash_point(key), self._hash_starts)
+
+    def _send_share(
+        self,
+        index: int,
+        messages: list[Message],
+        positions: list[int],
+        sink: SendSink,
+        is_keyed: bool,
+    ) -> None:
+        self._start(index, messages, _Share(sink, positions).answered, is_keyed=is_keyed)
+
+    def _start(
+        self, index: int, messages: list[Message], reply_to: ReplyTo, *, is_keyed: bool
+    ) -> None:
+        job = _SendJob(self, index, messages, reply_to)
+        job.is_keyed = is_keyed or len(self.ports) == 1
+        job.start()

@@ -1,0 +1,129 @@
+"""Calls a blocking store from an event loop: one writer, one reader, group commit.
+
+A `Worker` runs jobs one after another somewhere else: on a thread in production, inline and in
+virtual time in simulation. `Storage` puts the commits of all fragments of a store that are waiting
+into one store transaction, so that one fsync serves them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol, TypeVar, final
+
+from shardbus.stores.base import FragmentCommit, MessageStore, StoreError
+
+T = TypeVar("T")
+Committed = Callable[[StoreError | None], None]
+
+# The most changes that one store transaction takes; what waits beyond goes into the next.
+COMMITS_PER_TRANSACTION_MAX = 256
+
+
+class Worker(Protocol):
+    """Runs blocking jobs in order, one at a time."""
+
+    def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
+        """Run `job`, then call `then` in the event loop with its result or its StoreError."""
+        ...
+
+    def close(self) -> None:
+        """Run what was submitted, then stop."""
+        ...
+
+
+@final
+class ThreadWorker:
+    """A worker on a thread of its own."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
+        def run() -> None:
+            try:
+                result: T | StoreError = job()
+            except StoreError as error:
+                result = error
+            self._loop.call_soon_threadsafe(then, result)
+
+        self._jobs.put(run)
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+@final
+class Storage:
+    """One message store, called without blocking the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: Worker,
+        reader: Worker,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._reader = reader
+        self._loop = loop
+        self._waiting: list[tuple[FragmentCommit, Committed]] = []
+        self._is_committing = False
+        self._is_flush_scheduled = False
+
+    def commit(self, commit: FragmentCommit, then: Committed) -> None:
+        """Make a fragment's changes durable, together with whatever else is waiting."""
+        self._waiting.append((commit, then))
+        if not self._is_committing and not self._is_flush_scheduled:
+            # At the end of this turn of the loop, so that fragments woken together share an fsync.
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def read(
+        self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
+    ) -> None:
+        store = self._store
+        self._reader.submit(lambda: job(store), then)
+
+    def write(
+        self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
+    ) -> None:
+        """Run a job that changes the store's set of fragments, in turn with the commits."""
+        store = self._store
+        self._writer.submit(lambda: job(store), then)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._reader.close()
+        self._store.close()
+
+    def _flush(self) -> None:
+        self._is_flush_scheduled = False
+        if self._is_committing or not self._waiting:
+            return
+        batch = self._waiting[:COMMITS_PER_TRANSACTION_MAX]
+        del self._waiting[:COMMITS_PER_TRANSACTION_MAX]
+        self._is_committing = True
+        commits = [commit for commit, _ in batch]
+        store = self._store
+
+        def finished(result: StoreError | None) -> None:
+            self._is_committing = False
+            for _, then in batch:
+                then(result)
+            if self._waiting and not self._is_flush_scheduled:
+                self._is_flush_scheduled = True
+                self._loop.call_soon(self._flush)
+
+        self._writer.submit(lambda: store.commit(commits), finished)

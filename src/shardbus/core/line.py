@@ -1,0 +1,133 @@
+"""A line of waiting messages: a bounded window in memory, the rest in the store (D3)."""
+
+from __future__ import annotations
+
+import heapq
+from typing import final
+
+from shardbus.core.limits import (
+    PAGE_BYTES_MAX,
+    WINDOW_BYTES_MAX,
+    WINDOW_COUNT_LOW,
+    WINDOW_COUNT_MAX,
+)
+from shardbus.core.message import Entry
+
+
+@final
+class Line:
+    """The unlocked active messages of one line, in sequence order.
+
+    Every such message with a sequence number up to `end` is in memory; those beyond are in the
+    store only, and `has_tail` says whether there may be any.
+    """
+
+    def __init__(self, has_tail: bool) -> None:
+        self.end = 0
+        self.has_tail = has_tail
+        self.size_bytes = 0
+        # `_window[_head:]` rises; `_returned` is a heap of what came back or came late.
+        self._window: list[Entry] = []
+        self._head = 0
+        self._returned: list[tuple[int, Entry]] = []
+
+    def __len__(self) -> int:
+        return len(self._window) - self._head + len(self._returned)
+
+    def is_low(self) -> bool:
+        """Whether the next page of the store should be read before more is taken."""
+        return (
+            self.has_tail
+            and len(self) < WINDOW_COUNT_LOW
+            and self.size_bytes <= WINDOW_BYTES_MAX - PAGE_BYTES_MAX
+        )
+
+    def append(self, entry: Entry) -> None:
+        """Add the newest message of the line; beyond the window it stays in the store alone."""
+        if self.has_tail or self._is_full():
+            self.has_tail = True
+            return
+        self._window.append(entry)
+        self.size_bytes += entry.size_bytes
+        self.end = entry.sequence_number
+
+    def put_back(self, entry: Entry) -> None:
+        """Let a message wait again at its own place in the order."""
+        if self.has_tail and entry.sequence_number > self.end:
+            return
+        heapq.heappush(self._returned, (entry.sequence_number, entry))
+        if entry.payload is not None:
+            self.size_bytes += entry.size_bytes
+        if entry.sequence_number > self.end:
+            self.end = entry.sequence_number
+        if len(self) > 2 * WINDOW_COUNT_MAX:
+            self._shrink()
+
+    def page_in(self, entries: list[Entry], is_end: bool, covered_to: int) -> None:
+        """Add what the store holds after `end`; `covered_to` is the last number the page spans."""
+        for entry in entries:
+            self._window.append(entry)
+            self.size_bytes += entry.size_bytes
+        if covered_to > self.end:
+            self.end = covered_to
+        self.has_tail = not is_end
+
+    def take(self) -> Entry | None:
+        """The message that is next in order, no longer waiting; None when none is in memory."""
+        head = self._head
+        has_window = head < len(self._window)
+        if self._returned and (
+            not has_window or self._returned[0][0] < self._window[head].sequence_number
+        ):
+            entry = heapq.heappop(self._returned)[1]
+        elif has_window:
+            entry = self._window[head]
+            self._head = head + 1
+            if self._head >= 512:
+                del self._window[: self._head]
+                self._head = 0
+        else:
+            return None
+        if entry.payload is not None:
+            self.size_bytes -= entry.size_bytes
+        return entry
+
+    def take_expired(self, now_ms: int) -> list[Entry]:
+        """Every expired message in memory, no longer waiting."""
+        expired = [e for e in self._window[self._head :] if e.is_expired(now_ms)]
+        expired += [e for _, e in self._returned if e.is_expired(now_ms)]
+        if expired:
+            self._keep([e for e in self._waiting() if not e.is_expired(now_ms)])
+        return expired
+
+    def drop(self, sequence_numbers: set[int]) -> list[Entry]:
+        """Stop these messages waiting; answers those that were in memory."""
+        dropped = [e for e in self._waiting() if e.sequence_number in sequence_numbers]
+        if dropped:
+            self._keep([e for e in self._waiting() if e.sequence_number not in sequence_numbers])
+        return dropped
+
+    def _waiting(self) -> list[Entry]:
+        return self._window[self._head :] + [e for _, e in self._returned]
+
+    def _keep(self, entries: list[Entry]) -> None:
+        entries.sort(key=_sequence_number)
+        self._window = entries
+        self._head = 0
+        self._returned = []
+        self.size_bytes = sum(e.size_bytes for e in entries if e.payload is not None)
+
+    def _is_full(self) -> bool:
+        return len(self) >= WINDOW_COUNT_MAX or self.size_bytes >= WINDOW_BYTES_MAX
+
+    def _shrink(self) -> None:
+        """Leave the far half to the store: it can be read again, memory cannot be stretched."""
+        kept = self._waiting()
+        kept.sort(key=_sequence_number)
+        self._keep(kept[:WINDOW_COUNT_MAX])
+        self.end = self._window[-1].sequence_number
+        self.has_tail = True
+
+
+def _sequence_number(entry: Entry) -> int:
+    return entry.sequence_number

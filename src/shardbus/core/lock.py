@@ -1,0 +1,132 @@
+"""Who holds which message until when. Locks live in memory only: a restart lets all of them go."""
+
+from __future__ import annotations
+
+import heapq
+from typing import final
+
+from shardbus.core.message import NEVER_MS, Entry
+
+
+@final
+class LockBatch:
+    """The locks that one receive or renewal made; they share a deadline."""
+
+    def __init__(self, deadline_ms: int, tokens: list[bytes]) -> None:
+        self.deadline_ms = deadline_ms
+        self.tokens = tokens
+        self.held = len(tokens)
+
+
+@final
+class Lock:
+    def __init__(self, entry: Entry, batch: LockBatch) -> None:
+        self.entry = entry
+        self.batch = batch
+
+
+@final
+class LockTable:
+    """The locks of one fragment, by token and by deadline."""
+
+    def __init__(self) -> None:
+        self._locks: dict[bytes, Lock] = {}
+        self._locked: set[int] = set()
+        # Batches by deadline; those of which nothing is held any more are dropped in bulk, so that
+        # the heap follows the number of held locks and not the traffic of the last lock duration.
+        self._deadlines: list[tuple[int, int, LockBatch]] = []
+        self._batch_number = 0
+        self._empty_batches = 0
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    def is_locked(self, sequence_number: int) -> bool:
+        return sequence_number in self._locked
+
+    def hold(self, entries: list[Entry], tokens: list[bytes], deadline_ms: int) -> None:
+        batch = self._new_batch(tokens, deadline_ms)
+        for entry, token in zip(entries, tokens, strict=True):
+            self._locks[token] = Lock(entry, batch)
+            self._locked.add(entry.sequence_number)
+
+    def held(self, token: bytes, now_ms: int) -> Entry | None:
+        """The message this token locks; None once its deadline has come: the deadline decides."""
+        lock = self._locks.get(token)
+        if lock is None or lock.batch.deadline_ms <= now_ms:
+            return None
+        return lock.entry
+
+    def release(self, token: bytes, now_ms: int) -> Entry | None:
+        """End a lock that is still held; None if it is not."""
+        lock = self._locks.get(token)
+        if lock is None or lock.batch.deadline_ms <= now_ms:
+            return None
+        del self._locks[token]
+        self._locked.discard(lock.entry.sequence_number)
+        self._leave(lock.batch)
+        return lock.entry
+
+    def renew(self, tokens: list[bytes], deadline_ms: int) -> None:
+        """Move the deadline of locks that are all held."""
+        batch = self._new_batch(tokens, deadline_ms)
+        for token in tokens:
+            lock = self._locks[token]
+            self._leave(lock.batch)
+            lock.batch = batch
+
+    def expire(self, now_ms: int) -> list[Entry]:
+        """End every lock whose deadline has come; the messages, in the order they were locked."""
+        expired: list[Entry] = []
+        while self._deadlines and (
+            self._deadlines[0][0] <= now_ms or self._deadlines[0][2].held == 0
+        ):
+            batch = heapq.heappop(self._deadlines)[2]
+            if batch.held == 0:
+                self._empty_batches -= 1
+                continue
+            for token in batch.tokens:
+                lock = self._locks.get(token)
+                if lock is not None and lock.batch is batch:
+                    del self._locks[token]
+                    self._locked.discard(lock.entry.sequence_number)
+                    expired.append(lock.entry)
+        return expired
+
+    def next_deadline_ms(self) -> int:
+        while self._deadlines and self._deadlines[0][2].held == 0:
+            heapq.heappop(self._deadlines)
+            self._empty_batches -= 1
+        return self._deadlines[0][0] if self._deadlines else NEVER_MS
+
+    def _new_batch(self, tokens: list[bytes], deadline_ms: int) -> LockBatch:
+        batch = LockBatch(deadline_ms, tokens)
+        self._batch_number += 1
+        heapq.heappush(self._deadlines, (deadline_ms, self._batch_number, batch))
+        return batch
+
+    def _leave(self, batch: LockBatch) -> None:
+        batch.held -= 1
+        if batch.held > 0:
+            return
+        batch.tokens = []
+        self._empty_batches += 1
+        if self._empty_batches > 64 and self._empty_batches * 2 > len(self._deadlines):
+            self._deadlines = [item for item in self._deadlines if item[2].held > 0]
+            heapq.heapify(self._deadlines)
+            self._empty_batches = 0
+
+    def drop(self, sequence_numbers: set[int]) -> list[Entry]:
+        """End the locks on these messages, whoever holds them."""
+        tokens = [
+            token
+            for token, lock in self._locks.items()
+            if lock.entry.sequence_number in sequence_numbers
+        ]
+        dropped: list[Entry] = []
+        for token in tokens:
+            lock = self._locks.pop(token)
+            self._locked.discard(lock.entry.sequence_number)
+            self._leave(lock.batch)
+            dropped.append(lock.entry)
+        return dropped

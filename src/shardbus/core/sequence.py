@@ -1,0 +1,32 @@
+"""Sequence numbers and lock tokens, both of which tell their fragment."""
+
+from __future__ import annotations
+
+from shardbus.core.limits import FRAGMENTS_MAX, SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
+
+TOKEN_BYTES = 16
+TOKEN_SEED_BYTES = 8
+
+
+def sequence_number(fragment: int, counter: int) -> int:
+    assert 0 <= fragment < FRAGMENTS_MAX and 0 <= counter <= SEQUENCE_COUNTER_MASK
+    return fragment << SEQUENCE_COUNTER_BITS | counter
+
+
+def fragment_of(number: int) -> int:
+    """The fragment that gave out this sequence number."""
+    return number >> SEQUENCE_COUNTER_BITS
+
+
+def counter_of(number: int) -> int:
+    return number & SEQUENCE_COUNTER_MASK
+
+
+def lock_token(fragment: int, counter: int, seed: bytes) -> bytes:
+    """Fragment (2 bytes), a counter unique in the fragment's life in memory (6), the seed (8)."""
+    return (fragment << 48 | counter).to_bytes(8, "big") + seed
+
+
+def fragment_of_token(token: bytes) -> int:
+    """The fragment that gave out this lock token."""
+    return token[0] << 8 | token[1]
