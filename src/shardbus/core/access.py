@@ -31,7 +31,7 @@ class AccessRule:
         self.created_at_ms = 0
         self.modified_at_ms = 0
 
-    def keys(self) -> list[str]:
+    def valid_keys(self) -> list[str]:
         """The keys that validate; an empty key never does."""
         return [key for key in (self.primary_key, self.secondary_key) if key]
 

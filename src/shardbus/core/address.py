@@ -92,10 +92,15 @@ def covers(scope: str, path: str) -> bool:
     return not scope or path == scope or path.startswith(scope + "/")
 
 
-def parents(path: str) -> list[str]:
-    """The path itself and each path above it, the namespace (empty) excluded, nearest first."""
-    segments = path.split("/") if path else []
-    return ["/".join(segments[:count]) for count in range(len(segments), 0, -1)]
+def owners(path: str) -> list[str]:
+    """The entities whose access rules reach a path: the entity itself, then a subscription's topic.
+
+    A queue `a/b` is no child of a queue `a`: the slash of a name gives nobody rights.
+    """
+    if not path:
+        return []
+    topic, separator, _ = path.partition(f"/{_SUBSCRIPTIONS}/")
+    return [path, topic] if separator else [path]
 
 
 def validate_name(name: str) -> None:

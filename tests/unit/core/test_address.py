@@ -11,7 +11,7 @@ from shardbus.core.address import (
     SUBSCRIPTION,
     audience_path,
     covers,
-    parents,
+    owners,
     parse_address,
     validate_name,
 )
@@ -89,9 +89,10 @@ def test_a_scope_covers_whole_segments_only() -> None:
     assert not covers("orders/eu", "orders")
 
 
-def test_parents_are_given_nearest_first() -> None:
-    assert parents("t/subscriptions/s") == ["t/subscriptions/s", "t/subscriptions", "t"]
-    assert parents("") == []
+def test_a_topic_owns_its_subscriptions_but_no_name_owns_a_longer_one() -> None:
+    assert owners("t/subscriptions/s") == ["t/subscriptions/s", "t"]
+    assert owners("a/b") == ["a/b"]
+    assert owners("") == []
 
 
 @pytest.mark.parametrize("name", ["q", "Orders.eu-1_x", "a/b/c", "q" * NAME_CHARACTERS_MAX])
