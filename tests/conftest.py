@@ -1,0 +1,86 @@
+"""Rules for every test run: no skip that CI does not know, nothing left running behind a test."""
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+# Node id prefix -> why CI may skip it. Keep it short: a skipped test proves nothing.
+ALLOWED_SKIPS: Final[dict[str, str]] = {}
+
+# These run in one process without a server, so whatever is left at their end is a leak.
+_LEAK_CHECKED: Final = ("unit", "model", "stores", "simulation", "tidy", "docs")
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+_unknown_skips = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_unknown_skips] = []
+    config.pluginmanager.register(_SkipWatch(config.stash[_unknown_skips]), "skip-watch")
+
+
+class _SkipWatch:
+    """Collects skips, of tests and of whole modules, that are not on the list."""
+
+    def __init__(self, found: list[str]) -> None:
+        self._found = found
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        is_xfail = hasattr(report, "wasxfail")
+        if report.skipped and not is_xfail and not report.nodeid.startswith(tuple(ALLOWED_SKIPS)):
+            self._found.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if os.environ.get("CI") == "true" and session.config.stash[_unknown_skips]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    unknown = config.stash[_unknown_skips]
+    if os.environ.get("CI") == "true" and unknown:
+        terminalreporter.section("skips that CI does not allow")
+        for nodeid in unknown:
+            terminalreporter.write_line(f"FAILED {nodeid} - skipped, and not in ALLOWED_SKIPS")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves a thread or a file descriptor open after all its fixtures ended."""
+    if not set(_LEAK_CHECKED) & set(request.path.parts):
+        yield
+        return
+    threads, descriptors = set(threading.enumerate()), _descriptors()
+    yield
+    left = set(threading.enumerate()) - threads
+    assert not left, f"threads left running: {sorted(thread.name for thread in left)}"
+    opened = _descriptors() - descriptors
+    if opened:
+        gc.collect()
+        opened = _descriptors() - descriptors
+    assert not opened, f"descriptors left open: {sorted(opened)}"
+
+
+def _descriptors() -> set[str]:
+    """What is open, as `number -> target`; empty where the system does not tell."""
+    found: set[str] = set()
+    for entry in _DESCRIPTORS.iterdir() if _DESCRIPTORS.is_dir() else ():
+        try:
+            found.add(f"{entry.name} -> {entry.readlink()}")
+        except FileNotFoundError:
+            # The descriptor that listed the directory is gone by now.
+            continue
+    return found

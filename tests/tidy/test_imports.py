@@ -1,0 +1,91 @@
+"""Who may import what: the rules that import-linter cannot say by module name alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.source import PACKAGE, imports, python_files, shown
+
+_IMPURE = {
+    "asyncio", "datetime", "glob", "io", "multiprocessing", "os", "pathlib", "random", "secrets",
+    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys",
+    "tempfile", "threading", "time", "uuid",
+}  # fmt: skip
+# A gateway is a package or module of `gateway` named by the first word of its file.
+_GATEWAYS = {"amqp", "flight", "http", "portal"}
+
+
+@pytest.mark.parametrize("package", ["core", "amqp"])
+def test_pure_packages_import_no_clock_no_dice_and_no_world(package: str) -> None:
+    """R1-R35 rest on it: a fragment that is a pure machine replays from its seed."""
+    offences = [
+        f"{shown(path)} imports {name}"
+        for path in python_files(f"src/shardbus/{package}")
+        for name in sorted({name.partition(".")[0] for name in imports(path)} & _IMPURE)
+    ]
+
+    assert offences == []
+
+
+def test_pure_packages_import_only_the_standard_library_and_what_is_argued() -> None:
+    allowed = {"mypy_extensions", "shardbus", "xxhash"}
+    known = {"__future__", "array", "base64", "bisect", "collections", "dataclasses", "enum",
+             "functools", "hashlib", "heapq", "hmac", "itertools", "json", "math", "operator",
+             "re", "struct", "typing", "urllib", "zlib"}  # fmt: skip
+    offences = [
+        f"{shown(path)} imports {name}"
+        for path in python_files("src/shardbus/core", "src/shardbus/amqp")
+        for name in sorted({name.partition(".")[0] for name in imports(path)} - allowed - known)
+    ]
+
+    assert offences == []
+
+
+def test_brokers_and_gateways_know_no_particular_store() -> None:
+    particular = {
+        f"shardbus.stores.{path.stem if path.is_file() else path.name}"
+        for path in (PACKAGE / "stores").iterdir()
+        if path.name.split(".")[0].startswith(("memory", "sqlite", "postgres"))
+    }
+    offences = [
+        f"{shown(path)} imports {name}"
+        for path in python_files("src/shardbus/broker", "src/shardbus/gateway")
+        for name in sorted(imports(path) & particular)
+    ]
+
+    assert offences == []
+
+
+def test_gateways_never_import_each_other() -> None:
+    offences = [
+        f"{shown(path)} imports {name}"
+        for path in python_files("src/shardbus/gateway")
+        for name in sorted(imports(path))
+        if _gateway_of_name(name) not in (None, _gateway_of_path(path)) and _gateway_of_path(path)
+    ]
+
+    assert offences == []
+
+
+def test_no_import_is_relative_so_that_a_module_reads_the_same_from_everywhere() -> None:
+    offences = [
+        shown(path)
+        for path in python_files("src", "spark/src")
+        if "from ." in path.read_text(encoding="utf-8")
+    ]
+
+    assert offences == []
+
+
+def _gateway_of_path(path: Path) -> str | None:
+    return _known(path.relative_to(PACKAGE / "gateway").parts[0].removesuffix(".py"))
+
+
+def _gateway_of_name(name: str) -> str | None:
+    prefix = "shardbus.gateway."
+    return _known(name.removeprefix(prefix).split(".")[0]) if name.startswith(prefix) else None
+
+
+def _known(module: str) -> str | None:
+    word = module.split("_")[0]
+    return word if word in _GATEWAYS else None
