@@ -1,125 +1,102 @@
-"""Messages as the wire carries them: what a broker needs to read, and what it stamps on them."""
+"""Messages as the wire carries them: scanning, batches, deliveries, requests and responses."""
 
 from collections.abc import Mapping
 from typing import Final, final
 
+from mypy_extensions import i64
+
+from shardbus.amqp import codes
+from shardbus.amqp.decoder import Reader
+from shardbus.amqp.delivery import FIRST_HEADER, Stamp, encode_delivery
+from shardbus.amqp.encoder import (
+    NULL,
+    compound,
+    encode,
+    encode_fields,
+    encode_text,
+)
+from shardbus.amqp.errors import DecodeError
+from shardbus.amqp.limits import BATCH_MESSAGES_MAX
+from shardbus.amqp.scan import MessageHead, scan_message, section_code, skip_binary
+from shardbus.amqp.termini import text_map_of
 from shardbus.amqp.types import Value
+
+__all__ = [
+    "BATCH_FORMAT",
+    "Message",
+    "MessageHead",
+    "Stamp",
+    "build_message",
+    "decode_message",
+    "encode_batch",
+    "encode_data_message",
+    "encode_delivery",
+    "scan_message",
+    "split_batch",
+]
 
 BATCH_FORMAT: Final = 0x80013700
 
 
-@final
-class MessageHead:
-    """What the bus reads from a message; -1 and None mean that the sender said nothing.
-
-    Offsets and lengths point into the scanned payload and include the section's descriptor.
-    """
-
-    durable: bool
-    priority: int
-    ttl_ms: int
-    delivery_count: int
-    partition_key: str | None
-    via_partition_key: str | None
-    scheduled_enqueue_ms: int
-    # message-id as text whatever its type (uuid in canonical form, binary as hex), and as encoded.
-    message_id: str | None
-    message_id_raw: bytes
-    user_id: bytes | None
-    to: str | None
-    subject: str | None
-    reply_to: str | None
-    correlation_id: str | None
-    correlation_id_raw: bytes
-    content_type: str | None
-    content_encoding: str | None
-    absolute_expiry_ms: int
-    creation_time_ms: int
-    session_id: str | None
-    group_sequence: int
-    reply_to_session_id: str | None
-    header_offset: int
-    header_length: int
-    message_annotations_offset: int
-    message_annotations_length: int
-    properties_offset: int
-    properties_length: int
-    application_properties_offset: int
-    application_properties_length: int
-    body_offset: int
-    body_length: int
-    footer_offset: int
-    footer_length: int
-
-
-@final
-class Stamp:
-    """What the bus adds to a message for one receiver; -1 leaves an annotation out.
-
-    `message_state` is written when it is not -1 (0 active, 1 deferred, 2 scheduled).
-    `absolute_expiry_ms` rewrites the property of that name when it is not -1.
-    """
-
-    def __init__(  # noqa: PLR0913 - the annotations of one delivery, given by keyword
-        self,
-        *,
-        sequence_number: int,
-        enqueued_time_ms: int,
-        delivery_count: int = 0,
-        enqueue_sequence_number: int = -1,
-        locked_until_ms: int = -1,
-        partition_id: int = -1,
-        message_state: int = -1,
-        absolute_expiry_ms: int = -1,
-    ) -> None:
-        self.sequence_number = sequence_number
-        self.enqueued_time_ms = enqueued_time_ms
-        self.delivery_count = delivery_count
-        self.enqueue_sequence_number = enqueue_sequence_number
-        self.locked_until_ms = locked_until_ms
-        self.partition_id = partition_id
-        self.message_state = message_state
-        self.absolute_expiry_ms = absolute_expiry_ms
-
-
-def scan_message(payload: bytes) -> MessageHead:
-    """Read one encoded message in one pass, sections in any order. Raises DecodeError."""
-    raise NotImplementedError
-
-
 def split_batch(payload: bytes) -> list[bytes]:
-    """The encoded messages inside a BATCH_FORMAT payload, at least one. Raises DecodeError."""
-    raise NotImplementedError
+    """The encoded messages inside a BATCH_FORMAT payload, at least one. Raises DecodeError.
 
-
-def encode_delivery(
-    payload: bytes,
-    head: MessageHead,
-    stamp: Stamp,
-    overlay: Mapping[str, Value] | None = None,
-) -> bytes:
-    """The message as a receiver gets it: the sender's sections under our header and annotations.
-
-    `head` must be the scan of `payload`. `overlay` entries are merged into the application
-    properties; None values are left out.
+    Each data section is one message; what else the envelope says is the senders' business.
     """
-    raise NotImplementedError
+    messages: list[bytes] = []
+    size: i64 = len(payload)
+    reader = Reader(payload, 0, size)
+    while reader.position < size:
+        code: i64 = section_code(reader)
+        if code == codes.AMQP_SEQUENCE or code == codes.AMQP_VALUE:
+            raise DecodeError("a batch holds data sections only")
+        if code == codes.DATA:
+            length: i64 = skip_binary(reader)
+            if len(messages) >= BATCH_MESSAGES_MAX:
+                raise DecodeError(f"a batch of more than {BATCH_MESSAGES_MAX} messages")
+            messages.append(payload[reader.position - length : reader.position])
+        else:
+            reader.skip()
+    if not messages:
+        raise DecodeError("a batch without a message")
+    return messages
+
+
+def encode_batch(messages: list[bytes]) -> bytes:
+    """The BATCH_FORMAT payload that carries these encoded messages."""
+    return b"".join([b"\x00\x53\x75" + encode(message) for message in messages])
 
 
 @final
 class Message:
-    """A decoded message of a request/response node."""
+    """A decoded message: of a request/response node, or for whoever looks inside."""
 
-    head: MessageHead
-    # Keys as text, values wrapped as decoded.
-    application_properties: dict[str, Value]
-    # The amqp-value, the data as bytes, the sequence as list; None when there is no body.
-    body: Value
+    def __init__(
+        self, head: MessageHead, application_properties: dict[str, Value], body: Value
+    ) -> None:
+        self.head = head
+        # Names as text, values wrapped as decoded.
+        self.application_properties = application_properties
+        # The amqp-value; data sections as one bytes; sequences as one list; None without a body.
+        self.body = body
 
 
 def decode_message(payload: bytes) -> Message:
     """Decode a whole message. Raises DecodeError."""
-    raise NotImplementedError
+    head = scan_message(payload)
+    return Message(head, decode_application_properties(payload, head), _body(payload, head))
+
+
+def decode_application_properties(payload: bytes, head: MessageHead) -> dict[str, Value]:
+    """The application properties by name, values wrapped. Raises DecodeError."""
+    if head.application_properties_length == 0:
+        return {}
+    offset: i64 = head.application_properties_offset
+    reader = Reader(payload, offset, offset + head.application_properties_length)
+    section_code(reader)
+    entries = text_map_of(reader.value())
+    assert entries is not None
+    return entries
 
 
 def build_message(
@@ -131,8 +108,69 @@ def build_message(
     to: str | None = None,
     reply_to: str | None = None,
 ) -> bytes:
-    """A message with properties, application properties and an amqp-value body.
+    """A message with header, properties, application properties and an amqp-value body.
 
     `correlation_id_raw` is an encoded value (a request's `message_id_raw`), echoed byte for byte.
     """
-    raise NotImplementedError
+    properties = [
+        encode(message_id),
+        NULL,
+        encode_text(to),
+        NULL,
+        encode_text(reply_to),
+        correlation_id_raw or NULL,
+    ]
+    entries: list[bytes] = []
+    for name, value in (application_properties or {}).items():
+        entries.append(encode_text(name))
+        entries.append(encode(value))
+    return b"".join(
+        [
+            FIRST_HEADER,
+            encode_fields(codes.PROPERTIES, properties),
+            b"\x00\x53\x74" + compound(codes.MAP8, entries),
+            b"\x00\x53\x77" + encode(body),
+        ]
+    )
+
+
+def _body(payload: bytes, head: MessageHead) -> Value:
+    if head.body_length == 0:
+        return None
+    end: i64 = head.body_offset + head.body_length
+    reader = Reader(payload, head.body_offset, end)
+    if head.body_kind == codes.AMQP_VALUE:
+        section_code(reader)
+        value = reader.value()
+        if reader.position != end:
+            raise DecodeError("an amqp-value whose size is not that of its contents")
+        return value
+    chunks: list[bytes] = []
+    items: list[Value] = []
+    while reader.position < end:
+        section_code(reader)
+        value = reader.value()
+        if isinstance(value, bytes):
+            chunks.append(value)
+        elif isinstance(value, list):
+            items.extend(value)
+    return b"".join(chunks) if head.body_kind == codes.DATA else items
+
+
+def encode_data_message(
+    content: bytes,
+    *,
+    message_id: str | None = None,
+    session_id: str | None = None,
+    partition_key: str | None = None,
+) -> bytes:
+    """A plain message with one data section, as a simple client sends it."""
+    parts: list[bytes] = []
+    if partition_key is not None:
+        entry = [b"\xa3\x13x-opt-partition-key", encode_text(partition_key)]
+        parts.append(b"\x00\x53\x72" + compound(codes.MAP8, entry))
+    if message_id is not None or session_id is not None:
+        fields = [encode_text(message_id), *[NULL] * 9, encode_text(session_id)]
+        parts.append(encode_fields(codes.PROPERTIES, fields))
+    parts.append(b"\x00\x53\x75" + encode(content))
+    return b"".join(parts)

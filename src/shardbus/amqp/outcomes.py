@@ -1,7 +1,24 @@
 """How deliveries end: the error, the outcomes and the delivery states of AMQP and transactions."""
 
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
+from mypy_extensions import i64
+
+from shardbus.amqp import codes
+from shardbus.amqp.decoder import Reader
+from shardbus.amqp.encoder import (
+    NULL,
+    compound,
+    encode,
+    encode_binary,
+    encode_bool,
+    encode_fields,
+    encode_symbol,
+    encode_text,
+    encode_uint,
+    encode_ulong,
+)
+from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.types import Described, Value
 
 
@@ -34,7 +51,16 @@ class AmqpError:
 
 
 class State:
-    """A delivery state; subclasses are equal when their encodings are."""
+    """A delivery state; two are equal when their encodings are."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, State) and encode_state(self) == encode_state(other)
+
+    def __hash__(self) -> int:
+        return hash(encode_state(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({encode_state(self).hex()})"
 
 
 @final
@@ -98,20 +124,146 @@ class TransactionalState(State):
 
 DeliveryState: TypeAlias = State | Described
 
-ACCEPTED = Accepted()
-RELEASED = Released()
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+
+
+# What a peer without anything to add sends for accepted: by far the most frequent states.
+_ACCEPTED_EMPTY: Final = b"\x00\x53\x24\x45"
+_ACCEPTED_NARROW: Final = b"\x00\x53\x24\xc0\x01\x00"
+_RELEASED_EMPTY: Final = b"\x00\x53\x26\x45"
 
 
 def encode_error(error: AmqpError | None) -> bytes:
     """The error with all three fields, or null."""
-    raise NotImplementedError
+    if error is None:
+        return NULL
+    # Not `encode_fields`: the Python SDK indexes the third field, so it is written even if null.
+    fields = [encode_symbol(error.condition), encode_text(error.description), encode(error.info)]
+    return b"\x00\x53\x1d" + compound(codes.LIST8, fields)
+
+
+def decode_error(raw: bytes | None) -> AmqpError | None:
+    """The error in `raw`, None for none. Raises DecodeError."""
+    if raw is None:
+        return None
+    reader = Reader(raw, 0, len(raw))
+    if reader.enter_described_list() != codes.ERROR:
+        raise DecodeError("an error was expected")
+    condition = reader.text_field()
+    description = reader.text_field()
+    info = reader.value_field()
+    reader.leave_list()
+    return AmqpError(
+        "" if condition is None else condition,
+        "" if description is None else description,
+        info if isinstance(info, dict) else None,
+    )
 
 
 def encode_state(state: DeliveryState | None) -> bytes:
     """The described state, or null."""
-    raise NotImplementedError
+    if state is None:
+        return NULL
+    if isinstance(state, Accepted):
+        return _ACCEPTED_EMPTY
+    if isinstance(state, Released):
+        return _RELEASED_EMPTY
+    if isinstance(state, Described):
+        return encode(state)
+    return encode_fields(_descriptor(state), _fields(state))
 
 
-def decode_state(raw: bytes) -> DeliveryState | None:
+def decode_state(raw: bytes | None) -> DeliveryState | None:
     """The state in `raw`, a `Described` when it is a foreign one. Raises DecodeError."""
-    raise NotImplementedError
+    if raw is None:
+        return None
+    if raw in (_ACCEPTED_EMPTY, _ACCEPTED_NARROW):
+        return ACCEPTED
+    return _decode_state(raw, False)
+
+
+def _decode_state(raw: bytes, is_inside_transaction: bool) -> DeliveryState:
+    reader = Reader(raw, 0, len(raw))
+    if reader.u8() != codes.DESCRIBED:
+        raise DecodeError("a delivery state is a described list")
+    code: i64 = reader.descriptor_code()
+    if not codes.RECEIVED <= code <= codes.MODIFIED and code < codes.DECLARED:
+        return _foreign(raw)
+    if code > codes.TRANSACTIONAL_STATE:
+        return _foreign(raw)
+    # A transaction inside a transaction would let a peer nest states without end.
+    if is_inside_transaction and code == codes.TRANSACTIONAL_STATE:
+        raise DecodeError("a transactional state inside another")
+    reader.enter_list()
+    state = _outcome(code, reader)
+    reader.leave_list()
+    return state
+
+
+def _outcome(code: i64, reader: Reader) -> State:
+    if code == codes.ACCEPTED:
+        return ACCEPTED
+    if code == codes.RELEASED:
+        return RELEASED
+    if code == codes.REJECTED:
+        return Rejected(decode_error(reader.raw_field()))
+    if code == codes.MODIFIED:
+        return _modified(reader)
+    if code == codes.RECEIVED:
+        return Received(reader.uint_field(0), reader.ulong_field(0))
+    transaction_id = reader.binary_field()
+    if transaction_id is None:
+        raise DecodeError("a transactional state without a transaction")
+    if code == codes.DECLARED:
+        return Declared(transaction_id)
+    return _transactional(transaction_id, reader)
+
+
+def _modified(reader: Reader) -> State:
+    delivery_failed = reader.bool_field(False)
+    undeliverable_here = reader.bool_field(False)
+    annotations = reader.value_field()
+    if annotations is not None and not isinstance(annotations, dict):
+        raise DecodeError("annotations are a map")
+    return Modified(delivery_failed, undeliverable_here, annotations)
+
+
+def _transactional(transaction_id: bytes, reader: Reader) -> State:
+    raw = reader.raw_field()
+    outcome = None if raw is None else _decode_state(raw, True)
+    return TransactionalState(transaction_id, outcome)
+
+
+def _foreign(raw: bytes) -> DeliveryState:
+    value = Reader(raw, 0, len(raw)).value()
+    assert isinstance(value, Described)
+    return value
+
+
+def _descriptor(state: State) -> int:
+    if isinstance(state, Rejected):
+        return codes.REJECTED
+    if isinstance(state, Modified):
+        return codes.MODIFIED
+    if isinstance(state, Received):
+        return codes.RECEIVED
+    return codes.DECLARED if isinstance(state, Declared) else codes.TRANSACTIONAL_STATE
+
+
+def _fields(state: State) -> list[bytes]:
+    if isinstance(state, Rejected):
+        return [encode_error(state.error)]
+    if isinstance(state, Modified):
+        annotations = encode(state.message_annotations)
+        return [
+            encode_bool(state.delivery_failed),
+            encode_bool(state.undeliverable_here),
+            annotations,
+        ]
+    if isinstance(state, Received):
+        return [encode_uint(state.section_number), encode_ulong(state.section_offset)]
+    if isinstance(state, Declared):
+        return [encode_binary(state.transaction_id)]
+    assert isinstance(state, TransactionalState)
+    return [encode_binary(state.transaction_id), encode_state(state.outcome)]

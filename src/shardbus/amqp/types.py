@@ -20,7 +20,7 @@ class Integer:
 
     def __eq__(self, other: object) -> bool:
         return (
-            type(self) is type(other) and isinstance(other, Integer) and (self.value == other.value)
+            isinstance(other, Integer) and type(self) is type(other) and self.value == other.value
         )
 
     def __hash__(self) -> int:
@@ -116,9 +116,7 @@ class Opaque:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return (
-            type(self) is type(other) and isinstance(other, Opaque) and (self.value == other.value)
-        )
+        return isinstance(other, Opaque) and type(self) is type(other) and self.value == other.value
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.value))

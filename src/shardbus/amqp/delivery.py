@@ -1,0 +1,206 @@
+"""A stored message as one receiver gets it: our header and annotations over the sender's rest."""
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from shardbus.amqp import codes
+from shardbus.amqp.decoder import Reader
+from shardbus.amqp.encoder import (
+    FALSE,
+    NULL,
+    TRUE,
+    compound,
+    encode,
+    encode_text,
+    encode_uint,
+    u32,
+    u64,
+)
+from shardbus.amqp.scan import MessageHead, enter_map
+from shardbus.amqp.types import Value
+
+
+@final
+class Stamp:
+    """What the bus adds to a message for one receiver; -1 and None leave an annotation out.
+
+    `message_state` is 0 active, 1 deferred, 2 scheduled. `absolute_expiry_ms` sets the property
+    of that name in the sender's properties, which otherwise stay as they are.
+    """
+
+    def __init__(  # noqa: PLR0913 - the annotations of one delivery, given by keyword
+        self,
+        *,
+        sequence_number: int,
+        enqueued_time_ms: int,
+        delivery_count: int = 0,
+        enqueue_sequence_number: int = -1,
+        locked_until_ms: int = -1,
+        partition_id: int = -1,
+        message_state: int = -1,
+        absolute_expiry_ms: int = -1,
+        deadletter_source: str | None = None,
+    ) -> None:
+        self.sequence_number = sequence_number
+        self.enqueued_time_ms = enqueued_time_ms
+        self.delivery_count = delivery_count
+        self.enqueue_sequence_number = enqueue_sequence_number
+        self.locked_until_ms = locked_until_ms
+        self.partition_id = partition_id
+        self.message_state = message_state
+        self.absolute_expiry_ms = absolute_expiry_ms
+        self.deadletter_source = deadletter_source
+
+
+def _key(name: bytes, code: int) -> bytes:
+    return bytes([codes.SYMBOL8, len(name)]) + name + bytes([code])
+
+
+_SMALL: Final = [bytes([number]) for number in range(256)]
+_SEQUENCE_NUMBER: Final = _key(b"x-opt-sequence-number", codes.LONG)
+_ENQUEUED_TIME: Final = _key(b"x-opt-enqueued-time", codes.TIMESTAMP)
+_ENQUEUE_SEQUENCE_NUMBER: Final = _key(b"x-opt-enqueue-sequence-number", codes.LONG)
+_LOCKED_UNTIL: Final = _key(b"x-opt-locked-until", codes.TIMESTAMP)
+_PARTITION_ID: Final = _key(b"x-opt-partition-id", codes.SHORT)
+_MESSAGE_STATE: Final = _key(b"x-opt-message-state", codes.SMALLINT)
+_DEADLETTER_SOURCE: Final = b"\xa3\x17x-opt-deadletter-source"
+# durable false, priority, ttl and first-acquirer null, delivery-count 0.
+FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x42\x40\x40\x40\x43"
+_HEADER_PREFIX: Final = b"\x00\x53\x70\xc0"
+_ANNOTATIONS_PREFIX: Final = b"\x00\x53\x72"
+
+
+def encode_delivery(
+    payload: bytes,
+    head: MessageHead,
+    stamp: Stamp,
+    overlay: Mapping[str, Value] | None = None,
+) -> bytes:
+    """The message as a receiver gets it: the sender's sections under our header and annotations.
+
+    `head` must be the scan of `payload`. `overlay` entries replace or join the application
+    properties; None values are left out. The sender's delivery annotations are dropped.
+    """
+    parts = [_header(head, stamp), _ANNOTATIONS_PREFIX, b""]
+    count: i64 = _stamp_annotations(parts, stamp)
+    if head.kept_annotations_count > 0:
+        parts.append(head.kept_annotations)
+        count += head.kept_annotations_count
+    parts[2] = _map_head(parts, count)
+    if overlay is None and stamp.absolute_expiry_ms < 0 and head.bare_offset >= 0:
+        parts.append(payload[head.bare_offset :])
+    else:
+        _append_bare(parts, payload, head, stamp, overlay)
+    return b"".join(parts)
+
+
+def _header(head: MessageHead, stamp: Stamp) -> bytes:
+    if stamp.delivery_count == 0 and head.header_length == 0:
+        return FIRST_HEADER
+    durable = TRUE if head.durable else FALSE
+    priority = NULL if head.priority < 0 else b"\x50" + _SMALL[head.priority]
+    ttl = NULL if head.ttl_ms < 0 else encode_uint(head.ttl_ms)
+    count = encode_uint(stamp.delivery_count)
+    size: i64 = 3 + len(priority) + len(ttl) + len(count)
+    return b"".join([_HEADER_PREFIX, _SMALL[size], b"\x05", durable, priority, ttl, NULL, count])
+
+
+def _stamp_annotations(parts: list[bytes], stamp: Stamp) -> i64:
+    """Append the entries of the stamp; how many elements of the map they are."""
+    parts.append(_SEQUENCE_NUMBER)
+    parts.append(u64(stamp.sequence_number))
+    parts.append(_ENQUEUED_TIME)
+    parts.append(u64(stamp.enqueued_time_ms))
+    count: i64 = 4
+    if stamp.locked_until_ms >= 0:
+        parts.append(_LOCKED_UNTIL)
+        parts.append(u64(stamp.locked_until_ms))
+        count += 2
+    if stamp.enqueue_sequence_number >= 0:
+        parts.append(_ENQUEUE_SEQUENCE_NUMBER)
+        parts.append(u64(stamp.enqueue_sequence_number))
+        count += 2
+    if stamp.partition_id >= 0:
+        parts.append(_PARTITION_ID)
+        parts.append(stamp.partition_id.to_bytes(2, "big"))
+        count += 2
+    if stamp.message_state >= 0:
+        parts.append(_MESSAGE_STATE)
+        parts.append(_SMALL[stamp.message_state])
+        count += 2
+    if stamp.deadletter_source is not None:
+        parts.append(_DEADLETTER_SOURCE)
+        parts.append(encode_text(stamp.deadletter_source))
+        count += 2
+    return count
+
+
+def _map_head(parts: list[bytes], count: i64) -> bytes:
+    """Constructor, size and count of the map whose entries follow the first three parts."""
+    size: i64 = -len(parts[0]) - len(parts[1])
+    for part in parts:
+        size += len(part)
+    if size < 255 and count < 256:
+        return b"\xc1" + _SMALL[size + 1] + _SMALL[count]
+    return b"\xd1" + u32(size + 4) + u32(count)
+
+
+def _append_bare(
+    parts: list[bytes],
+    payload: bytes,
+    head: MessageHead,
+    stamp: Stamp,
+    overlay: Mapping[str, Value] | None,
+) -> None:
+    """Append the sender's sections, in the specification's order whatever order they came in."""
+    properties = _slice(payload, head.properties_offset, head.properties_length)
+    if stamp.absolute_expiry_ms >= 0:
+        properties = _with_expiry(properties, stamp.absolute_expiry_ms)
+    application = _slice(
+        payload, head.application_properties_offset, head.application_properties_length
+    )
+    if overlay is not None:
+        application = _overlaid(application, overlay)
+    parts.append(properties)
+    parts.append(application)
+    parts.append(_slice(payload, head.body_offset, head.body_length))
+    parts.append(_slice(payload, head.footer_offset, head.footer_length))
+
+
+def _slice(payload: bytes, offset: i64, length: i64) -> bytes:
+    return payload[offset : offset + length]
+
+
+def _with_expiry(section: bytes, expiry_ms: int) -> bytes:
+    fields: list[bytes] = []
+    if section:
+        reader = Reader(section, 0, len(section))
+        reader.enter_described_list()
+        while reader.fields_left > 0:
+            reader.fields_left -= 1
+            fields.append(reader.raw())
+    while len(fields) < 9:
+        fields.append(NULL)
+    fields[8] = b"\x83" + u64(expiry_ms)
+    return b"\x00\x53\x73" + compound(codes.LIST8, fields)
+
+
+def _overlaid(section: bytes, overlay: Mapping[str, Value]) -> bytes:
+    added = {name: value for name, value in overlay.items() if value is not None}
+    parts: list[bytes] = []
+    if section:
+        reader = Reader(section, 3 if section[1] == codes.SMALLULONG else 10, len(section))
+        for _ in range(enter_map(reader) >> 1):
+            start: i64 = reader.position
+            name = reader.text_of_code(reader.u8())
+            key = section[start : reader.position]
+            raw = reader.raw()
+            if name not in added:
+                parts.append(key)
+                parts.append(raw)
+    for name, value in added.items():
+        parts.append(encode_text(name))
+        parts.append(encode(value))
+    return b"\x00\x53\x74" + compound(codes.MAP8, parts) if parts else b""

@@ -1,0 +1,17 @@
+"""The bounds of the wire format that no configuration can widen."""
+
+from typing import Final
+
+# Deeper values have no use in messaging; the official SDKs refuse them at the same depth.
+NESTING_MAX: Final = 64
+# Elements without bytes of their own cost the sender nothing, so one value may hold only so many.
+ZERO_WIDTH_ELEMENTS_MAX: Final = 65_536
+# AMQP 1.0 part 2, 2.7.1: every container must accept frames of this size.
+FRAME_SIZE_MIN: Final = 512
+# Larger than any SASL exchange: part 5, 5.3.1 keeps SASL frames within 512 bytes.
+SASL_FRAME_SIZE_MAX: Final = 4_096
+UINT_MAX: Final = 0xFFFFFFFF
+# Delivery tags are at most this long (part 2, 2.8.7).
+DELIVERY_TAG_MAX: Final = 32
+# Messages in one batch: every one costs the sender at least five bytes and us a whole message.
+BATCH_MESSAGES_MAX: Final = 65_536

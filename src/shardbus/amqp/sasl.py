@@ -1,0 +1,92 @@
+"""The SASL layer's frames and what its mechanisms say."""
+
+from typing import Final, final
+
+from shardbus.amqp import codes
+from shardbus.amqp.decoder import Reader
+from shardbus.amqp.encoder import (
+    encode_binary,
+    encode_fields,
+    encode_symbol,
+    encode_symbols,
+    encode_text,
+)
+from shardbus.amqp.errors import DecodeError
+from shardbus.amqp.termini import symbols_of
+
+MSSBCBS: Final = "MSSBCBS"
+PLAIN: Final = "PLAIN"
+ANONYMOUS: Final = "ANONYMOUS"
+EXTERNAL: Final = "EXTERNAL"
+OK: Final = 0
+AUTH_FAILED: Final = 1
+
+
+@final
+class SaslInit:
+    """The mechanism a client chose and its first words."""
+
+    def __init__(self, mechanism: str, response: bytes, hostname: str) -> None:
+        self.mechanism = mechanism
+        self.response = response
+        self.hostname = hostname
+
+
+def encode_mechanisms(names: tuple[str, ...]) -> bytes:
+    return encode_fields(codes.SASL_MECHANISMS, [encode_symbols(names)])
+
+
+def decode_mechanisms(reader: Reader) -> list[str]:
+    reader.enter_list()
+    names = symbols_of(reader.value_field())
+    reader.leave_list()
+    return [] if names is None else names
+
+
+def encode_init(init: SaslInit) -> bytes:
+    fields = [
+        encode_symbol(init.mechanism),
+        encode_binary(init.response),
+        encode_text(init.hostname or None),
+    ]
+    return encode_fields(codes.SASL_INIT, fields)
+
+
+def decode_init(reader: Reader) -> SaslInit:
+    reader.enter_list()
+    mechanism = reader.text_field()
+    if mechanism is None:
+        raise DecodeError("sasl-init without a mechanism")
+    response = reader.binary_field()
+    hostname = reader.text_field()
+    reader.leave_list()
+    return SaslInit(mechanism, response or b"", hostname or "")
+
+
+def encode_outcome(code: int) -> bytes:
+    return encode_fields(codes.SASL_OUTCOME, [bytes([codes.UBYTE, code])])
+
+
+def decode_outcome(reader: Reader) -> int:
+    reader.enter_list()
+    code = reader.uint_field(-1)
+    reader.leave_list()
+    if code < 0:
+        raise DecodeError("sasl-outcome without a code")
+    return code
+
+
+def plain_response(user: str, password: str) -> bytes:
+    """The initial response of PLAIN (RFC 4616)."""
+    return b"\0" + user.encode() + b"\0" + password.encode()
+
+
+def parse_plain(response: bytes) -> tuple[str, str] | None:
+    """User and password of a PLAIN response, None when it is malformed."""
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        return None
+    try:
+        return parts[1].decode("utf-8"), parts[2].decode("utf-8")
+    except UnicodeDecodeError:
+        return None
