@@ -46,29 +46,20 @@ class AtomError(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as the bus describes it: element texts by name, and counts by kind."""
+    """A queue as the bus describes it: element texts by name, and counts by kind.
+
+    `size_max_mb` is size times fragments (R9): the API reports the product. `fragment_count` is
+    None when a bus does not tell it.
+    """
 
     name: str
     elements: dict[str, str]
     counts: dict[str, int]
+    is_partitioned: bool
     fragment_count: int | None
-
-    @property
-    def is_partitioned(self) -> bool:
-        return self.elements.get("EnablePartitioning", "") == "true"
-
-    @property
-    def size_max_mb(self) -> int:
-        """Size times fragments (R9): the API reports the product, not the size that was chosen."""
-        return _number(self.elements, "MaxSizeInMegabytes")
-
-    @property
-    def size_bytes(self) -> int:
-        return _number(self.elements, "SizeInBytes")
-
-    @property
-    def message_count(self) -> int:
-        return _number(self.elements, "MessageCount")
+    size_max_mb: int
+    size_bytes: int
+    message_count: int
 
 
 def write_queue(elements: dict[str, str]) -> bytes:
@@ -129,7 +120,11 @@ def _queue(entry: ElementTree.Element) -> Queue | None:
         name=entry.findtext(f"{{{ATOM}}}title") or "",
         elements=elements,
         counts=_counts(description),
+        is_partitioned=elements.get("EnablePartitioning") == "true",
         fragment_count=_fragment_count(entry, elements),
+        size_max_mb=_number(elements, "MaxSizeInMegabytes"),
+        size_bytes=_number(elements, "SizeInBytes"),
+        message_count=_number(elements, "MessageCount"),
     )
 
 

@@ -1,0 +1,92 @@
+"""The management client over a namespace that is a dictionary: requests out, failures back."""
+
+import pytest
+
+from shardbus.app.atom import ATOM
+from shardbus.app.client import Answer, HttpTransport, Management
+from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
+from shardbus.app.sas import Credential, mint_token
+from tests.unit.app.namespace import Namespace
+
+ENDPOINT = "http://127.0.0.1:5300"
+
+
+def management(namespace: Namespace) -> Management:
+    return Management(namespace, ENDPOINT, Credential(), now_s=1000)
+
+
+def test_a_created_queue_can_be_shown_listed_updated_and_deleted() -> None:
+    namespace = Namespace()
+    bus = management(namespace)
+
+    bus.create_queue("orders/eu", {"LockDuration": "PT30S", "MaxDeliveryCount": "5"})
+    assert bus.queue("orders/eu").elements["LockDuration"] == "PT30S"
+    assert [queue.name for queue in bus.queues()] == ["orders/eu"]
+
+    bus.update_queue("orders/eu", {"MaxDeliveryCount": "7"})
+    assert namespace.queues["orders/eu"] == {"LockDuration": "PT30S", "MaxDeliveryCount": "7"}
+
+    bus.delete_queue("orders/eu")
+    assert namespace.queues == {}
+
+
+def test_every_request_carries_a_token_for_the_whole_endpoint() -> None:
+    """R34"""
+    namespace = Namespace()
+
+    management(namespace).queues()
+
+    expected = mint_token(ENDPOINT, Credential().key_name, Credential().key, 1300)
+    assert [headers["Authorization"] for headers in namespace.headers] == [expected]
+
+
+def test_a_list_is_read_page_by_page_to_its_end() -> None:
+    namespace = Namespace()
+    namespace.queues = {f"queue-{number:03}": {} for number in range(250)}
+
+    assert len(management(namespace).queues()) == 250
+    assert len(namespace.headers) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (400, Refused, "SubCode=40000"),
+        (401, Refused, "--key"),
+        (403, Refused, "SubCode=40000"),
+        (404, NotFound, "shardbus queue list"),
+        (409, Refused, "already"),
+        (500, Unavailable, "try again"),
+        (503, Unavailable, "try again"),
+    ],
+)
+def test_a_bad_answer_becomes_a_failure_that_says_why(
+    status: int, kind: type[CommandError], words: str
+) -> None:
+    namespace = Namespace()
+    namespace.next_answer = Answer(status, b"<Error><Detail>SubCode=40000. Bad</Detail></Error>")
+
+    with pytest.raises(kind, match=words):
+        management(namespace).queue("q")
+
+
+def test_an_answer_that_describes_no_queue_means_that_there_is_none() -> None:
+    namespace = Namespace()
+    namespace.next_answer = Answer(200, f'<feed xmlns="{ATOM}"/>'.encode())
+
+    with pytest.raises(NotFound, match="there is no queue q"):
+        management(namespace).queue("q")
+
+
+@pytest.mark.parametrize("endpoint", ["", "127.0.0.1:5300", "ftp://host", "http://"])
+def test_an_endpoint_that_is_no_address_is_refused(endpoint: str) -> None:
+    with pytest.raises(Usage, match="http://host:port"):
+        HttpTransport(endpoint)
+
+
+def test_nobody_at_the_endpoint_is_told_with_what_to_do() -> None:
+    # Port 1 is privileged and unassigned on loopback.
+    transport = HttpTransport("http://127.0.0.1:1")
+
+    with pytest.raises(Unavailable, match="shardbus serve"):
+        transport.ask("GET", "/", {}, None)
