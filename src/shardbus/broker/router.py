@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
+from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import Dispatcher, FragmentPort
-from shardbus.broker.runner import Answer, Clock, ReplyTo
+from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.core.command import Send, Settle, Settled
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message

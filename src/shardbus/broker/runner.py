@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, final
 
+from shardbus.broker.clock import Clock
 from shardbus.broker.storage import Storage
 from shardbus.core.change import Change
 from shardbus.core.command import (
@@ -45,12 +46,6 @@ RELOAD_MS_MAX: Final = 5_000
 
 Answer = Reply | Refused | Unavailable
 ReplyTo = Callable[[Answer], None]
-
-
-class Clock(Protocol):
-    def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch."""
-        ...
 
 
 @final

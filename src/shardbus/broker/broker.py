@@ -1,0 +1,138 @@
+"""A broker: one message store and the fragments it keeps, each with its runner."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar, final
+
+from shardbus.broker.clock import Clock
+from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics, out_of_reach
+from shardbus.broker.runner import UNAVAILABLE, Runner
+from shardbus.broker.storage import Storage
+from shardbus.core.change import Counters
+from shardbus.core.command import FragmentRules
+from shardbus.core.entity import Entity, QueueSpec
+from shardbus.core.errors import Unavailable
+from shardbus.core.tier import INFINITE_MS
+from shardbus.stores.base import FragmentId, MessageStore, StoreError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@final
+class Broker:
+    """Runs the fragments of one store. Implements `namespace.FragmentHost`."""
+
+    def __init__(
+        self, name: str, storage: Storage, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.name = name
+        self._storage = storage
+        self._clock = clock
+        self._loop = loop
+        self._runners: dict[FragmentId, Runner] = {}
+
+    def runner(self, entity: Entity, number: int) -> Runner:
+        """The runner of a fragment, started when it is first asked for."""
+        fragment_id = FragmentId(entity.entity_id, number)
+        runner = self._runners.get(fragment_id)
+        if runner is None:
+            rules = rules_of(entity.spec)
+            runner = Runner(fragment_id, rules, self._storage, self._clock, self._loop)
+            self._runners[fragment_id] = runner
+        return runner
+
+    async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        fragments = [FragmentId(entity.entity_id, number) for number in numbers]
+        await self._write(lambda store: store.create(fragments))
+
+    async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            runner = self._runners.get(FragmentId(entity.entity_id, number))
+            if runner is not None:
+                runner.configure(rules_of(entity.spec))
+
+    async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
+        fragments = [FragmentId(entity_id, number) for number in numbers]
+        for fragment in fragments:
+            runner = self._runners.pop(fragment, None)
+            if runner is not None:
+                runner.stop()
+        await self._write(lambda store: store.delete(fragments))
+        self._sweep_soon()
+
+    async def fragment_ids(self) -> list[FragmentId]:
+        return await self._read(lambda store: store.fragments())
+
+    async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
+        return [await self._statistics_of(FragmentId(entity_id, n)) for n in numbers]
+
+    def close(self) -> None:
+        """Stop the runners, let the last commit finish, close the store."""
+        for runner in self._runners.values():
+            runner.stop()
+        self._storage.close()
+
+    async def _statistics_of(self, fragment_id: FragmentId) -> FragmentStatistics:
+        runner = self._runners.get(fragment_id)
+        fragment = runner.statistics() if runner is not None else None
+        if fragment is not None:
+            return _statistics(fragment_id.number, fragment.counters)
+        if runner is not None and runner.state == UNAVAILABLE:
+            return out_of_reach(fragment_id.number, runner.reason)
+        image = await self._read(lambda store: store.load(fragment_id))
+        return _statistics(fragment_id.number, image.counters)
+
+    def _sweep_soon(self) -> None:
+        """Remove what deleted fragments left, a piece at a time between commits."""
+
+        def swept(more: bool | StoreError) -> None:
+            if isinstance(more, StoreError):
+                log.warning("%s: sweeping deleted fragments: %s", self.name, more)
+            elif more:
+                self._loop.call_soon(self._sweep_soon)
+
+        self._storage.write(lambda store: store.sweep(), swept)
+
+    async def _write(self, job: Callable[[MessageStore], T]) -> T:
+        return await self._ask(self._storage.write, job)
+
+    async def _read(self, job: Callable[[MessageStore], T]) -> T:
+        return await self._ask(self._storage.read, job)
+
+    async def _ask(
+        self,
+        submit: Callable[[Callable[[MessageStore], T], Callable[[T | StoreError], None]], None],
+        job: Callable[[MessageStore], T],
+    ) -> T:
+        future: asyncio.Future[T | StoreError] = self._loop.create_future()
+
+        def then(result: T | StoreError) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        submit(job, then)
+        result = await future
+        if isinstance(result, StoreError):
+            raise Unavailable(f"Broker {self.name}: {result}")
+        return result
+
+
+def _statistics(number: int, counters: Counters) -> FragmentStatistics:
+    counts = [line.count for line in counters.lines]
+    return FragmentStatistics(number, counts, counters.total_bytes(), FRAGMENT_AVAILABLE, "")
+
+
+def rules_of(spec: QueueSpec) -> FragmentRules:
+    """What an entity's description means for each of its fragments."""
+    return FragmentRules(
+        lock_ms=spec.lock_ms,
+        max_delivery_count=spec.delivery_count_max,
+        default_ttl_ms=-1 if spec.default_ttl_ms >= INFINITE_MS else spec.default_ttl_ms,
+        dead_letters_on_expiry=spec.dead_letters_on_expiration,
+        size_bytes_max=spec.fragment_bytes_max(),
+    )

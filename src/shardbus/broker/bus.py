@@ -1,0 +1,89 @@
+"""The one object gateways call: the namespace, who may use it, and the way to every entity."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import final
+
+from shardbus.broker.auth import Authorizer
+from shardbus.broker.broker import Broker
+from shardbus.broker.clock import Clock
+from shardbus.broker.dispatch import FragmentPort
+from shardbus.broker.namespace import Namespace
+from shardbus.broker.router import EntityRouter
+from shardbus.broker.runner import Runner
+from shardbus.core.entity import Entity
+
+
+@final
+class EntityHandle:
+    """An entity in use: its description, its fragments and the way to them."""
+
+    def __init__(self, entity: Entity, runners: list[Runner], router: EntityRouter) -> None:
+        self.entity = entity
+        self.runners = runners
+        self.router = router
+
+
+@final
+class Bus:
+    """Everything below the gateways."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        brokers: Sequence[Broker],
+        authorizer: Authorizer,
+        *,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        new_seed: Callable[[], bytes],
+    ) -> None:
+        self.namespace = namespace
+        self.authorizer = authorizer
+        self.clock = clock
+        self.loop = loop
+        self._brokers = brokers
+        self._new_seed = new_seed
+        self._handles: dict[int, EntityHandle] = {}
+        namespace.subscribe(self)
+
+    def find(self, name: str) -> EntityHandle | None:
+        """The entity of this name (in lower case), ready to be used; None if there is none."""
+        entity = self.namespace.find(name)
+        if entity is None:
+            return None
+        handle = self._handles.get(entity.entity_id)
+        if handle is None:
+            handle = self._open(entity)
+            self._handles[entity.entity_id] = handle
+        return handle
+
+    def _open(self, entity: Entity) -> EntityHandle:
+        runners = [
+            self._brokers[home.broker_index].runner(entity, home.number)
+            for home in entity.fragments
+        ]
+        ports: list[FragmentPort] = list(runners)
+        router = EntityRouter(
+            ports,
+            [home.number for home in entity.fragments],
+            entity.hash_starts,
+            detects_duplicates=entity.spec.requires_duplicate_detection,
+            loop=self.loop,
+            clock=self.clock,
+            new_seed=self._new_seed,
+        )
+        return EntityHandle(entity, runners, router)
+
+    def entity_created(self, entity: Entity) -> None:
+        """Nothing to do: an entity is opened when it is first asked for."""
+
+    def entity_updated(self, entity: Entity) -> None:
+        handle = self._handles.get(entity.entity_id)
+        if handle is not None:
+            handle.entity = entity
+
+    def entity_deleted(self, entity: Entity) -> None:
+        self._handles.pop(entity.entity_id, None)

@@ -1,0 +1,63 @@
+"""The $cbs node: a client shows tokens, and what they grant is kept for its connection."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.amqp.message import Message
+from shardbus.broker.auth import Authorizer, Grant
+from shardbus.broker.clock import Clock
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.message import NEVER_MS
+from shardbus.gateway.amqp.requests import Response
+
+# A connection that shows more tokens than this is not a client of ours.
+GRANTS_MAX: Final = 10_000
+
+
+@final
+class Grants:
+    """What one connection may do."""
+
+    def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
+        self._authorizer = authorizer
+        self._clock = clock
+        self._by_path: dict[str, Grant] = {}
+
+    def add(self, grant: Grant) -> None:
+        if len(self._by_path) >= GRANTS_MAX and grant.path not in self._by_path:
+            raise Refused(INVALID_ARGUMENT, "The connection has shown too many tokens.")
+        self._by_path[grant.path] = grant
+
+    def allow(self, right: int, entity: str) -> bool:
+        now_ms = self._clock.now_ms()
+        return any(
+            grant.allows(right, entity) and not grant.is_expired(now_ms)
+            for grant in self._by_path.values()
+        )
+
+    def next_expiry_ms(self) -> int:
+        """When the first grant that is still valid ends; NEVER_MS when none does."""
+        now_ms = self._clock.now_ms()
+        moments = [
+            grant.expires_at_ms
+            for grant in self._by_path.values()
+            if grant.expires_at_ms != NEVER_MS and not grant.is_expired(now_ms)
+        ]
+        return min(moments, default=NEVER_MS)
+
+    def show_key(self, response: bytes) -> None:
+        """SASL PLAIN: the key itself. Raises Refused."""
+        self.add(self._authorizer.verify_plain(response))
+
+    async def put_token(self, request: Message) -> Response:
+        """Answer a put-token request (reference 2.2): whatever its type says, the body decides."""
+        properties = request.application_properties
+        audience = properties.get("name")
+        token = request.body
+        if properties.get("operation") != "put-token" or not isinstance(audience, str):
+            raise Refused(INVALID_ARGUMENT, "$cbs understands 'put-token' with a 'name'.")
+        if not isinstance(token, str):
+            raise Refused(INVALID_ARGUMENT, "The body of put-token must be the token as a string.")
+        self.add(self._authorizer.verify_token(token, audience))
+        return Response(202, "Accepted")

@@ -1,0 +1,169 @@
+"""The bus's end of a link on which a client sends."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, final
+
+from shardbus.amqp.errors import DecodeError
+from shardbus.amqp.events import Delivery
+from shardbus.amqp.link import Link
+from shardbus.amqp.message import BATCH_FORMAT, scan_message, split_batch
+from shardbus.amqp.outcomes import ACCEPTED, Rejected, TransactionalState
+from shardbus.broker.router import EntityRouter
+from shardbus.broker.runner import Answer
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused, Unavailable
+from shardbus.core.message import Message
+from shardbus.gateway.amqp.failures import amqp_error
+
+CREDIT: Final = 2_000
+BATCH_MESSAGES_MAX: Final = 4_500
+
+_UINT_MAX: Final = 0xFFFFFFFF
+
+
+class Shell(Protocol):
+    """What a link needs of its connection."""
+
+    def now_ms(self) -> int: ...
+
+    def flush_soon(self) -> None:
+        """Something may be waiting to be written."""
+        ...
+
+    def settle_soon(self, inbound: Inbound) -> None:
+        """`inbound.flush` should be called before the next write."""
+        ...
+
+    def add_pending(self, size_bytes: int) -> None:
+        """So many bytes (negative: fewer) wait to be stored; too many stop the reading."""
+        ...
+
+
+@final
+class Inbound:
+    """Places what arrives, and tells the client what became of each delivery."""
+
+    def __init__(self, link: Link, router: EntityRouter, shell: Shell) -> None:
+        self.link = link
+        self._router = router
+        self._shell = shell
+        self._accepted: list[int] = []
+        self._in_flight = 0
+
+    def open(self) -> None:
+        self.link.grant(CREDIT)
+
+    def receive(self, deliveries: list[Delivery]) -> None:
+        singles = _Singles(self)
+        for delivery in deliveries:
+            self._in_flight += 1
+            self._shell.add_pending(len(delivery.payload))
+            try:
+                if isinstance(delivery.state, TransactionalState):
+                    raise Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
+                if delivery.message_format == BATCH_FORMAT:
+                    singles.send(self._router)
+                    singles = _Singles(self)
+                    self._send_batch(delivery)
+                else:
+                    singles.add(delivery, read_message(delivery.payload, self._shell.now_ms()))
+            except DecodeError as error:
+                self.refused([delivery], Refused(INVALID_ARGUMENT, error.description))
+            except Refused as refusal:
+                self.refused([delivery], refusal)
+        singles.send(self._router)
+
+    def accepted(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            if not delivery.settled:
+                self._accepted.append(delivery.delivery_id)
+            self._shell.add_pending(-len(delivery.payload))
+        self._in_flight -= len(deliveries)
+        self._shell.settle_soon(self)
+
+    def refused(self, deliveries: list[Delivery], failure: Refused | Unavailable) -> None:
+        ids = [delivery.delivery_id for delivery in deliveries if not delivery.settled]
+        if ids:
+            self.link.settle(ids, Rejected(amqp_error(failure)))
+        for delivery in deliveries:
+            self._shell.add_pending(-len(delivery.payload))
+        self._in_flight -= len(deliveries)
+        self._shell.settle_soon(self)
+
+    def flush(self) -> None:
+        """Settle what was accepted since the last time, in as few ranges as it makes."""
+        if self._accepted:
+            ids, self._accepted = self._accepted, []
+            ids.sort()
+            self.link.settle(ids, ACCEPTED)
+        if self.link.credit <= CREDIT // 2:
+            self.link.grant(CREDIT - self._in_flight)
+
+    def _send_batch(self, delivery: Delivery) -> None:
+        payloads = split_batch(delivery.payload)
+        if len(payloads) > BATCH_MESSAGES_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"The batch has {len(payloads)} messages; at most {BATCH_MESSAGES_MAX} may be in one.",
+            )
+        now_ms = self._shell.now_ms()
+        messages = [read_message(payload, now_ms) for payload in payloads]
+        self._router.send_batch(messages, _Batch(self, delivery).answered)
+
+
+@final
+class _Batch:
+    """One transfer that holds many messages: one outcome for all of them."""
+
+    def __init__(self, inbound: Inbound, delivery: Delivery) -> None:
+        self._inbound = inbound
+        self._deliveries = [delivery]
+
+    def answered(self, answer: Answer) -> None:
+        if isinstance(answer, Refused | Unavailable):
+            self._inbound.refused(self._deliveries, answer)
+        else:
+            self._inbound.accepted(self._deliveries)
+
+
+@final
+class _Singles:
+    """Neighbouring transfers of one message each; a SendSink."""
+
+    def __init__(self, inbound: Inbound) -> None:
+        self._inbound = inbound
+        self._deliveries: list[Delivery] = []
+        self._messages: list[Message] = []
+
+    def add(self, delivery: Delivery, message: Message) -> None:
+        self._deliveries.append(delivery)
+        self._messages.append(message)
+
+    def send(self, router: EntityRouter) -> None:
+        if self._messages:
+            router.send_each(self._messages, self)
+
+    def sent(self, positions: list[int], answer: Answer) -> None:
+        deliveries = [self._deliveries[position] for position in positions]
+        if isinstance(answer, Refused | Unavailable):
+            self._inbound.refused(deliveries, answer)
+        else:
+            self._inbound.accepted(deliveries)
+
+
+def read_message(payload: bytes, now_ms: int) -> Message:
+    """What the bus needs to know of an encoded message. Raises DecodeError or Refused."""
+    head = scan_message(payload)
+    if head.scheduled_enqueue_ms > now_ms:
+        raise Refused(NOT_IMPLEMENTED, "Scheduled messages are not available yet.")
+    ttl_ms = head.ttl_ms
+    if ttl_ms == _UINT_MAX and head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
+        # The header's ttl ends at 49.7 days; SDKs then say the rest with two timestamps.
+        ttl_ms = max(0, head.absolute_expiry_ms - head.creation_time_ms)
+    return Message(
+        payload,
+        message_id=head.message_id,
+        session_id=head.session_id,
+        partition_key=head.partition_key,
+        ttl_ms=ttl_ms,
+    )

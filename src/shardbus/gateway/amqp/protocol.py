@@ -1,0 +1,267 @@
+"""One client connection: the AMQP engine between a transport and the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final, final
+
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.connection import Connection
+from shardbus.amqp.errors import CONNECTION_FORCED
+from shardbus.amqp.events import (
+    ConnectionClosed,
+    DeliveriesReceived,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    SaslInitReceived,
+    SettlementsReceived,
+)
+from shardbus.amqp.outcomes import AmqpError
+from shardbus.broker.bus import Bus
+from shardbus.core.errors import Refused
+from shardbus.core.message import NEVER_MS
+from shardbus.gateway.amqp.attach import Attacher
+from shardbus.gateway.amqp.cbs import Grants
+from shardbus.gateway.amqp.inbound import Inbound
+from shardbus.gateway.amqp.outbound import Outbound
+from shardbus.gateway.amqp.requests import RequestLink
+from shardbus.gateway.amqp.responses import ResponseLink
+
+log = logging.getLogger(__name__)
+
+# Bytes read and not yet stored, after which a connection is read no further until some are.
+PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
+WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
+REQUESTS_MAX: Final = 200
+# "connection open, no link ever created: 60 s; all links gone: 300 s" (reference 1.5).
+NO_LINK_MS: Final = 60_000
+LINKS_GONE_MS: Final = 300_000
+
+
+@final
+class AmqpProtocol(asyncio.Protocol):
+    """An asyncio protocol; the Shell of its links."""
+
+    def __init__(
+        self, bus: Bus, config: ConnectionConfig, on_closed: Callable[[AmqpProtocol], None]
+    ) -> None:
+        self._bus = bus
+        self._loop = bus.loop
+        self._on_closed = on_closed
+        self._connection = Connection(config, is_server=True, now_ms=self._monotonic_ms())
+        self._grants = Grants(bus.authorizer, bus.clock)
+        self._attacher = Attacher(bus, self._grants, self)
+        self._transport: asyncio.Transport | None = None
+        self._is_flush_scheduled = False
+        self._settling: list[Inbound] = []
+        self._pending_bytes = 0
+        self._is_reading_paused = False
+        self._is_writing_paused = False
+        self._requests: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._linkless_since_ms = self._monotonic_ms()
+        self._had_link = False
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self._tick()
+
+    def data_received(self, data: bytes) -> None:
+        self._handle(self._connection.receive(data, self._monotonic_ms()))
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._handle(self._connection.transport_lost())
+        for task in self._requests:
+            task.cancel()
+        for timer in (self._timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._on_closed(self)
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        for outbound in self._attacher.outbounds():
+            outbound.pause()
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        for outbound in self._attacher.outbounds():
+            outbound.resume()
+        self.flush_soon()
+
+    # The links' side (inbound.Shell).
+
+    def now_ms(self) -> int:
+        return self._bus.clock.now_ms()
+
+    def flush_soon(self) -> None:
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def settle_soon(self, inbound: Inbound) -> None:
+        if inbound not in self._settling:
+            self._settling.append(inbound)
+        self.flush_soon()
+
+    def add_pending(self, size_bytes: int) -> None:
+        self._pending_bytes += size_bytes
+        should_pause = self._pending_bytes > PENDING_BYTES_MAX
+        if should_pause != self._is_reading_paused and self._transport is not None:
+            self._is_reading_paused = should_pause
+            if should_pause:
+                self._transport.pause_reading()
+            elif not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # The server's side.
+
+    def detach_entity(self, entity_id: int, error: AmqpError) -> None:
+        """End every link of an entity, because it is gone or may not be used any more."""
+        self._attacher.detach_entity(entity_id, error)
+        self.flush_soon()
+
+    def close(self, error: AmqpError) -> None:
+        """Say goodbye and close."""
+        self._connection.close(error)
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # Events.
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, DeliveriesReceived):
+                self._received(event)
+            elif isinstance(event, SettlementsReceived):
+                if isinstance(event.link.context, Outbound):
+                    event.link.context.settle(event)
+            elif isinstance(event, LinkFlowed):
+                context = event.link.context
+                if isinstance(context, Outbound | ResponseLink):
+                    context.wake()
+            else:
+                self._handle_rare(event)
+
+    def _handle_rare(self, event: Event) -> None:
+        if isinstance(event, LinkAttached):
+            self._had_link = True
+            self._handle(self._attacher.attach(event.link))
+            if self._is_writing_paused and isinstance(event.link.context, Outbound):
+                event.link.context.pause()
+        elif isinstance(event, LinkDetached):
+            self._attacher.detached(event.link)
+            self._linkless_since_ms = self._monotonic_ms()
+        elif isinstance(event, SaslInitReceived):
+            self._authenticate(event)
+        elif isinstance(event, ConnectionClosed):
+            self._closed(event)
+
+    def _received(self, event: DeliveriesReceived) -> None:
+        context = event.link.context
+        if isinstance(context, Inbound):
+            context.receive(event.deliveries)
+        elif isinstance(context, RequestLink):
+            for delivery in event.deliveries:
+                self._start(context.answer(delivery, self))
+
+    def _start(self, request: Coroutine[object, object, None]) -> None:
+        if len(self._requests) >= REQUESTS_MAX:
+            request.close()
+            self.close(AmqpError(CONNECTION_FORCED, "Too many requests are waiting for answers."))
+            return
+        task = self._loop.create_task(request)
+        self._requests.add(task)
+        task.add_done_callback(self._request_done)
+
+    def _request_done(self, task: asyncio.Task[None]) -> None:
+        self._requests.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a request failed; closing its connection", exc_info=error)
+            self.close(
+                AmqpError("amqp:internal-error", "The request failed; see the server's log.")
+            )
+        self._watch_expiry()
+
+    def _authenticate(self, event: SaslInitReceived) -> None:
+        is_welcome = True
+        if event.mechanism == "PLAIN":
+            try:
+                self._grants.show_key(event.response)
+            except Refused as refusal:
+                log.info("SASL PLAIN refused: %s", refusal.message)
+                is_welcome = False
+        self._handle(self._connection.sasl_outcome(is_welcome))
+
+    def _closed(self, event: ConnectionClosed) -> None:
+        if event.error is not None:
+            log.info("connection closed: %s: %s", event.error.condition, event.error.description)
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # Output and time.
+
+    def _flush(self) -> None:
+        self._is_flush_scheduled = False
+        if self._settling:
+            settling, self._settling = self._settling, []
+            for inbound in settling:
+                inbound.flush()
+        output = self._connection.take_output()
+        if output and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(output)
+
+    def _tick(self) -> None:
+        now_ms = self._monotonic_ms()
+        next_ms = self._connection.tick(now_ms)
+        if self._connection.is_closed:
+            self._handle(self._connection.transport_lost())
+        elif self._attacher.is_linkless() and not self._connection.is_closed:
+            limit_ms = LINKS_GONE_MS if self._had_link else NO_LINK_MS
+            if now_ms - self._linkless_since_ms >= limit_ms:
+                self.close(_inactive(limit_ms))
+        self._flush()
+        if self._transport is None or self._transport.is_closing():
+            return
+        delay_ms = min(NO_LINK_MS, next_ms - now_ms) if next_ms >= 0 else NO_LINK_MS
+        self._timer = self._loop.call_later(max(1, delay_ms) / 1000, self._tick)
+
+    def _watch_expiry(self) -> None:
+        """Wake when the next token ends, to end the links that lived by it."""
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        at_ms = self._grants.next_expiry_ms()
+        if at_ms != NEVER_MS and self._transport is not None:
+            delay_ms = max(0, at_ms - self._bus.clock.now_ms()) + 1
+            self._expiry_timer = self._loop.call_later(delay_ms / 1000, self._expire_grants)
+
+    def _expire_grants(self) -> None:
+        self._expiry_timer = None
+        self._attacher.detach_unauthorized()
+        self._flush()
+        self._watch_expiry()
+
+    def _monotonic_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+def _inactive(limit_ms: int) -> AmqpError:
+    return AmqpError(
+        CONNECTION_FORCED,
+        f"The connection was inactive for more than the allowed {limit_ms} milliseconds and is "
+        "closed by container 'LinkTracker'.",
+    )

@@ -1,0 +1,110 @@
+"""Request/response nodes: the envelope that $cbs and $management share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, final
+
+from shardbus.amqp.errors import DecodeError
+from shardbus.amqp.events import Delivery
+from shardbus.amqp.link import Link
+from shardbus.amqp.message import Message, build_message, decode_message
+from shardbus.amqp.outcomes import ACCEPTED, AmqpError, Rejected
+from shardbus.amqp.types import Int, Symbol, Value
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.gateway.amqp.failures import amqp_error
+from shardbus.gateway.amqp.inbound import Shell
+from shardbus.gateway.amqp.responses import ResponseLinks
+
+log = logging.getLogger(__name__)
+
+REQUEST_CREDIT: Final = 100
+
+
+@final
+class Response:
+    """A status, its text, an error condition when it is one, and a body."""
+
+    def __init__(
+        self, status: int, text: str, body: Value = None, condition: str | None = None
+    ) -> None:
+        self.status = status
+        self.text = text
+        self.body = body
+        self.condition = condition
+
+
+def response_to(failure: Refused | Unavailable) -> Response:
+    status = failure.kind.status if isinstance(failure, Refused) else 503
+    error = amqp_error(failure)
+    return Response(status, error.description, {}, error.condition)
+
+
+Handler = Callable[[Message], Awaitable[Response]]
+
+
+@final
+class RequestLink:
+    """A link on which a client asks: every request gets one answer on the response link.
+
+    `is_camel` chooses between the two spellings of the status properties: $management speaks
+    camel case and $cbs hyphens, and the Python SDK reads only the one it expects.
+    """
+
+    def __init__(
+        self, link: Link, node: str, handler: Handler, responses: ResponseLinks, *, is_camel: bool
+    ) -> None:
+        self.link = link
+        self.node = node
+        self._handler = handler
+        self._responses = responses
+        self._is_camel = is_camel
+
+    def open(self) -> None:
+        self.link.grant(REQUEST_CREDIT)
+
+    async def answer(self, delivery: Delivery, shell: Shell) -> None:
+        try:
+            request = decode_message(delivery.payload)
+        except DecodeError as error:
+            self._settle(delivery, AmqpError(error.condition, error.description))
+            shell.flush_soon()
+            return
+        self._settle(delivery, None)
+        response = await self._handle(request)
+        reply_to = request.head.reply_to
+        way_back = self._responses.find(reply_to, self.node, self.link.session)
+        if way_back is None:
+            log.warning("no response link for a request to %s (reply-to %r)", self.node, reply_to)
+        else:
+            way_back.send(self._encode(response, request))
+        shell.flush_soon()
+
+    async def _handle(self, request: Message) -> Response:
+        try:
+            return await self._handler(request)
+        except (Refused, Unavailable) as failure:
+            return response_to(failure)
+
+    def _settle(self, delivery: Delivery, error: AmqpError | None) -> None:
+        if not delivery.settled:
+            outcome = ACCEPTED if error is None else Rejected(error)
+            self.link.settle([delivery.delivery_id], outcome)
+        if self.link.credit <= REQUEST_CREDIT // 2:
+            self.link.grant(REQUEST_CREDIT)
+
+    def _encode(self, response: Response, request: Message) -> bytes:
+        if self._is_camel:
+            status, text, condition = "statusCode", "statusDescription", "errorCondition"
+        else:
+            status, text, condition = "status-code", "status-description", ""
+        properties: dict[str, Value] = {status: Int(response.status), text: response.text}
+        # A CBS answer that carries an error condition hides its status from the Python SDK.
+        if response.condition is not None and condition:
+            properties[condition] = Symbol(response.condition)
+        return build_message(
+            body=response.body,
+            application_properties=properties,
+            correlation_id_raw=request.head.message_id_raw,
+        )

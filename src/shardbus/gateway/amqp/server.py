@@ -1,0 +1,69 @@
+"""All AMQP connections of the gateway: their number, their end, and news about entities."""
+
+from __future__ import annotations
+
+import logging
+from typing import final
+
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.errors import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED
+from shardbus.amqp.outcomes import AmqpError
+from shardbus.broker.bus import Bus
+from shardbus.core.entity import Entity
+from shardbus.core.errors import ENTITY_DISABLED
+from shardbus.gateway.amqp.failures import ENTITY_GONE, with_tracking
+from shardbus.gateway.amqp.protocol import AmqpProtocol
+
+log = logging.getLogger(__name__)
+
+
+@final
+class AmqpServer:
+    """Makes a protocol for each connection that a listener accepts."""
+
+    def __init__(self, bus: Bus, config: ConnectionConfig, *, connections_max: int) -> None:
+        self._bus = bus
+        self._config = config
+        self._connections_max = connections_max
+        self._protocols: set[AmqpProtocol] = set()
+        bus.namespace.subscribe(self)
+
+    def new_protocol(self) -> AmqpProtocol:
+        protocol = AmqpProtocol(self._bus, self._config, self._protocols.discard)
+        self._protocols.add(protocol)
+        if len(self._protocols) > self._connections_max:
+            log.warning("refusing a connection: %d are open", self._connections_max)
+            self._bus.loop.call_soon(protocol.close, _too_many(self._connections_max))
+        return protocol
+
+    @property
+    def connections(self) -> int:
+        return len(self._protocols)
+
+    def close(self) -> None:
+        error = AmqpError(CONNECTION_FORCED, "The server is shutting down.")
+        for protocol in list(self._protocols):
+            protocol.close(error)
+
+    def entity_created(self, entity: Entity) -> None:
+        """Nobody can have a link to it yet."""
+
+    def entity_updated(self, entity: Entity) -> None:
+        if not (entity.spec.is_sendable() and entity.spec.is_receivable()):
+            text = with_tracking(f"'{entity.name}' is {entity.spec.status}.")
+            self._detach(entity, AmqpError(ENTITY_DISABLED.condition, text))
+
+    def entity_deleted(self, entity: Entity) -> None:
+        text = with_tracking(f"The messaging entity '{entity.name}' was deleted.")
+        self._detach(entity, AmqpError(ENTITY_GONE, text))
+
+    def _detach(self, entity: Entity, error: AmqpError) -> None:
+        for protocol in list(self._protocols):
+            protocol.detach_entity(entity.entity_id, error)
+
+
+def _too_many(connections_max: int) -> AmqpError:
+    return AmqpError(
+        RESOURCE_LIMIT_EXCEEDED,
+        f"ConnectionsQuotaExceeded: at most {connections_max} connections are allowed.",
+    )
