@@ -1,0 +1,100 @@
+"""The reference pages that are made from the code; `python -m tests.docs.pages` writes them."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from shardbus.app.cli import main
+from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
+from shardbus.app.settings import DEFAULT_FILE, TABLE, Kind, Setting
+
+REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
+_MADE: Final = "<!-- Made by `make docs`; edits are lost. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name in docs/reference."""
+    return {"settings.md": settings_page(), "cli.md": cli_page()}
+
+
+def settings_page() -> str:
+    rows = "".join(_setting_row(row) for row in TABLE)
+    return f"""# Settings
+
+{_MADE}
+Each setting can be given in four ways. The first that gives it wins:
+
+1. a flag of `shardbus serve`, such as `--amqp-port 5672`;
+2. an environment variable, such as `SHARDBUS_AMQP_PORT=5672`;
+3. a TOML file, as in `amqp-port = 5672`: the one that `--config` or `SHARDBUS_CONFIG` names,
+   else `{DEFAULT_FILE}` in the working directory if there is one;
+4. the default.
+
+A value that cannot be used stops the start with exit code 2 and a line that names the setting,
+where its value came from, and why. A key in the file that is no setting does so too.
+
+| flag | variable | value | default | what it does |
+|---|---|---|---|---|
+{rows}"""
+
+
+def _setting_row(row: Setting) -> str:
+    default = str(row.default).lower() if row.kind is Kind.SWITCH else str(row.default)
+    shown = f"`{default}`" if default else "empty"
+    return f"| `{row.flag}` | `{row.variable}` | {_values(row)} | {shown} | {row.help} |\n"
+
+
+def _values(row: Setting) -> str:
+    match row.kind:
+        case Kind.CHOICE:
+            return ", ".join(f"`{choice}`" for choice in row.choices)
+        case Kind.PORT | Kind.COUNT:
+            return f"{row.least} to {row.most}"
+        case Kind.TEXT | Kind.PATH | Kind.SWITCH:
+            return str(row.kind.value)
+
+
+def cli_page() -> str:
+    failures: tuple[type[CommandError], ...] = (Refused, Usage, Unavailable, NotFound)
+    codes = "".join(
+        f"| {failure.exit_code} | `{failure.word}` | {failure.__doc__} |\n" for failure in failures
+    )
+    return f"""# The command line
+
+{_MADE}
+`shardbus serve` is the server; every other command is a client of its HTTP API. With `--json` a
+command prints exactly one JSON document on standard output; a failure is then
+`{{"error": {{"kind": ..., "message": ...}}}}`. Messages for people go to standard error.
+
+| exit code | kind | meaning |
+|---|---|---|
+| 0 | | Done. |
+{codes}
+The options that clients share can also be given as `SHARDBUS_ENDPOINT`, `SHARDBUS_KEY_NAME`,
+`SHARDBUS_KEY` and `SHARDBUS_CONNECTION_STRING`.
+
+{_commands(main, "shardbus")}"""
+
+
+def _commands(group: click.Group, prefix: str) -> str:
+    parts: list[str] = []
+    for name in sorted(group.commands):
+        command, path = group.commands[name], f"{prefix} {name}"
+        if isinstance(command, click.Group):
+            parts.append(_commands(command, path))
+        else:
+            parts.append(_command(command, path))
+    return "\n".join(parts)
+
+
+def _command(command: click.Command, path: str) -> str:
+    # The parent gives the path its words; a fixed width keeps the page the same on any terminal.
+    context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
+    return f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n"
+
+
+if __name__ == "__main__":
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for file_name, text in pages().items():
+        (REFERENCE / file_name).write_text(text, encoding="utf-8")
