@@ -1,13 +1,11 @@
-"""Shared access signatures and connection strings, from the client's side."""
+"""Credentials and connection strings, from the client's side."""
 
-import base64
-import hashlib
-import hmac
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from shardbus.app.failures import Usage
 from shardbus.app.settings import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+from shardbus.broker.sas import mint_token
 
 
 class ConnectionStringError(Usage):
@@ -34,20 +32,6 @@ class ConnectionString:
     port: int | None
     credential: Credential
     is_emulator: bool
-
-
-def mint_token(resource: str, key_name: str, key: str, expires_at_s: int) -> str:
-    """A token for everything below `resource`, good until `expires_at_s` (Unix seconds).
-
-    The signed text is the resource as transmitted, still URL-encoded, and the key is used as the
-    UTF-8 bytes of its text, although it looks like base64.
-    """
-    encoded = quote(resource, safe="")
-    signed = f"{encoded}\n{expires_at_s}".encode()
-    digest = hmac.new(key.encode(), signed, hashlib.sha256).digest()
-    signature = quote(base64.b64encode(digest), safe="")
-    name = quote(key_name, safe="")
-    return f"SharedAccessSignature sr={encoded}&sig={signature}&se={expires_at_s}&skn={name}"
 
 
 def parse_connection_string(text: str) -> ConnectionString:

@@ -5,7 +5,8 @@ import pytest
 from shardbus.app.atom import ATOM
 from shardbus.app.client import Answer, HttpTransport, Management
 from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
-from shardbus.app.sas import Credential, mint_token
+from shardbus.app.sas import Credential
+from shardbus.broker.sas import mint_token
 from tests.unit.app.namespace import Namespace
 
 ENDPOINT = "http://127.0.0.1:5300"

@@ -5,14 +5,13 @@ import pytest
 from shardbus.app.sas import (
     ConnectionStringError,
     Credential,
-    mint_token,
     parse_connection_string,
 )
 
 
 def test_a_token_is_the_one_that_the_format_defines() -> None:
     """R34. The signature was computed apart with openssl's HMAC-SHA256 over sr, newline, se."""
-    token = mint_token("http://127.0.0.1:5300", "RootManageSharedAccessKey", "SAS_KEY_VALUE", 1000)
+    token = Credential().token_for("http://127.0.0.1:5300", expires_at_s=1000)
 
     assert token == (
         "SharedAccessSignature sr=http%3A%2F%2F127.0.0.1%3A5300"
