@@ -8,12 +8,15 @@ into one store transaction, so that one fsync serves them all.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol, TypeVar, final
 
 from shardbus.stores.base import FragmentCommit, MessageStore, StoreError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Committed = Callable[[StoreError | None], None]
@@ -50,6 +53,9 @@ class ThreadWorker:
                 result: T | StoreError = job()
             except StoreError as error:
                 result = error
+            except Exception as bug:  # noqa: BLE001 - the thread must live; the fragment reloads
+                log.exception("a store job failed in a way it should not")
+                result = StoreError(f"internal error: {bug}")
             self._loop.call_soon_threadsafe(then, result)
 
         self._jobs.put(run)

@@ -104,7 +104,7 @@ class Inbound:
         if len(payloads) > BATCH_MESSAGES_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"The batch has {len(payloads)} messages; at most {BATCH_MESSAGES_MAX} may be in one.",
+                f"The batch has {len(payloads)} messages; {BATCH_MESSAGES_MAX} may be in one.",
             )
         now_ms = self._shell.now_ms()
         messages = [read_message(payload, now_ms) for payload in payloads]
