@@ -9,6 +9,13 @@ from setuptools import setup
 HOT_GLOBS = (
     "src/shardbus/amqp/*.py",
     "src/shardbus/core/**/*.py",
+    "src/shardbus/stores/chunk.py",
+    "src/shardbus/broker/storage.py",
+    "src/shardbus/broker/runner.py",
+    "src/shardbus/broker/dispatch.py",
+    "src/shardbus/broker/router.py",
+    "src/shardbus/gateway/amqp/inbound.py",
+    "src/shardbus/gateway/amqp/outbound.py",
 )
 
 

@@ -44,8 +44,8 @@ class ThreadWorker:
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._job_thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._job_thread.start()
 
     def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
         def run() -> None:
@@ -62,7 +62,7 @@ class ThreadWorker:
 
     def close(self) -> None:
         self._jobs.put(None)
-        self._thread.join()
+        self._job_thread.join()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
