@@ -29,6 +29,7 @@ class Line:
         # `_window[_head:]` rises; `_returned` is a heap of what came back or came late.
         self._window: list[Entry] = []
         self._head = 0
+        self._spent_bytes = 0
         self._returned: list[tuple[int, Entry]] = []
 
     def __len__(self) -> int:
@@ -60,7 +61,7 @@ class Line:
             self.size_bytes += entry.size_bytes
         if entry.sequence_number > self.end:
             self.end = entry.sequence_number
-        if len(self) > 2 * WINDOW_COUNT_MAX:
+        if len(self) > 2 * WINDOW_COUNT_MAX or self.size_bytes > 2 * WINDOW_BYTES_MAX:
             self._shrink()
 
     def page_in(self, entries: list[Entry], is_end: bool, covered_to: int) -> None:
@@ -83,14 +84,32 @@ class Line:
         elif has_window:
             entry = self._window[head]
             self._head = head + 1
-            if self._head >= 512:
+            self._spent_bytes += entry.size_bytes
+            if self._head >= 512 or self._spent_bytes > WINDOW_BYTES_MAX:
                 del self._window[: self._head]
                 self._head = 0
+                self._spent_bytes = 0
         else:
             return None
         if entry.payload is not None:
             self.size_bytes -= entry.size_bytes
         return entry
+
+    def front(self, count_max: int) -> list[Entry]:
+        """The messages that are next in order, still waiting."""
+        front = self._window[self._head : self._head + count_max]
+        if self._returned:
+            front += [entry for _, entry in heapq.nsmallest(count_max, self._returned)]
+            front.sort(key=_sequence_number)
+        return front[:count_max]
+
+    def fill(self, payloads: dict[int, bytes | None]) -> None:
+        """Give waiting messages back the payloads that were left to the store."""
+        for entry in self._waiting():
+            if entry.payload is None:
+                entry.payload = payloads.get(entry.sequence_number)
+                if entry.payload is not None:
+                    self.size_bytes += entry.size_bytes
 
     def take_expired(self, now_ms: int) -> list[Entry]:
         """Every expired message in memory, no longer waiting."""
@@ -114,6 +133,7 @@ class Line:
         entries.sort(key=_sequence_number)
         self._window = entries
         self._head = 0
+        self._spent_bytes = 0
         self._returned = []
         self.size_bytes = sum(e.size_bytes for e in entries if e.payload is not None)
 
@@ -121,10 +141,18 @@ class Line:
         return len(self) >= WINDOW_COUNT_MAX or self.size_bytes >= WINDOW_BYTES_MAX
 
     def _shrink(self) -> None:
-        """Leave the far half to the store: it can be read again, memory cannot be stretched."""
-        kept = self._waiting()
-        kept.sort(key=_sequence_number)
-        self._keep(kept[:WINDOW_COUNT_MAX])
+        """Leave the far end to the store: it can be read again, memory cannot be stretched."""
+        waiting = self._waiting()
+        waiting.sort(key=_sequence_number)
+        count = 0
+        size_bytes = 0
+        for entry in waiting[:WINDOW_COUNT_MAX]:
+            if entry.payload is not None:
+                size_bytes += entry.size_bytes
+            if size_bytes > WINDOW_BYTES_MAX and count > 0:
+                break
+            count += 1
+        self._keep(waiting[:count])
         self.end = self._window[-1].sequence_number
         self.has_tail = True
 

@@ -41,6 +41,10 @@ class LockTable:
     def __len__(self) -> int:
         return len(self._locks)
 
+    def pending_batches(self) -> int:
+        """How many deadlines are remembered; it follows the held locks, not the traffic."""
+        return len(self._deadlines)
+
     def is_locked(self, sequence_number: int) -> bool:
         return sequence_number in self._locked
 
@@ -69,6 +73,8 @@ class LockTable:
 
     def renew(self, tokens: list[bytes], deadline_ms: int) -> None:
         """Move the deadline of locks that are all held."""
+        if not tokens:
+            return
         batch = self._new_batch(tokens, deadline_ms)
         for token in tokens:
             lock = self._locks[token]

@@ -52,7 +52,7 @@ def key_of(message: Message, detects_duplicates: bool) -> str | None:
 
 def batch_key_of(messages: list[Message], detects_duplicates: bool) -> str | None:
     """The one partition key of a batch that must be stored as a whole in one fragment."""
-    key = key_of(messages[0], detects_duplicates)
+    key = key_of(messages[0], detects_duplicates) if messages else None
     for message in messages:
         other = key_of(message, detects_duplicates)
         if other != key:
