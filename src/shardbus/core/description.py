@@ -37,7 +37,7 @@ def validate(spec: QueueSpec, tier: Tier) -> None:
     _validate_numbers(spec)
     _validate_for_tier(spec, tier)
     _validate_words(spec)
-    _validate_access_rules(spec.access_rules)
+    validate_access_rules(spec.access_rules)
     _refuse_not_implemented(spec)
 
 
@@ -118,7 +118,7 @@ def _validate_words(spec: QueueSpec) -> None:
         raise _invalid(f"UserMetadata has more than {USER_METADATA_CHARACTERS_MAX} characters.")
 
 
-def _validate_access_rules(rules: list[AccessRule]) -> None:
+def validate_access_rules(rules: list[AccessRule]) -> None:
     if len(rules) > RULES_MAX:
         raise _invalid(f"AuthorizationRules has more than {RULES_MAX} rules.")
     names: set[str] = set()

@@ -1,0 +1,130 @@
+"""The fragments of all entities over all brokers: made, changed, counted and removed together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, TypeVar, final
+
+from shardbus.broker.host import EntityStatistics, FragmentHost, FragmentStatistics, out_of_reach
+from shardbus.core.entity import Entity
+from shardbus.core.errors import Unavailable
+from shardbus.stores.base import FragmentId
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HOST_WAIT_MS: Final = 15_000
+
+
+@final
+class Fragments:
+    """Speaks to the brokers in the order of their index, and gives each a limited time."""
+
+    def __init__(self, hosts: Sequence[FragmentHost], host_wait_ms: int = HOST_WAIT_MS) -> None:
+        self._hosts = list(hosts)
+        self._host_wait_ms = host_wait_ms
+        # Brokers that hold something they should not, and why it could not be removed.
+        self._unswept: dict[str, str] = {}
+
+    def broker_count(self) -> int:
+        return len(self._hosts)
+
+    async def create(self, entity: Entity) -> None:
+        """Make all fragments of an entity or none of them."""
+        begun: list[int] = []
+        for index in _broker_indexes(entity):
+            begun.append(index)
+            host = self._hosts[index]
+            try:
+                await self._answer(host, host.create_fragments(entity, entity.numbers_at(index)))
+            except Unavailable as error:
+                await self._delete_at(entity, begun)
+                raise Unavailable(
+                    f"'{entity.name}' was not created, because not all of its fragments "
+                    f"could be: {error.message}"
+                ) from error
+
+    async def update(self, entity: Entity) -> None:
+        """Let an entity's new description take effect everywhere."""
+        for index in _broker_indexes(entity):
+            host = self._hosts[index]
+            await self._answer(host, host.update_fragments(entity, entity.numbers_at(index)))
+
+    async def delete(self, entity: Entity) -> None:
+        """Remove the fragments of an entity; what cannot be reached is left for `sweep`."""
+        await self._delete_at(entity, _broker_indexes(entity))
+
+    async def check_whole(self, entity: Entity, verb: str) -> None:
+        """Unavailable when a fragment is down, so that nothing is done by halves (R28)."""
+        problems = (await self.statistics(entity)).problems()
+        if problems:
+            raise Unavailable(
+                f"'{entity.name}' cannot be {verb} while not all of its fragments are there: "
+                + "; ".join(problems)
+            )
+
+    async def statistics(self, entity: Entity) -> EntityStatistics:
+        """The sums over all fragments; a broker out of reach makes them partial (R29)."""
+        parts: list[FragmentStatistics] = []
+        for index in _broker_indexes(entity):
+            host, numbers = self._hosts[index], entity.numbers_at(index)
+            try:
+                parts += await self._answer(host, host.statistics(entity.entity_id, numbers))
+            except Unavailable as error:
+                parts += [out_of_reach(number, error.message) for number in numbers]
+        parts.sort(key=lambda part: part.number)
+        return EntityStatistics(parts)
+
+    async def sweep(self, is_owned: Callable[[int, FragmentId], bool]) -> None:
+        """Remove every fragment that nobody owns, on each broker that can be reached.
+
+        `is_owned(broker index, fragment)` is asked after a broker said what it holds, because
+        entities come and go meanwhile.
+        """
+        for index, host in enumerate(self._hosts):
+            try:
+                await self._sweep_host(index, is_owned)
+                self._unswept.pop(host.name, None)
+            except Unavailable as error:
+                self._unswept[host.name] = error.message
+
+    def problems(self) -> list[str]:
+        return [
+            f"broker {name} may hold fragments of deleted entities: {reason}"
+            for name, reason in self._unswept.items()
+        ]
+
+    async def _sweep_host(self, index: int, is_owned: Callable[[int, FragmentId], bool]) -> None:
+        host = self._hosts[index]
+        orphans: dict[int, list[int]] = {}
+        for fragment in await self._answer(host, host.fragment_ids()):
+            if not is_owned(index, fragment):
+                orphans.setdefault(fragment.entity_id, []).append(fragment.number)
+        for entity_id, numbers in orphans.items():
+            log.info("removing fragments %s of entity %s, which nobody owns", numbers, entity_id)
+            await self._answer(host, host.delete_fragments(entity_id, numbers))
+
+    async def _delete_at(self, entity: Entity, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            host, numbers = self._hosts[index], entity.numbers_at(index)
+            try:
+                await self._answer(host, host.delete_fragments(entity.entity_id, numbers))
+            except Unavailable as error:
+                log.warning("fragments of '%s' left for the next sweep: %s", entity.name, error)
+                self._unswept[host.name] = error.message
+
+    async def _answer(self, host: FragmentHost, question: Coroutine[object, object, T]) -> T:
+        try:
+            async with asyncio.timeout(self._host_wait_ms / 1000):
+                return await question
+        except TimeoutError as error:
+            raise Unavailable(
+                f"broker {host.name} has not answered in {self._host_wait_ms} ms", is_unknown=True
+            ) from error
+
+
+def _broker_indexes(entity: Entity) -> list[int]:
+    return sorted({home.broker_index for home in entity.fragments})

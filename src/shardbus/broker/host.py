@@ -1,0 +1,105 @@
+"""Whoever runs fragments, as the namespace sees it; and what can be said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol, final
+
+from shardbus.core.entity import Entity
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.stores.base import FragmentId
+
+FRAGMENT_AVAILABLE: Final = "available"
+FRAGMENT_UNAVAILABLE: Final = "unavailable"
+
+AVAILABLE_STATUS: Final = "Available"
+LIMITED_STATUS: Final = "Limited"
+
+
+@final
+class FragmentStatistics:
+    """What one fragment holds. `counts[line]` includes locked messages; `reason` says why the
+    state is not FRAGMENT_AVAILABLE, and then the numbers do not count.
+    """
+
+    def __init__(
+        self, number: int, counts: list[int], size_bytes: int, state: str, reason: str
+    ) -> None:
+        self.number = number
+        self.counts = counts
+        self.scheduled_count = 0
+        self.size_bytes = size_bytes
+        self.state = state
+        self.reason = reason
+
+
+class FragmentHost(Protocol):
+    """A broker. Every method may raise Unavailable."""
+
+    name: str
+
+    async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        """Make empty fragments, durably, and run them; existing ones stay as they are."""
+        ...
+
+    async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        """Let the entity's new description take effect."""
+        ...
+
+    async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
+        """Stop fragments and remove them, durably; unknown ones are passed over."""
+        ...
+
+    async def fragment_ids(self) -> list[FragmentId]:
+        """Every fragment that its store holds."""
+        ...
+
+    async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
+        """What the fragments hold, in the order asked for."""
+        ...
+
+
+@final
+class EntityStatistics:
+    """The sums over an entity's fragments (R29).
+
+    With a fragment out of reach `is_partial` is true and the sums are those of the others.
+    """
+
+    def __init__(self, fragments: list[FragmentStatistics]) -> None:
+        self.fragments = fragments
+        reached = [part for part in fragments if part.state == FRAGMENT_AVAILABLE]
+        self.is_partial = len(reached) < len(fragments)
+        self.active_count = sum(part.counts[MAIN_LINE] for part in reached)
+        self.dead_letter_count = sum(part.counts[DEAD_LETTER_LINE] for part in reached)
+        self.transfer_dead_letter_count = sum(
+            part.counts[TRANSFER_DEAD_LETTER_LINE] for part in reached
+        )
+        self.scheduled_count = sum(part.scheduled_count for part in reached)
+        self.transfer_count = 0
+        self.size_bytes = sum(part.size_bytes for part in reached)
+
+    @property
+    def availability(self) -> str:
+        return LIMITED_STATUS if self.is_partial else AVAILABLE_STATUS
+
+    def message_count(self) -> int:
+        return (
+            self.active_count
+            + self.dead_letter_count
+            + self.scheduled_count
+            + self.transfer_count
+            + self.transfer_dead_letter_count
+        )
+
+    def problems(self) -> list[str]:
+        return [
+            f"fragment {part.number} is {part.state}: {part.reason}"
+            for part in self.fragments
+            if part.state != FRAGMENT_AVAILABLE
+        ]
+
+
+def out_of_reach(number: int, reason: str) -> FragmentStatistics:
+    """The statistics of a fragment whose broker does not answer."""
+    return FragmentStatistics(number, [0, 0, 0], 0, FRAGMENT_UNAVAILABLE, reason)

@@ -1,0 +1,30 @@
+"""Turns: one at a time for each key, in the order they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import final
+
+
+@final
+class Turns:
+    """Makes work on the same key wait for each other; other keys are not delayed."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._users: dict[str, int] = {}
+
+    @asynccontextmanager
+    async def take(self, key: str) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        self._users[key] = self._users.get(key, 0) + 1
+        try:
+            async with turn:
+                yield
+        finally:
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key]
+                del self._turns[key]

@@ -1,0 +1,260 @@
+"""Where the namespace's entities and access rules are remembered, in a file or in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+from shardbus.core.access import AccessRule, rule_from_document
+from shardbus.core.entity import Entity, entity_from_json
+from shardbus.stores.base import StoreError
+
+T = TypeVar("T")
+
+# "SBct": tells our file from any other SQLite database.
+APPLICATION_ID: Final = 0x53426374
+
+_MIGRATIONS: Final = (
+    """
+    CREATE TABLE entity (
+        id INTEGER PRIMARY KEY,
+        name_key TEXT NOT NULL UNIQUE,
+        document TEXT NOT NULL,
+        checksum INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE namespace (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        next_entity_id INTEGER NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        rules TEXT NOT NULL,
+        rules_checksum INTEGER NOT NULL
+    ) STRICT;
+    """,
+)
+SCHEMA_VERSION: Final = len(_MIGRATIONS)
+
+
+@final
+class MemoryCatalogue:
+    """The catalogue for tests and simulation: keeps documents, as the durable one does."""
+
+    def __init__(self, created_at_ms: int = 0) -> None:
+        self._created_at_ms = created_at_ms
+        self._documents: dict[int, str] = {}
+        self._rules = "[]"
+        self._next_entity_id = 1
+
+    def created_at_ms(self) -> int:
+        return self._created_at_ms
+
+    def entities(self) -> list[Entity]:
+        return [entity_from_json(document) for document in self._documents.values()]
+
+    def damaged(self) -> list[int]:
+        return []
+
+    def rules(self) -> list[AccessRule]:
+        return _rules_from_json(self._rules)
+
+    def reserve_id(self) -> int:
+        self._next_entity_id += 1
+        return self._next_entity_id - 1
+
+    def put(self, entity: Entity) -> None:
+        self._documents[entity.entity_id] = entity.to_json()
+
+    def remove(self, entity_id: int) -> None:
+        self._documents.pop(entity_id, None)
+
+    def set_rules(self, rules: Sequence[AccessRule]) -> None:
+        self._rules = _rules_to_json(rules)
+
+    def close(self) -> None:
+        self._documents.clear()
+
+
+@final
+class SqliteCatalogue:
+    """The catalogue in an SQLite file that one process at a time may open.
+
+    Every write is durable when it returns. All methods are called from one thread at a time.
+    """
+
+    def __init__(self, path: Path, *, now_ms: int) -> None:
+        """Open the file, or make it with mode 0600; `now_ms` is when a new namespace begins."""
+        self._path = path
+        self._connection = self._guarded(lambda: _open(path, now_ms))
+
+    def created_at_ms(self) -> int:
+        return self._guarded(lambda: self._number("SELECT created_at_ms FROM namespace"))
+
+    def entities(self) -> list[Entity]:
+        """Every entity whose record is sound, in the order of their ids."""
+        found = (_sound_entity(row) for row in self._guarded(self._rows))
+        return [entity for entity in found if entity is not None]
+
+    def damaged(self) -> list[int]:
+        """The ids of entities whose record fails its checksum or cannot be read.
+
+        Such an entity is not served, but its fragments must be kept.
+        """
+        return [row[0] for row in self._guarded(self._rows) if _sound_entity(row) is None]
+
+    def rules(self) -> list[AccessRule]:
+        """The namespace's own access rules; StoreError when their record is damaged."""
+        text, checksum = self._guarded(
+            lambda: self._row("SELECT rules, rules_checksum FROM namespace")
+        )
+        try:
+            if _checksum(0, str(text)) == checksum:
+                return _rules_from_json(str(text))
+        except ValueError:
+            pass
+        raise StoreError(f"the access rules in {self._path} are damaged")
+
+    def reserve_id(self) -> int:
+        """An entity id that was never given out before and never will be again."""
+        return self._guarded(
+            lambda: self._number(
+                "UPDATE namespace SET next_entity_id = next_entity_id + 1 "
+                "RETURNING next_entity_id - 1"
+            )
+        )
+
+    def put(self, entity: Entity) -> None:
+        """Record an entity, new or changed; StoreError means *unknown*."""
+        document = entity.to_json()
+        values = (entity.entity_id, entity.name.lower(), document)
+        self._write(
+            "INSERT INTO entity (id, name_key, document, checksum) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET document = excluded.document, "
+            "checksum = excluded.checksum",
+            (*values, _checksum(entity.entity_id, document)),
+        )
+
+    def remove(self, entity_id: int) -> None:
+        """Forget an entity; an unknown one is passed over."""
+        self._write("DELETE FROM entity WHERE id = ?", (entity_id,))
+
+    def set_rules(self, rules: Sequence[AccessRule]) -> None:
+        text = _rules_to_json(rules)
+        self._write(
+            "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, _checksum(0, text))
+        )
+
+    def close(self) -> None:
+        self._guarded(self._connection.close)
+
+    def _write(self, statement: str, values: tuple[int | str, ...]) -> None:
+        self._guarded(lambda: self._connection.execute(statement, values))
+
+    def _rows(self) -> list[tuple[int, str, int]]:
+        return self._connection.execute(
+            "SELECT id, document, checksum FROM entity ORDER BY id"
+        ).fetchall()
+
+    def _row(self, statement: str) -> tuple[object, ...]:
+        rows: list[tuple[object, ...]] = self._connection.execute(statement).fetchall()
+        if not rows:
+            raise StoreError(f"{self._path} has lost the record of its namespace")
+        return rows[0]
+
+    def _number(self, statement: str) -> int:
+        value = self._row(statement)[0]
+        if not isinstance(value, int):
+            raise StoreError(f"{self._path} holds text where a number belongs")
+        return value
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(_explained(self._path, error)) from error
+
+
+def _open(path: Path, now_ms: int) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=0.0, cached_statements=32
+    )
+    try:
+        _prepare(connection, path, now_ms)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int) -> None:
+    # Read before anything is written: a file that is not ours must stay as it is.
+    application_id = _pragma(connection, "application_id")
+    version = _pragma(connection, "user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if application_id != APPLICATION_ID and (application_id or tables):
+        raise StoreError(f"{path} is a database, but not a catalogue of Shardbus: move it away")
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written by a later version of Shardbus (schema {version}, this program "
+            f"knows {SCHEMA_VERSION}): use that version"
+        )
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    for number in range(version, SCHEMA_VERSION):
+        connection.executescript(
+            f"BEGIN IMMEDIATE;{_MIGRATIONS[number]}{_stamp(number + 1)}COMMIT;"
+        )
+    # Takes the exclusive lock at once, so that a second process is told when it opens.
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "INSERT OR IGNORE INTO namespace VALUES (1, 1, ?, '[]', ?)", (now_ms, _checksum(0, "[]"))
+    )
+    connection.execute("COMMIT")
+
+
+def _stamp(version: int) -> str:
+    return f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {version};"
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return value
+
+
+def _sound_entity(row: tuple[int, str, int]) -> Entity | None:
+    entity_id, document, checksum = row
+    if _checksum(entity_id, document) != checksum:
+        return None
+    try:
+        return entity_from_json(document)
+    except ValueError:
+        return None
+
+
+def _checksum(entity_id: int, document: str) -> int:
+    return zlib.crc32(document.encode("utf-8", "surrogatepass"), entity_id & 0xFFFFFFFF)
+
+
+def _rules_to_json(rules: Sequence[AccessRule]) -> str:
+    return json.dumps([rule.to_document() for rule in rules], separators=(",", ":"))
+
+
+def _rules_from_json(text: str) -> list[AccessRule]:
+    documents: object = json.loads(text)
+    if not isinstance(documents, list):
+        raise ValueError("the access rules are not a list")
+    return [rule_from_document(document) for document in documents]
+
+
+def _explained(path: Path, error: Exception) -> str:
+    text = str(error)
+    if "locked" in text:
+        return f"{path} is in use by another process: stop that one, or use another data directory"
+    if "not a database" in text:
+        return f"{path} is not a catalogue of Shardbus, or is damaged: move it away or restore it"
+    return f"{path}: {text}"

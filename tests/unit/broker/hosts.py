@@ -1,0 +1,88 @@
+"""Brokers without fragments behind them, for tests of what is above brokers."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
+from shardbus.core.entity import Entity
+from shardbus.core.errors import Unavailable
+from shardbus.stores.base import FragmentId, StoreError
+
+T = TypeVar("T")
+
+
+class SetClock:
+    """A clock that stands until it is set."""
+
+    def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
+        self.value_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.value_ms
+
+
+class InlineWorker:
+    """Runs jobs where they are submitted."""
+
+    def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
+        try:
+            result: T | StoreError = job()
+        except StoreError as error:
+            result = error
+        then(result)
+
+    def close(self) -> None:
+        """Nothing is ever left to do."""
+
+
+class FakeHost:
+    """A broker that keeps its fragments in a dict, and is down when told so."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.fragments: dict[FragmentId, Entity] = {}
+        self.statistics_of: dict[FragmentId, FragmentStatistics] = {}
+        self.outage = ""
+        self.step: Callable[[], None] = _go_on
+        """Called before and after each effect: the place to crash."""
+
+    def reach(self) -> None:
+        if self.outage:
+            raise Unavailable(self.outage)
+        self.step()
+
+    async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        self.reach()
+        for number in numbers:
+            self.fragments.setdefault(FragmentId(entity.entity_id, number), entity)
+        self.step()
+
+    async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        self.reach()
+        for number in numbers:
+            self.fragments[FragmentId(entity.entity_id, number)] = entity
+        self.step()
+
+    async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
+        self.reach()
+        for number in numbers:
+            self.fragments.pop(FragmentId(entity_id, number), None)
+        self.step()
+
+    async def fragment_ids(self) -> list[FragmentId]:
+        self.reach()
+        return list(self.fragments)
+
+    async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
+        self.reach()
+        return [
+            self.statistics_of.get(
+                FragmentId(entity_id, number),
+                FragmentStatistics(number, [0, 0, 0], 0, FRAGMENT_AVAILABLE, ""),
+            )
+            for number in numbers
+        ]
+
+
+def _go_on() -> None:
+    """Nothing happens at this step."""
