@@ -1,12 +1,58 @@
 """The connection: bytes in, events out, bytes back, for either role."""
 
-from typing import final
+from typing import Final, final
 
+from mypy_extensions import i64
+
+from shardbus.amqp import codes, errors, sasl, states
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.events import Event
+from shardbus.amqp.decoder import Reader, u32_at
+from shardbus.amqp.errors import UsageError, WireError
+from shardbus.amqp.eventlog import EventLog
+from shardbus.amqp.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    SaslFailed,
+    SaslInitReceived,
+    SessionBegun,
+    SessionEnded,
+)
+from shardbus.amqp.frames import (
+    AMQP_HEADER,
+    AMQP_TYPE,
+    HEADER_SIZE,
+    HEARTBEAT,
+    SASL_HEADER,
+    SASL_TYPE,
+    amqp_frame,
+    sasl_frame,
+)
+from shardbus.amqp.limits import FRAME_SIZE_MIN, SASL_FRAME_SIZE_MAX
 from shardbus.amqp.outcomes import AmqpError
+from shardbus.amqp.performatives import (
+    Open,
+    decode_attach,
+    decode_begin,
+    decode_detach,
+    decode_disposition,
+    decode_end,
+    decode_flow,
+    decode_open,
+    decode_transfer,
+    encode_close,
+)
 from shardbus.amqp.session import AmqpSession
+from shardbus.amqp.states import advance
 from shardbus.amqp.types import Value
+
+# States in which the next eight bytes are a protocol header, not a frame.
+_HEADER_STATES: Final = frozenset(
+    {states.HEADER_WAIT, states.SASL_HEADER_SENT, states.SASL_DONE, states.OPEN_PIPELINED}
+)
+_SASL_STATES: Final = frozenset(
+    {states.MECHANISMS_WAIT, states.INIT_WAIT, states.INIT_RECEIVED, states.OUTCOME_WAIT}
+)
 
 
 @final
@@ -15,62 +61,465 @@ class Connection:
 
     Feed what arrives to `receive`, act on the events, write what `take_output` gives, and call
     `tick` when it asks to be called. Nothing a peer sends makes it raise: a peer's mistake ends in
-    a close frame with the right error, a ConnectionClosed event and `is_closed`.
+    a close frame with the right error, a ConnectionClosed event and `is_closed`. `remote_*` are
+    from the peer's open. `context` is the owner's.
     """
 
-    context: object | None
-    config: ConnectionConfig
-    is_server: bool
-    is_closed: bool
-    # From the peer's open; defaults before ConnectionOpened.
-    remote_container_id: str
-    remote_hostname: str
-    remote_properties: dict[str, Value]
-
     def __init__(self, config: ConnectionConfig, is_server: bool, now_ms: int) -> None:
-        raise NotImplementedError
+        self.context: object | None = None
+        self.config: ConnectionConfig = config
+        self.is_server: bool = is_server
+        self.remote_container_id: str = ""
+        self.remote_hostname: str = ""
+        self.remote_properties: dict[str, Value] = {}
+        # How long the frames we send may be: what both ends can take.
+        self.frame_size_max: i64 = FRAME_SIZE_MIN
+        # The sessions': bytes in deliveries that are unfinished or wait for `Link.accept`.
+        self.buffered_bytes: i64 = 0
+        self.links_count: int = 0
+        self.log: EventLog = EventLog()
+        self._state: int = states.HEADER_WAIT
+        self._table: states.Table = (
+            states.SERVER_CONNECTION if is_server else states.CLIENT_CONNECTION
+        )
+        self._remote_channel_max: int = 65_535
+        self._remote_idle_ms: int = 0
+        self._is_open_sent: bool = False
+        self._is_header_sent: bool = False
+        self._is_reported_closed: bool = False
+        self._chunks: list[bytes] = []
+        self._chunks_size: i64 = 0
+        self._needed: i64 = HEADER_SIZE
+        self._output: list[bytes] = []
+        self._output_size: i64 = 0
+        self._by_channel: dict[int, AmqpSession] = {}
+        self._by_remote_channel: dict[int, AmqpSession] = {}
+        self._now_ms: int = now_ms
+        self._received_ms: int = now_ms
+        self._sent_ms: int = now_ms
 
-    def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """Take what the transport read, in pieces of any size, and say what it meant."""
-        raise NotImplementedError
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more will be understood or sent; write the output that is left."""
+        return self._state == states.CLOSED
 
-    def take_output(self) -> bytes:
-        """Everything to be written now, in order; b"" when there is nothing."""
-        raise NotImplementedError
+    @property
+    def is_open(self) -> bool:
+        """Opens were exchanged and neither end has closed."""
+        return self._state == states.OPENED
+
+    @property
+    def sessions(self) -> list[AmqpSession]:
+        """The sessions that are begun or about to be."""
+        return list(self._by_channel.values())
 
     @property
     def output_size(self) -> int:
         """The bytes that `take_output` would give, for owners that push back."""
-        raise NotImplementedError
+        return self._output_size
+
+    def receive(self, data: bytes, now_ms: int) -> list[Event]:
+        """Take what the transport read, in pieces of any size, and say what it meant."""
+        self._now_ms = now_ms
+        if data:
+            self._received_ms = now_ms
+        if self._state != states.CLOSED:
+            self._take_input(data)
+        return self.log.take()
+
+    def take_output(self) -> bytes:
+        """Everything to be written now, in order; b"" when there is nothing."""
+        if not self._output:
+            return b""
+        output = b"".join(self._output)
+        self._output = []
+        self._output_size = 0
+        self._sent_ms = self._now_ms
+        return output
 
     def tick(self, now_ms: int) -> int:
         """Keep the connection alive and notice a silent peer; returns when to call again, or -1.
 
         After a silent peer was dropped `is_closed` is true and `transport_lost` gives the events.
         """
-        raise NotImplementedError
+        self._now_ms = now_ms
+        if self._state == states.CLOSED:
+            return -1
+        wake_ms = -1
+        if self.config.idle_timeout_ms > 0:
+            wake_ms = self._received_ms + 2 * self.config.idle_timeout_ms
+            if now_ms >= wake_ms:
+                text = f"nothing was received for {2 * self.config.idle_timeout_ms} milliseconds"
+                self._fail(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, text))
+                return -1
+        if self._remote_idle_ms > 0:
+            beat_ms = self._beat(now_ms)
+            wake_ms = beat_ms if wake_ms < 0 else min(wake_ms, beat_ms)
+        return wake_ms
 
     def sasl_outcome(self, ok: bool) -> list[Event]:
         """Server: answer SaslInitReceived. Returns the events of input that came with the init."""
-        raise NotImplementedError
+        if self._state == states.CLOSED:
+            return []
+        self._state = advance(self._table, self._state, states.SEND_OUTCOME)
+        self.write(sasl_frame(sasl.encode_outcome(sasl.OK if ok else sasl.AUTH_FAILED)))
+        if ok:
+            self._take_input(b"")
+        else:
+            self._shut(AmqpError(errors.UNAUTHORIZED_ACCESS, "SASL authentication failed"))
+        return self.log.take()
 
     def open(self) -> None:
         """Client: start the protocol (header, SASL, open)."""
-        raise NotImplementedError
+        if self.config.sasl_mechanism:
+            self._state = advance(self._table, self._state, states.SEND_SASL_HEADER)
+            self.write(SASL_HEADER)
+        else:
+            self._start_amqp()
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Send close; ConnectionClosed follows the peer's answer. Does nothing when closed."""
-        raise NotImplementedError
+        """Send close; ConnectionClosed follows the peer's answer. Does nothing when closed.
+
+        Before opens were exchanged nothing can be awaited and the connection is closed at once.
+        """
+        if self._state == states.OPENED:
+            self._state = advance(self._table, self._state, states.SEND_CLOSE)
+            self.write(amqp_frame(0, encode_close(error)))
+        elif self._state not in (states.CLOSED, states.CLOSE_SENT):
+            self._fail(error)
 
     def transport_lost(self) -> list[Event]:
         """The transport is gone: end everything that is left; [] when that was reported before."""
-        raise NotImplementedError
+        if self._state != states.CLOSED:
+            self._shut(AmqpError(errors.CONNECTION_FORCED, "the transport was lost"))
+        self._output = []
+        self._output_size = 0
+        return self.log.take()
 
     def begin_session(self) -> AmqpSession:
         """Begin a session of our own; it may be used at once, SessionBegun confirms it."""
-        raise NotImplementedError
+        if self._state != states.OPENED:
+            raise UsageError("the connection is not open")
+        channel = self._free_channel(0)
+        if channel < 0:
+            raise UsageError("no channel is left")
+        session = AmqpSession(self, channel)
+        self._by_channel[session.channel] = session
+        session.begin()
+        return session
 
-    @property
-    def sessions(self) -> list[AmqpSession]:
-        """The sessions that are begun or about to be."""
-        raise NotImplementedError
+    def write(self, data: bytes) -> None:
+        """The sessions': put bytes at the end of the output."""
+        if self._state != states.CLOSED:
+            self._output.append(data)
+            self._output_size += len(data)
+
+    def count_link(self) -> bool:
+        """The sessions': one link more; whether that is within the limit."""
+        self.links_count += 1
+        return self.links_count <= self.config.links_max
+
+    def _take_input(self, data: bytes) -> None:
+        """Join what waited with what came, once enough is there, and read all whole frames."""
+        buffer = data
+        if self._chunks or self._state == states.INIT_RECEIVED:
+            if data:
+                self._chunks.append(data)
+                self._chunks_size += len(data)
+            if self._chunks_size < self._needed or self._state == states.INIT_RECEIVED:
+                self._check_pipelined()
+                return
+            buffer = b"".join(self._chunks)
+            self._chunks = []
+        position: i64 = 0
+        try:
+            position = self._read(buffer)
+        except WireError as error:
+            self._fail(AmqpError(error.condition, error.description))
+            return
+        if self._state == states.CLOSED:
+            return
+        self._chunks_size = len(buffer) - position
+        if self._chunks_size > 0:
+            self._chunks = [buffer[position:] if position > 0 else buffer]
+
+    def _check_pipelined(self) -> None:
+        """What a peer may send before it knows that it is welcome."""
+        if self._chunks_size > 2 * self.config.max_frame_size:
+            self._fail(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "too much input before SASL"))
+
+    def _read(self, buffer: bytes) -> i64:
+        """Read headers and frames; where the unread rest begins, and `_needed` for it."""
+        position: i64 = 0
+        end: i64 = len(buffer)
+        self._needed = HEADER_SIZE
+        while end - position >= HEADER_SIZE:
+            if self._state != states.OPENED:
+                if self._state in _HEADER_STATES:
+                    self._read_header(buffer[position : position + HEADER_SIZE])
+                    position += HEADER_SIZE
+                    continue
+                # Whatever follows a SASL init waits until the owner has decided on it.
+                if self._state in (states.CLOSED, states.INIT_RECEIVED):
+                    break
+            size: i64 = u32_at(buffer, position)
+            self._check_size(size)
+            if end - position < size:
+                self._needed = size
+                break
+            self._read_frame(buffer, position, size)
+            position += size
+        return position
+
+    def _check_size(self, size: i64) -> None:
+        is_sasl = self._state != states.OPENED and self._state in _SASL_STATES
+        size_max = SASL_FRAME_SIZE_MAX if is_sasl else self.config.max_frame_size
+        if size < HEADER_SIZE or size > size_max:
+            raise WireError(errors.FRAMING_ERROR, f"a frame of {size} bytes, {size_max} allowed")
+
+    def _read_header(self, header: bytes) -> None:
+        if header == SASL_HEADER and (self.config.sasl_mechanisms or not self.is_server):
+            self._state = advance(self._table, self._state, states.RECEIVE_SASL_HEADER)
+            if self.is_server:
+                self._state = advance(self._table, self._state, states.SEND_SASL_HEADER)
+                self._state = advance(self._table, self._state, states.SEND_MECHANISMS)
+                self.write(SASL_HEADER)
+                self.write(sasl_frame(sasl.encode_mechanisms(self.config.sasl_mechanisms)))
+        elif header == AMQP_HEADER and not self._is_sasl_missing():
+            self._state = advance(self._table, self._state, states.RECEIVE_AMQP_HEADER)
+            if self.is_server:
+                self._state = advance(self._table, self._state, states.SEND_AMQP_HEADER)
+                self._is_header_sent = True
+                self.write(AMQP_HEADER)
+        else:
+            self._refuse_header()
+
+    def _is_sasl_missing(self) -> bool:
+        return (
+            self.is_server
+            and self._state == states.HEADER_WAIT
+            and (self.config.sasl_required and len(self.config.sasl_mechanisms) > 0)
+        )
+
+    def _refuse_header(self) -> None:
+        """Part 2, 2.2: answer with the header that we want and close."""
+        if self.is_server:
+            wants_sasl = self._state == states.HEADER_WAIT and self.config.sasl_mechanisms
+            self.write(SASL_HEADER if wants_sasl else AMQP_HEADER)
+        self._shut(AmqpError(errors.FRAMING_ERROR, "an unexpected protocol header"))
+
+    def _read_frame(self, buffer: bytes, position: i64, size: i64) -> None:
+        offset: i64 = 4 * buffer[position + 4]
+        kind: i64 = buffer[position + 5]
+        if offset < HEADER_SIZE or offset > size:
+            raise WireError(errors.FRAMING_ERROR, f"a frame whose body begins at {offset}")
+        is_sasl = self._state != states.OPENED and self._state in _SASL_STATES
+        if kind != (SASL_TYPE if is_sasl else AMQP_TYPE):
+            raise WireError(errors.FRAMING_ERROR, f"a frame of type {kind} was not expected")
+        if offset == size:
+            if is_sasl:
+                raise WireError(errors.FRAMING_ERROR, "an empty SASL frame")
+            return
+        reader = Reader(buffer, position + offset, position + size)
+        if reader.u8() != codes.DESCRIBED:
+            raise WireError(errors.DECODE_ERROR, "a frame without a performative")
+        code: i64 = reader.descriptor_code()
+        if is_sasl:
+            self._on_sasl(code, reader)
+            return
+        high: i64 = buffer[position + 6]
+        self._on_performative(code, (high << 8) | buffer[position + 7], reader)
+
+    def _on_performative(self, code: i64, channel: i64, reader: Reader) -> None:
+        if self._state == states.CLOSE_SENT and code != codes.CLOSE:
+            return
+        if code <= codes.BEGIN or code == codes.CLOSE:
+            self._on_connection(code, channel, reader)
+            return
+        if self._state != states.OPENED:
+            raise WireError(errors.ILLEGAL_STATE, "the connection is not open")
+        session = self._by_remote_channel.get(channel)
+        if session is None:
+            raise WireError(errors.FRAMING_ERROR, f"channel {channel} has no session")
+        if code == codes.END:
+            self._on_end(session, decode_end(reader))
+        elif session.state != states.MAPPED:
+            # We have ended it; what the peer sent before it knew is discarded (part 2, 2.5.5).
+            return
+        elif code == codes.TRANSFER:
+            transfer = decode_transfer(reader)
+            session.on_transfer(transfer, reader.buffer[reader.position : reader.end])
+        else:
+            self._on_session(code, session, reader)
+            if reader.position != reader.end:
+                raise WireError(errors.DECODE_ERROR, "bytes after a performative")
+
+    def _on_session(self, code: i64, session: AmqpSession, reader: Reader) -> None:
+        if code == codes.DISPOSITION:
+            session.on_disposition(decode_disposition(reader))
+        elif code == codes.FLOW:
+            session.on_flow(decode_flow(reader))
+        elif code == codes.ATTACH:
+            session.on_attach(decode_attach(reader))
+        elif code == codes.DETACH:
+            session.on_detach(decode_detach(reader))
+        else:
+            raise WireError(errors.NOT_IMPLEMENTED, "an unknown performative")
+
+    def _on_connection(self, code: i64, channel: i64, reader: Reader) -> None:
+        if code == codes.OPEN:
+            self._on_open(decode_open(reader))
+        elif code == codes.BEGIN:
+            if self._state != states.OPENED:
+                raise WireError(errors.ILLEGAL_STATE, "the connection is not open")
+            self._on_begin(channel, reader)
+        elif code == codes.CLOSE:
+            error = decode_end(reader)
+            self._state = advance(self._table, self._state, states.RECEIVE_CLOSE)
+            if self._state == states.CLOSE_RECEIVED:
+                self.write(amqp_frame(0, encode_close(None)))
+            self._shut(error)
+        else:
+            raise WireError(errors.NOT_IMPLEMENTED, "an unknown performative")
+
+    def _on_open(self, remote: Open) -> None:
+        self._state = advance(self._table, self._state, states.RECEIVE_OPEN)
+        if remote.max_frame_size < FRAME_SIZE_MIN:
+            raise WireError(errors.INVALID_FIELD, f"max-frame-size below {FRAME_SIZE_MIN}")
+        self.remote_container_id = remote.container_id
+        self.remote_hostname = remote.hostname or ""
+        self.remote_properties = remote.properties or {}
+        self.frame_size_max = min(remote.max_frame_size, self.config.max_frame_size)
+        self._remote_channel_max = remote.channel_max
+        self._remote_idle_ms = remote.idle_timeout_ms
+        if not self._is_open_sent:
+            self._send_open()
+        self.log.add(ConnectionOpened())
+
+    def _on_begin(self, channel: i64, reader: Reader) -> None:
+        begin = decode_begin(reader)
+        if channel > self.config.channel_max:
+            raise WireError(errors.FRAMING_ERROR, f"channel {channel} is out of range")
+        if channel in self._by_remote_channel:
+            raise WireError(errors.ILLEGAL_STATE, f"channel {channel} has a session already")
+        if begin.remote_channel < 0:
+            own_channel = self._free_channel(channel)
+            if own_channel < 0:
+                raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "no channel is left")
+            session = AmqpSession(self, own_channel)
+            self._by_channel[session.channel] = session
+            session.on_begin(begin, channel)
+            session.begin()
+        else:
+            own = self._by_channel.get(begin.remote_channel)
+            if own is None:
+                raise WireError(errors.ILLEGAL_STATE, "begin answers no begin")
+            session = own
+            session.on_begin(begin, channel)
+        self._by_remote_channel[channel] = session
+        if session.state == states.MAPPED:
+            self.log.add(SessionBegun(session))
+
+    def _on_end(self, session: AmqpSession, error: AmqpError | None) -> None:
+        session.on_end()
+        self._forget_session(session, error)
+
+    def _forget_session(self, session: AmqpSession, error: AmqpError | None) -> None:
+        self._by_channel.pop(session.channel, None)
+        self._by_remote_channel.pop(session.remote_channel, None)
+        session.close_links(error)
+        self.log.add(SessionEnded(session, error))
+
+    def _on_sasl(self, code: i64, reader: Reader) -> None:
+        if code == codes.SASL_INIT and self.is_server:
+            self._on_sasl_init(sasl.decode_init(reader))
+        elif code == codes.SASL_MECHANISMS and not self.is_server:
+            self._on_mechanisms(sasl.decode_mechanisms(reader))
+        elif code == codes.SASL_OUTCOME and not self.is_server:
+            self._on_outcome(sasl.decode_outcome(reader))
+        else:
+            raise WireError(errors.NOT_IMPLEMENTED, "an unexpected SASL frame")
+
+    def _on_sasl_init(self, init: sasl.SaslInit) -> None:
+        self._state = advance(self._table, self._state, states.RECEIVE_INIT)
+        if init.mechanism in self.config.sasl_mechanisms:
+            self.log.add(SaslInitReceived(init.mechanism, init.response, init.hostname))
+        else:
+            self._state = advance(self._table, self._state, states.SEND_OUTCOME)
+            self.write(sasl_frame(sasl.encode_outcome(sasl.AUTH_FAILED)))
+            text = f"the SASL mechanism {init.mechanism} is not offered"
+            self._shut(AmqpError(errors.UNAUTHORIZED_ACCESS, text))
+
+    def _on_mechanisms(self, names: list[str]) -> None:
+        self._state = advance(self._table, self._state, states.RECEIVE_MECHANISMS)
+        mechanism = self.config.sasl_mechanism
+        if mechanism not in names:
+            self.log.add(SaslFailed(-1))
+            self._shut(AmqpError(errors.UNAUTHORIZED_ACCESS, f"{mechanism} is not offered"))
+            return
+        self._state = advance(self._table, self._state, states.SEND_INIT)
+        init = sasl.SaslInit(mechanism, self.config.sasl_response, self.config.hostname)
+        self.write(sasl_frame(sasl.encode_init(init)))
+
+    def _on_outcome(self, code: int) -> None:
+        self._state = advance(self._table, self._state, states.RECEIVE_OUTCOME)
+        if code == sasl.OK:
+            self._start_amqp()
+        else:
+            self.log.add(SaslFailed(code))
+            self._shut(AmqpError(errors.UNAUTHORIZED_ACCESS, "SASL authentication failed"))
+
+    def _start_amqp(self) -> None:
+        self._state = advance(self._table, self._state, states.SEND_AMQP_HEADER)
+        self._is_header_sent = True
+        self.write(AMQP_HEADER)
+        self._send_open()
+
+    def _send_open(self) -> None:
+        own = Open()
+        own.container_id = self.config.container_id
+        own.hostname = self.config.hostname or None
+        own.max_frame_size = self.config.max_frame_size
+        own.channel_max = self.config.channel_max
+        own.idle_timeout_ms = self.config.idle_timeout_ms
+        own.properties = self.config.properties
+        self._state = advance(self._table, self._state, states.SEND_OPEN)
+        self._is_open_sent = True
+        self.write(amqp_frame(0, own.encode()))
+
+    def _free_channel(self, wanted: int) -> int:
+        """A channel of ours, `wanted` if it can be; -1 when none is left."""
+        highest = min(self.config.channel_max, self._remote_channel_max)
+        if wanted <= highest and wanted not in self._by_channel:
+            return wanted
+        if len(self._by_channel) > highest:
+            return -1
+        return next(channel for channel in range(highest + 1) if channel not in self._by_channel)
+
+    def _beat(self, now_ms: int) -> int:
+        """Send an empty frame when half the peer's patience is used; when the next one is due."""
+        half_ms = max(self._remote_idle_ms // 2, 1)
+        if now_ms >= self._sent_ms + half_ms:
+            if not self._output:
+                self.write(HEARTBEAT)
+            self._sent_ms = now_ms
+        return self._sent_ms + half_ms
+
+    def _fail(self, error: AmqpError | None) -> None:
+        """Close for a reason of our own: the peer gets a close frame if it can understand one."""
+        if self._is_header_sent and self._state != states.CLOSE_SENT:
+            if not self._is_open_sent:
+                # Part 2, 2.4.1: a close may only follow an open.
+                self._send_open()
+            self.write(amqp_frame(0, encode_close(error)))
+        self._shut(error)
+
+    def _shut(self, error: AmqpError | None) -> None:
+        """End every session and link and report that the connection is over."""
+        self._chunks = []
+        for session in list(self._by_channel.values()):
+            self._forget_session(session, error)
+        self._state = states.CLOSED
+        if not self._is_reported_closed:
+            self._is_reported_closed = True
+            self.log.add(ConnectionClosed(error))

@@ -1,56 +1,112 @@
 """A link: one direction of messages inside a session, with credit and settlement."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
-from shardbus.amqp.events import Event
-from shardbus.amqp.outcomes import AmqpError, DeliveryState
-from shardbus.amqp.termini import Coordinator, Source, Target
+from mypy_extensions import i64
+
+from shardbus.amqp import errors, states
+from shardbus.amqp.assembly import Assembly
+from shardbus.amqp.encoder import encode_uint
+from shardbus.amqp.errors import UsageError, WireError
+from shardbus.amqp.events import Delivery, Event
+from shardbus.amqp.limits import DELIVERY_TAG_MAX, UINT_MAX
+from shardbus.amqp.outcomes import AmqpError, DeliveryState, encode_state
+from shardbus.amqp.performatives import (
+    Attach,
+    Flow,
+    Transfer,
+    encode_detach,
+    encode_simple_transfer,
+    transfer_prefix,
+    transfer_tail,
+)
+from shardbus.amqp.states import advance
+from shardbus.amqp.termini import Coordinator, Source, Target, decode_terminus, encode_terminus
 from shardbus.amqp.types import Value
 
 if TYPE_CHECKING:
     from shardbus.amqp.session import AmqpSession
+
+# A terminus with its address written as null: the Python SDK takes an empty list for a refusal.
+_ANY_SOURCE: Final = b"\x00\x53\x28\xc0\x02\x01\x40"
+_ANY_TARGET: Final = b"\x00\x53\x29\xc0\x02\x01\x40"
+_EMPTY_LISTS: Final = (b"\x45", b"\xc0\x01\x00", b"\xd0\x00\x00\x00\x04\x00\x00\x00\x00")
+_PLAIN_TAILS: Final = (transfer_tail(0, False, False), transfer_tail(0, True, False))
+# Frame header, descriptor, list head and all fields but tag and state, at their longest.
+_TRANSFER_OVERHEAD: Final = 48
 
 
 @final
 class Link:
     """One link, seen from our end: `is_sender` says that we send on it.
 
-    `remote_source` and `remote_target` are what the peer's attach said, `*_raw` their encoded
-    bytes; `properties` are the peer's, keys as text. `context` is free for the owner.
+    `remote_source` and `remote_target` are what the peer's attach said, `remote_*_raw` their
+    encoded bytes (None for null); `properties` are the peer's, by name. `context` is the owner's.
     """
 
-    context: object | None
-    session: "AmqpSession"
-    name: str
-    is_sender: bool
-    snd_settle_mode: int
-    rcv_settle_mode: int
-    max_message_size: int
-    remote_max_message_size: int
-    remote_source: Source | None
-    remote_target: Target | Coordinator | None
-    remote_source_raw: bytes
-    remote_target_raw: bytes
-    properties: dict[str, Value]
-    credit: int
-    drain: bool
-    delivery_count: int
+    def __init__(self, session: "AmqpSession", name: str, is_sender: bool, handle: int) -> None:
+        self.context: object | None = None
+        self.session: AmqpSession = session
+        self.name: str = name
+        self.is_sender: bool = is_sender
+        self.handle: int = handle
+        self.remote_handle: int = -1
+        self.state: int = states.UNATTACHED
+        self.snd_settle_mode: int = 2
+        self.rcv_settle_mode: int = 0
+        # What we take; 0 is no limit but the connection's bound on buffered bytes.
+        self.max_message_size: int = 0
+        self.remote_max_message_size: int = 0
+        self.remote_source: Source | None = None
+        self.remote_target: Target | Coordinator | None = None
+        self.remote_source_raw: bytes | None = None
+        self.remote_target_raw: bytes | None = None
+        self.properties: dict[str, Value] = {}
+        # Messages that may still be sent (by us or by the peer, as the link runs).
+        self.credit: i64 = 0
+        # The receiver wants the credit used up: ours to answer with `drained` when we send.
+        self.drain: bool = False
+        self.delivery_count: i64 = 0
+        # Set once the owner was told that the link is over.
+        self.is_reported: bool = False
+        # Set while the owner was told less than the credit because the session window is short.
+        self.is_starved: bool = False
+        self._initial_delivery_count: i64 = 0
+        self._knows_delivery_count: bool = is_sender
+        self._is_flow_held: bool = False
+        self._held: list[Delivery] = []
+        self._held_bytes: i64 = 0
+        self._assembly: Assembly = Assembly()
+        # Deliveries without an outcome, and those whose outcome awaits `confirm`.
+        self._unsettled: dict[int, bytes] = {}
+        self._answered: dict[int, bytes] = {}
+        self._prefix: bytes = transfer_prefix(session.channel)
+        self._handle_field: bytes = encode_uint(handle)
 
     @property
     def is_attached(self) -> bool:
         """Both ends have attached and neither has detached."""
-        raise NotImplementedError
+        return self.state == states.ATTACHED
 
     @property
     def sendable(self) -> int:
-        """How many messages may be sent now: credit, as far as the session window lets them out."""
-        raise NotImplementedError
+        """How many messages may be sent now: credit, as far as the session window lets them out.
+
+        0 while earlier transfers wait for the window; a LinkFlowed tells when it opens.
+        """
+        if self.state != states.ATTACHED or not self.is_sender:
+            return 0
+        window: i64 = self.session.window_left()
+        if window < self.credit:
+            self.is_starved = True
+        room: i64 = self.session.unsettled_max - self.unsettled_count
+        return max(min(self.credit, window, room), 0)
 
     @property
     def unsettled_count(self) -> int:
         """How many deliveries of this link neither end has settled yet."""
-        raise NotImplementedError
+        return len(self._unsettled) + len(self._answered)
 
     def accept(
         self,
@@ -63,17 +119,44 @@ class Link:
         """Answer the peer's attach; returns the events (flow, deliveries) that waited for it.
 
         Termini that are not given are echoed byte for byte (and never null). `max_message_size`
-        0 takes the connection's. A link that was detached meanwhile is left alone.
+        0 takes the connection's. A link that is over meanwhile is left alone.
         """
-        raise NotImplementedError
+        if self.state != states.ATTACH_RECEIVED:
+            return []
+        if max_message_size > 0:
+            self.max_message_size = max_message_size
+        attach = self._attach()
+        attach.source = _terminus(source, self.remote_source_raw, _ANY_SOURCE)
+        attach.target = _terminus(target, self.remote_target_raw, _ANY_TARGET)
+        attach.properties = properties
+        self._send_attach(attach)
+        return self._release_held()
 
     def refuse(self, error: AmqpError) -> None:
         """Answer the peer's attach with null termini and detach(closed, error) in one output."""
-        raise NotImplementedError
+        if self.state == states.ATTACH_RECEIVED:
+            self._send_attach(self._attach())
+            self.detach(error)
+
+    def open(self, attach: Attach) -> None:
+        """The session's: attach of our own accord."""
+        self.snd_settle_mode = attach.snd_settle_mode
+        self.rcv_settle_mode = attach.rcv_settle_mode
+        self.max_message_size = attach.max_message_size
+        self._send_attach(attach)
 
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:
-        """End the link; does nothing when either end has detached already."""
-        raise NotImplementedError
+        """End the link; does nothing when either end has detached already.
+
+        Deliveries without an outcome are forgotten, those that wait for the window still go out.
+        """
+        if self.state == states.ATTACH_RECEIVED:
+            self._send_attach(self._attach())
+        if self.state != states.ATTACHED and self.state != states.ATTACH_SENT:
+            return
+        self.state = advance(states.LINK, self.state, states.SEND_DETACH)
+        self.forget_deliveries()
+        self.session.write_detach(self, encode_detach(self.handle, closed, error))
 
     def send(
         self,
@@ -85,28 +168,318 @@ class Link:
     ) -> int:
         """Send one message and return its delivery-id; takes one credit.
 
-        Raises UsageError without credit, when detached, or past the bound on waiting bytes.
+        Raises UsageError without credit, when not attached, or past a bound on what may wait.
         """
-        raise NotImplementedError
+        self._check_sendable(tag)
+        session = self.session
+        delivery_id: i64 = session.take_delivery_id()
+        self.credit -= 1
+        self.delivery_count = (self.delivery_count + 1) & UINT_MAX
+        if not settled:
+            self._unsettled[delivery_id] = tag
+            session.outgoing[delivery_id] = self
+        size: i64 = len(payload)
+        room: i64 = session.frame_size_max() - _TRANSFER_OVERHEAD - len(tag)
+        if size <= room and state is None:
+            tail = (
+                _PLAIN_TAILS[settled]
+                if message_format == 0
+                else transfer_tail(message_format, settled, False)
+            )
+            session.write_transfer(
+                self,
+                encode_simple_transfer(
+                    self._prefix, self._handle_field, delivery_id, tag, tail, size
+                ),
+                payload,
+            )
+        else:
+            transfer = self._transfer(delivery_id, tag, settled, message_format)
+            self._send_frames(transfer, payload, None if state is None else encode_state(state))
+        return delivery_id
 
     def drained(self) -> None:
         """Use up the remaining credit and tell the peer (flow with drain=true, credit 0)."""
-        raise NotImplementedError
+        if self.state != states.ATTACHED:
+            return
+        self.delivery_count = (self.delivery_count + self.credit) & UINT_MAX
+        self.credit = 0
+        self.drain = True
+        self.write_flow(False)
+        self.drain = False
 
     def confirm(self, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries we sent: role=sender, settled=true, ids coalesced into ranges.
 
-        Ids that are settled already are left out.
+        Ids that are settled already, or whose link is over, are left out.
         """
-        raise NotImplementedError
+        confirmed: list[int] = []
+        for delivery_id in ids:
+            if self._answered.pop(delivery_id, None) is not None:
+                confirmed.append(delivery_id)
+            elif self._unsettled.pop(delivery_id, None) is not None:
+                del self.session.outgoing[delivery_id]
+                confirmed.append(delivery_id)
+        self.session.write_dispositions(False, confirmed, True, encode_state(state))
 
     def grant(self, credit: int, drain: bool = False) -> None:
-        """Let the peer send `credit` more messages from now; no flow when it may already."""
-        raise NotImplementedError
+        """Let the peer send `credit` messages from now; no flow when it may already.
+
+        With `drain` the peer is asked to use the credit up; a LinkFlowed tells that it has.
+        """
+        if self.state not in (states.ATTACHED, states.ATTACH_SENT):
+            return
+        if credit != self.credit or drain != self.drain:
+            self.credit = credit
+            self.drain = drain
+            self.write_flow(False)
 
     def settle(self, ids: Sequence[int], state: DeliveryState | None, settled: bool = True) -> None:
         """Give deliveries we received their outcome: role=receiver, ids coalesced into ranges.
 
-        With `settled` false the peer confirms by a SettlementsReceived.
+        With `settled` false the peer confirms by a SettlementsReceived. Ids that are settled
+        already, or whose link is over, are left out.
         """
-        raise NotImplementedError
+        known: list[int] = []
+        for delivery_id in ids:
+            if delivery_id in self._unsettled:
+                known.append(delivery_id)
+                if settled:
+                    del self._unsettled[delivery_id]
+                    del self.session.incoming[delivery_id]
+        self.session.write_dispositions(True, known, settled, encode_state(state))
+        if settled:
+            self.session.replenish()
+
+    def write_flow(self, echo: bool) -> None:
+        """Tell the peer where this link and its session stand."""
+        flow = self.session.flow()
+        flow.handle = self.handle
+        flow.delivery_count = self.delivery_count if self._knows_delivery_count else -1
+        flow.link_credit = self.credit
+        flow.available = 0
+        flow.drain = self.drain
+        flow.echo = echo
+        self.session.write(flow.encode())
+
+    def on_attach(self, attach: Attach) -> None:
+        """The session's: the peer's attach, whether it answers ours or not."""
+        self.state = advance(states.LINK, self.state, states.RECEIVE_ATTACH)
+        self.remote_handle = attach.handle
+        self._take_termini(attach)
+        self.remote_max_message_size = attach.max_message_size
+        self.properties = attach.properties or {}
+        self.snd_settle_mode = attach.snd_settle_mode
+        self.rcv_settle_mode = attach.rcv_settle_mode
+        if not self.is_sender:
+            self.delivery_count = max(attach.initial_delivery_count, 0)
+            self._knows_delivery_count = True
+
+    def on_detach(self, closed: bool) -> None:
+        """The session's: the peer's detach; answers it unless it is an answer itself."""
+        self.state = advance(states.LINK, self.state, states.RECEIVE_DETACH)
+        self.session.drop_waiting(self)
+        self.forget_deliveries()
+        if self.state == states.LEFT_EARLY:
+            self._send_attach(self._attach())
+        if self.state == states.DETACH_RECEIVED:
+            self.state = advance(states.LINK, self.state, states.SEND_DETACH)
+            self.session.write(encode_detach(self.handle, closed, None))
+
+    def on_flow(self, flow: Flow) -> bool:
+        """The session's: the peer's view of this link; whether the owner should hear of it."""
+        if self.state not in (states.ATTACHED, states.ATTACH_RECEIVED):
+            return False
+        changed = self._flow_to_sender(flow) if self.is_sender else self._flow_to_receiver(flow)
+        if self.state == states.ATTACH_RECEIVED:
+            self._is_flow_held = self._is_flow_held or changed
+            return False
+        # A drain is answered by `drained`, once, when the owner has sent what it has.
+        if flow.echo and not (self.is_sender and self.drain):
+            self.write_flow(False)
+        return changed
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> Delivery | None:
+        """The session's: one frame; the delivery when it is whole and the owner may have it."""
+        if self.state != states.ATTACHED and self.state != states.ATTACH_RECEIVED:
+            return None
+        if self.is_sender:
+            raise WireError(errors.NOT_ALLOWED, "transfer on a link whose sender we are")
+        before: i64 = self._assembly.size
+        if self._is_too_large(before + len(payload)):
+            return None
+        delivery = self._assembly.add(transfer, payload)
+        self.session.connection.buffered_bytes += self._assembly.size - before
+        return None if delivery is None else self._deliver(delivery)
+
+    def take_outcome(self, delivery_id: int, settled: bool) -> bytes | None:
+        """The session's: the peer gave this delivery an outcome; its tag, None when not ours."""
+        tag = self._unsettled.pop(delivery_id, None)
+        if tag is not None and not settled:
+            self._answered[delivery_id] = tag
+        return tag
+
+    def forget_deliveries(self) -> None:
+        """The session's: drop everything unfinished; nothing can be settled any more."""
+        owners = self.session.outgoing if self.is_sender else self.session.incoming
+        for delivery_id in self._unsettled:
+            owners.pop(delivery_id, None)
+        self._unsettled = {}
+        self._answered = {}
+        self._drop_buffered()
+        self.credit = 0
+
+    def _attach(self) -> Attach:
+        attach = Attach()
+        attach.name = self.name
+        attach.handle = self.handle
+        attach.is_receiver = not self.is_sender
+        attach.snd_settle_mode = self.snd_settle_mode
+        attach.rcv_settle_mode = self.rcv_settle_mode
+        attach.initial_delivery_count = self._initial_delivery_count if self.is_sender else -1
+        attach.max_message_size = self.max_message_size
+        return attach
+
+    def _send_attach(self, attach: Attach) -> None:
+        self.state = advance(states.LINK, self.state, states.SEND_ATTACH)
+        self.session.write(attach.encode())
+
+    def _take_termini(self, attach: Attach) -> None:
+        source = decode_terminus(attach.source)
+        target = decode_terminus(attach.target)
+        if source is not None and not isinstance(source, Source):
+            raise WireError(errors.DECODE_ERROR, "the source of a link is no source")
+        if isinstance(target, Source):
+            raise WireError(errors.DECODE_ERROR, "the target of a link is a source")
+        self.remote_source = source
+        self.remote_target = target
+        self.remote_source_raw = attach.source
+        self.remote_target_raw = attach.target
+
+    def _release_held(self) -> list[Event]:
+        log = self.session.connection.log
+        if self._is_flow_held:
+            self._is_flow_held = False
+            log.add_flow(self)
+        for delivery in self._held:
+            log.add_delivery(self, delivery)
+        self._drop_buffered()
+        return log.take()
+
+    def _check_sendable(self, tag: bytes) -> None:
+        if self.state != states.ATTACHED or not self.is_sender:
+            raise UsageError("only an attached sender sends")
+        if self.credit <= 0:
+            raise UsageError("the receiver gave no credit")
+        if len(tag) > DELIVERY_TAG_MAX:
+            raise UsageError(f"a delivery-tag of {len(tag)} bytes")
+        if self.unsettled_count >= self.session.unsettled_max:
+            raise UsageError("too many unsettled deliveries")
+        self.session.check_waiting()
+
+    def _transfer(
+        self, delivery_id: i64, tag: bytes, settled: bool, message_format: i64
+    ) -> Transfer:
+        transfer = Transfer()
+        transfer.handle = self.handle
+        transfer.delivery_id = delivery_id
+        transfer.tag = tag
+        transfer.settled = settled
+        transfer.message_format = message_format
+        return transfer
+
+    def _send_frames(self, transfer: Transfer, payload: bytes, state: bytes | None) -> None:
+        """Split over frames. The state goes with the last, where a receiver settles it."""
+        overhead: i64 = _TRANSFER_OVERHEAD + DELIVERY_TAG_MAX + (0 if state is None else len(state))
+        room: i64 = max(self.session.frame_size_max() - overhead, 64)
+        size: i64 = len(payload)
+        start: i64 = 0
+        while start == 0 or start < size:
+            end: i64 = min(start + room, size)
+            transfer.more = end < size
+            transfer.state = None if transfer.more else state
+            chunk = payload[start:end]
+            self.session.write_transfer(self, self.session.frame_head(transfer, len(chunk)), chunk)
+            start = end if end > start else size + 1
+
+    def _flow_to_sender(self, flow: Flow) -> bool:
+        if flow.link_credit < 0:
+            return False
+        seen: i64 = flow.delivery_count
+        if seen < 0:
+            seen = self._initial_delivery_count
+        # Serial numbers (RFC 1982): what the receiver has not counted yet is still on its way.
+        ahead: i64 = (self.delivery_count - seen) & UINT_MAX
+        if ahead > UINT_MAX >> 1:
+            ahead = 0
+        credit: i64 = max(flow.link_credit - ahead, 0)
+        changed = credit != self.credit or flow.drain
+        self.credit = credit
+        self.drain = flow.drain
+        return changed
+
+    def _flow_to_receiver(self, flow: Flow) -> bool:
+        """Follow the sender's delivery-count; its link-credit is ours to decide and ignored."""
+        if flow.delivery_count < 0:
+            return False
+        used: i64 = (flow.delivery_count - self.delivery_count) & UINT_MAX
+        if used == 0 or used > self.credit:
+            if self.drain and flow.drain and self.credit == 0:
+                self.drain = False
+                return True
+            return False
+        self.delivery_count = flow.delivery_count
+        self.credit -= used
+        self.drain = self.drain and self.credit > 0
+        return True
+
+    def _deliver(self, delivery: Delivery) -> Delivery | None:
+        self.delivery_count = (self.delivery_count + 1) & UINT_MAX
+        if self.credit > 0:
+            self.credit -= 1
+        if not delivery.settled:
+            if delivery.delivery_id in self.session.incoming:
+                raise WireError(errors.NOT_ALLOWED, "a delivery-id that is still in use")
+            self._unsettled[delivery.delivery_id] = delivery.tag
+            self.session.incoming[delivery.delivery_id] = self
+        if self.state == states.ATTACHED:
+            return delivery
+        self._held.append(delivery)
+        self._held_bytes += len(delivery.payload)
+        self.session.connection.buffered_bytes += len(delivery.payload)
+        return None
+
+    def _is_too_large(self, size: i64) -> bool:
+        connection = self.session.connection
+        if self.max_message_size > 0 and size > self.max_message_size:
+            text = f"a message of more than {self.max_message_size} bytes"
+            self.session.force_detach(self, AmqpError(errors.MESSAGE_SIZE_EXCEEDED, text))
+            return True
+        if connection.buffered_bytes + size > connection.config.buffered_bytes_max:
+            text = "too many bytes in deliveries that wait"
+            self.session.force_detach(self, AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, text))
+            return True
+        return False
+
+    def _drop_buffered(self) -> None:
+        self.session.connection.buffered_bytes -= self._assembly.size + self._held_bytes
+        self._assembly.clear()
+        self._held = []
+        self._held_bytes = 0
+
+
+def _terminus(
+    own: bytes | Source | Target | Coordinator | None, remote: bytes | None, any_terminus: bytes
+) -> bytes:
+    if isinstance(own, bytes):
+        return own
+    if own is not None:
+        return encode_terminus(own)
+    # An empty list (four bytes, or seven with its size) would read as a refusal.
+    if (
+        remote is None
+        or len(remote) <= 4
+        or remote[3:] in (b"\xc0\x01\x00", b"\xd0\0\0\0\x04\0\0\0\0")
+    ):
+        return any_terminus
+    return remote

@@ -1,0 +1,74 @@
+"""Deliveries put together from the transfer frames that carry them."""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from shardbus.amqp.errors import INVALID_FIELD, NOT_ALLOWED, WireError
+from shardbus.amqp.events import Delivery
+from shardbus.amqp.outcomes import decode_state
+from shardbus.amqp.performatives import Transfer
+
+
+@final
+class Assembly:
+    """The one delivery of a link whose last frame has not come yet; `size` is what it holds."""
+
+    def __init__(self) -> None:
+        self.size: i64 = 0
+        self._first: Transfer | None = None
+        self._chunks: list[bytes] = []
+
+    def add(self, transfer: Transfer, payload: bytes) -> Delivery | None:
+        """Take one frame; the delivery when it is whole. Raises WireError."""
+        if transfer.aborted:
+            self.clear()
+            return None
+        first = self._first
+        if first is None:
+            _check_first(transfer)
+            if not transfer.more:
+                return _delivery(transfer, payload)
+            self._first = transfer
+        else:
+            _merge(first, transfer)
+        self.size += len(payload)
+        self._chunks.append(payload)
+        if first is None or transfer.more:
+            return None
+        whole = b"".join(self._chunks)
+        self.clear()
+        return _delivery(first, whole)
+
+    def clear(self) -> None:
+        """Forget what was collected."""
+        if self._first is not None:
+            self._first = None
+            self._chunks = []
+            self.size = 0
+
+
+def _check_first(transfer: Transfer) -> None:
+    if transfer.delivery_id < 0 or transfer.tag is None:
+        raise WireError(INVALID_FIELD, "a delivery without an id or tag")
+
+
+def _merge(first: Transfer, transfer: Transfer) -> None:
+    """What a later frame may still say: that it is settled, and its state (part 2, 2.7.5)."""
+    if transfer.delivery_id >= 0 and transfer.delivery_id != first.delivery_id:
+        raise WireError(NOT_ALLOWED, "a new delivery inside an unfinished one")
+    first.settled = first.settled or transfer.settled
+    if transfer.state is not None:
+        first.state = transfer.state
+
+
+def _delivery(first: Transfer, payload: bytes) -> Delivery:
+    tag = first.tag
+    return Delivery(
+        first.delivery_id,
+        b"" if tag is None else tag,
+        payload,
+        first.settled,
+        first.message_format,
+        None if first.state is None else decode_state(first.state),
+    )
