@@ -1,0 +1,88 @@
+"""What one client process is asked to measure, and what it answers: JSON between processes."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """The workloads a client knows."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server listens and how the bench signs in; `pid` is the root of its processes."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    address: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One connection, one link, `messages` counted after `warmup` uncounted ones.
+
+    `window` is the most unsettled messages (send) or the credit (receive). A `batch` above 1 sends
+    that many messages per transfer in the Service Bus batch format.
+    """
+
+    kind: Kind
+    messages: int
+    warmup: int
+    window: int
+    batch: int = 1
+    body_bytes: int = 1024
+    timeout_s: int = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a client saw: from the outcome that ended the warm-up to the last outcome.
+
+    `latencies_us` is there when one message was in flight: from the send to its outcome.
+    """
+
+    messages: int
+    seconds: float
+    client_cpu_s: float
+    server_cpu_s: float
+    latencies_us: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Messages per second."""
+        return self.messages / self.seconds
+
+    @property
+    def client_cpu_us(self) -> float:
+        """Microseconds of the client's processor time per message."""
+        return 1e6 * self.client_cpu_s / self.messages
+
+    @property
+    def server_cpu_us(self) -> float:
+        """Microseconds of the server's processor time per message."""
+        return 1e6 * self.server_cpu_s / self.messages
+
+
+def write_request(endpoint: Endpoint, job: Job) -> str:
+    return json.dumps({"endpoint": asdict(endpoint), "job": asdict(job)})
+
+
+def read_request(text: str) -> tuple[Endpoint, Job]:
+    request = json.loads(text)
+    job = Job(**{**request["job"], "kind": Kind(request["job"]["kind"])})
+    return Endpoint(**request["endpoint"]), job
+
+
+def write_sample(sample: Sample) -> str:
+    return json.dumps(asdict(sample))
+
+
+def read_sample(text: str) -> Sample:
+    return Sample(**json.loads(text))
