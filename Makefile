@@ -100,6 +100,7 @@ $(VENV)/.made:
 
 $(VENV)/.requirements: requirements/dev.txt | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	rm -rf build
 	@touch $@
 
 # The list is a prerequisite of its own, so that a deleted module leaves the install too.
