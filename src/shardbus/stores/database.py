@@ -1,0 +1,197 @@
+"""The file of a SQLite store: how it is made, opened, locked and brought up to date."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from importlib import resources
+from pathlib import Path
+from typing import Final, final
+
+from shardbus.stores.base import StoreError
+
+APPLICATION_ID: Final = 0x53424D53
+SCHEMA_VERSION: Final = 1
+SQLITE_VERSION_MIN: Final = (3, 38, 0)
+
+# 4096 wrote the fewest bytes for small commits and was as fast as 8192 for large ones (ADR 3).
+PAGE_BYTES: Final = 4096
+WRITER_CACHE_KIB: Final = 4096
+READER_CACHE_KIB: Final = 2048
+# A commit that leaves more pages than this in the log also copies them to the file.
+CHECKPOINT_PAGES: Final = 2000
+# A log that had to grow (a long read by another process) is cut back to this.
+LOG_BYTES_MAX: Final = 64 * 1024 * 1024
+BUSY_MS: Final = 5_000
+STATEMENTS_MAX: Final = 128
+
+_SYNCHRONOUS: Final = {"full": "FULL", "relaxed": "NORMAL"}
+_MAGIC: Final = b"SQLite format 3\x00"
+_USER_VERSION_AT: Final = 60
+_APPLICATION_ID_AT: Final = 68
+_HEADER_BYTES: Final = 100
+
+_ADVICE: Final = (
+    ("SQLITE_FULL", "the disk is full; free space, then it goes on by itself"),
+    ("SQLITE_READONLY", "the file or its directory cannot be written; check permissions and mount"),
+    ("SQLITE_CANTOPEN", "the file cannot be opened; check that the directory exists and is ours"),
+    ("SQLITE_PERM", "the file may not be opened; check permissions"),
+    ("SQLITE_BUSY", "another process holds the file; stop it"),
+    ("SQLITE_LOCKED", "another process holds the file; stop it"),
+    ("SQLITE_CORRUPT", "the file is damaged; restore a copy, or save what `.recover` can read"),
+    ("SQLITE_NOTADB", "the file is not a store of Shardbus; name another one"),
+    ("SQLITE_NOMEM", "memory ran out; give the process more"),
+    ("SQLITE_IOERR", "the disk failed to read or write; check it and the kernel's log"),
+)
+
+
+def store_error(path: Path, error: Exception) -> StoreError:
+    """What went wrong with the file, and what to do about it."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    for prefix, advice in _ADVICE:
+        if name.startswith(prefix):
+            return StoreError(f"{path}: {advice} ({name}: {error})")
+    return StoreError(f"{path}: {error}")
+
+
+@final
+class FileLock:
+    """The right to write a store; held by at most one process, until `release` or its death."""
+
+    def __init__(self, path: Path) -> None:
+        # A side file: locks on the database file itself would get in the way of SQLite's own.
+        lock_path = path.with_name(path.name + ".lock")
+        try:
+            self._descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"{path}: cannot make its lock file; check the directory ({error})"
+            ) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StoreError(
+                f"{path}: another process serves this file; stop it, or use another data directory"
+            ) from error
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def prepare(path: Path) -> None:
+    """Make the file if there is none; refuse one that is not ours, without touching it."""
+    if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+        needed = ".".join(str(part) for part in SQLITE_VERSION_MIN)
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: Shardbus needs {needed} or newer"
+        )
+    try:
+        if not path.exists():
+            _make(path)
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be opened; check path and rights ({error})") from error
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise StoreError(f"{path}: not a SQLite file, so not a store of Shardbus; left as it is")
+    if _big_endian(header, _APPLICATION_ID_AT) != APPLICATION_ID:
+        raise StoreError(f"{path}: a SQLite file of something else; left as it is")
+    _refuse_newer(path, _big_endian(header, _USER_VERSION_AT))
+
+
+def open_writer(path: Path, durability: str) -> sqlite3.Connection:
+    """A connection for the one writer, on the newest schema."""
+    synchronous = _SYNCHRONOUS.get(durability)
+    if synchronous is None:
+        raise ValueError(f"durability is 'full' or 'relaxed', not {durability!r}")
+    connection = _connect(path, "rw")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
+    # Debian builds SQLite so that it overwrites what is deleted, which doubles the writing.
+    connection.execute("PRAGMA secure_delete = OFF")
+    _migrate(connection, path)
+    return connection
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write; a second process may use one beside the server."""
+    connection = _connect(path, "rw")
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
+    _refuse_newer(path, _user_version(connection))
+    return connection
+
+
+def _make(path: Path) -> None:
+    # Made aside and renamed, so that a crash leaves either no file or a whole one.
+    aside = path.with_name(path.name + ".new")
+    for leftover in (aside, aside.with_name(aside.name + "-journal")):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = _connect(aside, "rw")
+    try:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        _migrate(connection, aside)
+    finally:
+        connection.close()
+    aside.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=BUSY_MS / 1000,
+        cached_statements=STATEMENTS_MAX,
+    )
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    version = _user_version(connection)
+    _refuse_newer(path, version)
+    for number, script in _migrations():
+        if number > version:
+            connection.executescript(
+                f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
+            )
+
+
+def _migrations() -> list[tuple[int, str]]:
+    schema = resources.files("shardbus.stores").joinpath("schema")
+    scripts = sorted(f.name for f in schema.iterdir() if f.name.endswith(".sql"))
+    return [(int(name[:4]), schema.joinpath(name).read_text("utf-8")) for name in scripts]
+
+
+def _refuse_newer(path: Path, version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: written by a newer Shardbus (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); start that version, or name another file"
+        )
+
+
+def _user_version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _big_endian(header: bytes, at: int) -> int:
+    return int.from_bytes(header[at : at + 4], "big")

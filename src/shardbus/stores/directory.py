@@ -1,0 +1,106 @@
+"""Where the writer of a store finds the chunk of a message without asking the database."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from typing import Final, final
+
+from shardbus.stores.chunk import local_of
+
+# Chunks listed in `recent`, and thus in memory, before they are moved to `place`.
+RECENT_MAX: Final = 2048
+# Older chunks that are remembered because something just left them.
+OLDER_MAX: Final = 1024
+
+
+@final
+class Chunk:
+    """One chunk as its row in `recent` or `place` and its row in `gap` describe it."""
+
+    def __init__(
+        self, number: int, first: int, count: int, size_bytes: int, due_at_ms: int, is_mixed: bool
+    ) -> None:
+        self.number = number
+        self.first = first
+        self.count = count
+        self.size_bytes = size_bytes
+        self.due_at_ms = due_at_ms
+        # Whether `due_at_ms` must be computed anew when a message leaves.
+        self.is_mixed = is_mixed
+        self.gone = 0
+        self.has_gap = False
+        self.is_recent = True
+
+    def covers(self, key: int) -> bool:
+        return self.first <= key < self.first + self.count
+
+    def holds(self, key: int) -> bool:
+        return self.covers(key) and not self.gone >> (key - self.first) & 1
+
+    def is_empty(self) -> bool:
+        return self.gone == (1 << self.count) - 1
+
+
+@final
+class Directory:
+    """Every recent chunk, and some older ones. Only the writer uses it.
+
+    It runs ahead of the database while a commit is on its way; after a commit that failed it is
+    thrown away and loaded again.
+    """
+
+    def __init__(self) -> None:
+        self.recent_count = 0
+        self._older_count = 0
+        self._firsts: dict[int, list[int]] = {}
+        self._chunks: dict[int, Chunk] = {}
+
+    def add(self, chunk: Chunk) -> None:
+        if chunk.is_recent:
+            self.recent_count += 1
+        else:
+            if self._older_count >= OLDER_MAX:
+                self._forget(False)
+            self._older_count += 1
+        firsts = self._firsts.setdefault(local_of(chunk.first), [])
+        if not firsts or firsts[-1] < chunk.first:
+            firsts.append(chunk.first)
+        else:
+            insort(firsts, chunk.first)
+        self._chunks[chunk.first] = chunk
+
+    def find(self, key: int) -> Chunk | None:
+        """The chunk in memory that covers a key."""
+        firsts = self._firsts.get(local_of(key))
+        if firsts is None:
+            return None
+        at = bisect_right(firsts, key)
+        if at == 0:
+            return None
+        chunk = self._chunks[firsts[at - 1]]
+        return chunk if chunk.covers(key) else None
+
+    def drop(self, chunk: Chunk) -> None:
+        if self._chunks.pop(chunk.first, None) is None:
+            return
+        if chunk.is_recent:
+            self.recent_count -= 1
+        else:
+            self._older_count -= 1
+        local = local_of(chunk.first)
+        firsts = self._firsts[local]
+        del firsts[bisect_right(firsts, chunk.first) - 1]
+        if not firsts:
+            del self._firsts[local]
+
+    def drop_fragment(self, local: int) -> None:
+        for first in self._firsts.get(local, [])[:]:
+            self.drop(self._chunks[first])
+
+    def age(self) -> None:
+        """The recent chunks were moved to `place`: they are looked up there when needed."""
+        self._forget(True)
+
+    def _forget(self, is_recent: bool) -> None:
+        for chunk in [c for c in self._chunks.values() if c.is_recent is is_recent]:
+            self.drop(chunk)

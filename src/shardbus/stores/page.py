@@ -1,0 +1,197 @@
+"""Pages of messages put together from chunks and from entries that left their chunks."""
+
+from __future__ import annotations
+
+from typing import final
+
+from shardbus.core.message import NEVER_MS, Entry
+from shardbus.stores.base import Page
+from shardbus.stores.chunk import (
+    CHUNK_COUNT_MAX,
+    Record,
+    is_intact,
+    sequence_of,
+    unpack_gap,
+    unpack_head,
+)
+
+
+@final
+class ChunkRow:
+    """Where a chunk is and what is left in it. `gone` is -1 when that cannot be told."""
+
+    def __init__(self, first: int, count: int, size_bytes: int, number: int, gone: int) -> None:
+        self.first = first
+        self.count = count
+        self.size_bytes = size_bytes
+        self.number = number
+        self.gone = gone
+
+
+@final
+class PageBuilder:
+    """Takes messages in rising order until a bound is reached.
+
+    `aside` holds entries that left their chunks, in rising order (None for a damaged one), to be
+    merged with the chunks; beyond `barrier` (if not 0) there are more of them, not yet read.
+    """
+
+    def __init__(self, base: int, count_max: int, bytes_max: int) -> None:
+        self.base = base
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        self.entries: list[Entry] = []
+        self.damaged: list[int] = []
+        self.aside: list[tuple[int, Entry | None]] = []
+        self.barrier = 0
+        self.is_stopped = False
+        self._aside_at = 0
+        self._bytes = 0
+
+    def has_room(self) -> bool:
+        """Whether another message may be asked for."""
+        return not self.is_stopped and (
+            len(self.entries) + len(self.damaged) < self.count_max
+            and (self._bytes < self.bytes_max or not self.entries)
+        )
+
+    def room(self) -> tuple[int, int]:
+        """How many messages and bytes may still come."""
+        count = self.count_max - len(self.entries) - len(self.damaged)
+        return count, max(self.bytes_max - self._bytes, 1)
+
+    def add_chunk(self, row: ChunkRow, start_key: int, head: bytes, body: bytes) -> None:
+        """Everything of a chunk from a key on that is still in it."""
+        records = unpack_head(row.first, head)
+        if records is None or row.gone < 0:
+            self._add_damaged_chunk(row, start_key)
+            return
+        offset = 0
+        key = row.first
+        gone = row.gone
+        for record in records:
+            end = offset + record[2]
+            if key >= start_key and not gone & 1:
+                self._add_aside_before(key)
+                if self.is_stopped or not self._takes(key, record[2]):
+                    self.is_stopped = True
+                    return
+                self._add_record(key, record, body[offset:end])
+            offset = end
+            key += 1
+            gone >>= 1
+
+    def finish(self, has_more_chunks: bool) -> Page:
+        """The page; the rest of the entries aside belongs to it if all chunks do."""
+        if has_more_chunks:
+            self.is_stopped = True
+        elif not self.is_stopped:
+            self._add_aside_before(0)
+        is_end = not self.is_stopped and self.barrier == 0
+        return Page(self.entries, self.damaged, is_end)
+
+    def _add_record(self, key: int, record: Record, payload: bytes) -> None:
+        sequence_number = sequence_of(self.base, key)
+        if len(payload) != record[2] or not is_intact(payload, record[3]):
+            self.damaged.append(sequence_number)
+            return
+        self._bytes += record[2]
+        self.entries.append(
+            Entry(
+                sequence_number,
+                payload,
+                record[2],
+                enqueued_at_ms=record[0],
+                expires_at_ms=record[1],
+            )
+        )
+
+    def _add_damaged_chunk(self, row: ChunkRow, start_key: int) -> None:
+        gone = max(row.gone, 0)
+        for position in range(row.count):
+            key = row.first + position
+            if key < start_key or gone >> position & 1:
+                continue
+            self._add_aside_before(key)
+            if self.is_stopped or not self._takes(key, 0):
+                self.is_stopped = True
+                return
+            self.damaged.append(sequence_of(self.base, key))
+
+    def _takes(self, key: int, size_bytes: int) -> bool:
+        if self.barrier != 0 and key >= self.barrier:
+            return False
+        if len(self.entries) + len(self.damaged) >= self.count_max:
+            return False
+        return self._bytes + size_bytes <= self.bytes_max or not self.entries
+
+    def _add_aside_before(self, key: int) -> None:
+        """Entries aside that come before a key; all of them for key 0."""
+        while self._aside_at < len(self.aside):
+            aside_key, entry = self.aside[self._aside_at]
+            if key != 0 and aside_key > key:
+                return
+            if not self._takes(aside_key, 0 if entry is None else entry.size_bytes):
+                self.is_stopped = True
+                return
+            self._aside_at += 1
+            if entry is None:
+                self.damaged.append(sequence_of(self.base, aside_key))
+            else:
+                self._bytes += entry.size_bytes
+                self.entries.append(entry)
+
+
+def chunk_rows(text: str | None) -> list[ChunkRow]:
+    """Rows of `first count size chunk gap-in-hex`, in rising order of their first keys."""
+    rows: list[ChunkRow] = []
+    if not text:
+        return rows
+    for line in text.split(";"):
+        first, count, size, number, gap = line.split(" ")
+        key = int(first)
+        gone = unpack_gap(key, bytes.fromhex(gap)) if gap else 0
+        rows.append(ChunkRow(key, min(int(count), CHUNK_COUNT_MAX), int(size), int(number), gone))
+    rows.sort(key=_first)
+    return rows
+
+
+def _first(row: ChunkRow) -> int:
+    return row.first
+
+
+def cut(text: str | None, heads: bytes, bodies: bytes) -> dict[int, tuple[bytes, bytes]]:
+    """Heads and bodies by number, from rows of `number head-bytes body-bytes` and both joined."""
+    found: dict[int, tuple[bytes, bytes]] = {}
+    if not text:
+        return found
+    head_at = 0
+    body_at = 0
+    for line in text.split(";"):
+        number, head_bytes, body_bytes = line.split(" ")
+        head_end = head_at + int(head_bytes)
+        body_end = body_at + int(body_bytes)
+        found[int(number)] = (heads[head_at:head_end], bodies[body_at:body_end])
+        head_at = head_end
+        body_at = body_end
+    return found
+
+
+def due_in_chunk(
+    base: int, row: ChunkRow, records: list[Record], now_ms: int
+) -> tuple[list[Entry], int]:
+    """The expired messages of a chunk, without payloads, and when the next of the others is due."""
+    expired: list[Entry] = []
+    next_due_ms = NEVER_MS
+    for position, record in enumerate(records):
+        expires_at = record[1]
+        if expires_at == NEVER_MS or row.gone >> position & 1:
+            continue
+        if expires_at <= now_ms:
+            number = sequence_of(base, row.first + position)
+            expired.append(
+                Entry(number, None, record[2], enqueued_at_ms=record[0], expires_at_ms=expires_at)
+            )
+        elif next_due_ms == NEVER_MS or expires_at < next_due_ms:
+            next_due_ms = expires_at
+    return expired, next_due_ms

@@ -1,0 +1,423 @@
+"""How a SQLite store is read: a page in a handful of statements, however small its chunks.
+
+Python gives up the interpreter lock for every row it takes from SQLite and may wait for it
+behind a busy event loop. So each query here answers one row, in which SQLite has joined what
+belongs together.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, final
+
+from shardbus.core.message import (
+    ACTIVE,
+    DEFERRED,
+    MAIN_LINE,
+    NEVER_MS,
+    SCHEDULED,
+    Entry,
+)
+from shardbus.stores.base import Due, Page
+from shardbus.stores.chunk import (
+    COUNTER_MAX,
+    Record,
+    is_intact,
+    key_of,
+    sequence_base,
+    unpack_head,
+    unpack_state,
+)
+from shardbus.stores.page import ChunkRow, PageBuilder, chunk_rows, cut, due_in_chunk
+
+# What one query may bring of payloads, unless a single message is larger.
+READ_BYTES_MAX: Final = 1024 * 1024
+
+_CHUNKS_FROM: Final = """
+SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' ||
+    coalesce(hex(bitmap), ''), ';')
+FROM (
+    SELECT first, count, size, chunk, bitmap FROM (
+        SELECT * FROM (
+            SELECT first, count, size, chunk FROM place
+            WHERE first >= coalesce(
+                (SELECT max(first) FROM place WHERE first >= ?1 AND first <= ?2), ?1)
+            AND first <= ?3 AND first + count > ?2
+            ORDER BY first LIMIT ?4)
+        UNION ALL
+        SELECT first, count, size, chunk FROM recent
+        WHERE first >= ?1 AND first <= ?3 AND first + count > ?2)
+    LEFT JOIN gap USING (chunk)
+    ORDER BY first LIMIT ?4)
+"""
+_CHUNKS_OF: Final = """
+SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' ||
+    coalesce(hex(bitmap), ''), ';')
+FROM (
+    SELECT first, count, size, chunk FROM place WHERE first IN (
+        SELECT (SELECT max(first) FROM place WHERE first <= value) FROM json_each(?1))
+    UNION ALL
+    SELECT first, count, size, chunk FROM recent WHERE first <= ?3 AND first + count > ?2)
+LEFT JOIN gap USING (chunk)
+"""
+_CHUNKS_DUE: Final = """
+SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' ||
+    coalesce(hex(bitmap), ''), ';')
+FROM (
+    SELECT * FROM (
+        SELECT first, count, size, chunk, due_at FROM place
+        WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
+    UNION ALL
+    SELECT first, count, size, chunk, due_at FROM recent
+    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
+    ORDER BY due_at LIMIT ?3)
+LEFT JOIN gap USING (chunk)
+"""
+_NEXT_DUE: Final = """
+SELECT min(due_at) FROM (
+    SELECT min(due_at) AS due_at FROM place
+    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at > ?2
+    UNION ALL
+    SELECT min(due_at) FROM recent
+    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at > ?2
+    UNION ALL
+    SELECT min(due_at) FROM entry
+    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at > ?2)
+"""
+_BYTES: Final = """
+SELECT group_concat(id || ' ' || length(CAST(head AS BLOB)) || ' ' || length(CAST(body AS BLOB)),
+    ';'), CAST(group_concat(head, '') AS BLOB), CAST(group_concat(body, '') AS BLOB)
+FROM chunk WHERE id IN (SELECT value FROM json_each(?1))
+"""
+_HEADS: Final = """
+SELECT group_concat(id || ' ' || length(CAST(head AS BLOB)) || ' 0', ';'),
+    CAST(group_concat(head, '') AS BLOB), x''
+FROM chunk WHERE id IN (SELECT value FROM json_each(?1))
+"""
+_KEPT: Final = """
+SELECT group_concat(key || ' ' || length(CAST(head AS BLOB)) || ' ' || length(CAST(body AS BLOB)),
+    ';'), CAST(group_concat(head, '') AS BLOB), CAST(group_concat(body, '') AS BLOB)
+FROM kept WHERE key IN (SELECT value FROM json_each(?1))
+"""
+_ENTRIES_FROM: Final = """
+SELECT group_concat(key || ' ' || size || ' ' || hex(data), ';')
+FROM (
+    SELECT key, size, data FROM entry
+    WHERE line = ?1 AND state = ?2 AND key >= ?3 AND key <= ?4 ORDER BY key LIMIT ?5)
+"""
+_ENTRIES_OF: Final = """
+SELECT group_concat(key || ' ' || size || ' ' || hex(data), ';')
+FROM entry WHERE key IN (SELECT value FROM json_each(?1))
+"""
+_ENTRIES_DUE: Final = """
+SELECT group_concat(key || ' ' || size || ' ' || hex(data), ';')
+FROM (
+    SELECT key, size, data FROM entry
+    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
+"""
+# Heads that one query brings when expired messages are sought.
+HEADS_MAX: Final = 64
+
+READABLE: Final = (ACTIVE,)
+BROWSABLE: Final = (ACTIVE, DEFERRED, SCHEDULED)
+NOTHING: Final = (b"", b"")
+
+Bytes = dict[int, tuple[bytes, bytes]]
+"""Head and body by chunk number or by key."""
+
+
+@final
+class Ask:
+    """A request for messages of one line of one fragment, from a sequence number on."""
+
+    def __init__(
+        self, local: int, number: int, line: int, *, start: int, count_max: int, bytes_max: int
+    ) -> None:
+        self.local = local
+        self.base = sequence_base(number)
+        self.line = line
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        counter = min(max(start - self.base, 0), COUNTER_MAX + 1)
+        self.is_beyond = counter > COUNTER_MAX
+        self.start_key = key_of(local, counter)
+        self.low_key = key_of(local, 0)
+        self.high_key = key_of(local, COUNTER_MAX)
+
+
+class Lookup:
+    """What is asked of the database by its reader and by its writer, each on its connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def text(self, sql: str, parameters: Sequence[int | str]) -> str | None:
+        """The first column of the one row."""
+        value = self.connection.execute(sql, parameters).fetchone()[0]
+        assert value is None or isinstance(value, str)
+        return value
+
+    def heads_and_bodies(self, sql: str, numbers: list[int]) -> Bytes:
+        text, heads, bodies = self.connection.execute(sql, (str(numbers),)).fetchone()
+        return cut(text, heads or b"", bodies or b"")
+
+    def records_of(self, chunks: dict[int, int]) -> dict[int, list[Record] | None]:
+        """The heads of chunks (number to first key), None for a damaged one."""
+        if not chunks:
+            return {}
+        found = self.heads_and_bodies(_HEADS, list(chunks))
+        return {
+            number: unpack_head(first, found.get(number, NOTHING)[0])
+            for number, first in chunks.items()
+        }
+
+
+@final
+class Reader(Lookup):
+    """The reads of a store, each of them on one state of the database."""
+
+    def page(self, ask: Ask, states: tuple[int, ...]) -> Page:
+        builder = PageBuilder(ask.base, ask.count_max, ask.bytes_max)
+        if ask.is_beyond or ask.count_max < 1:
+            return builder.finish(False)
+        with Snapshot(self.connection):
+            self._add_aside(builder, ask, states)
+            has_more = ask.line == MAIN_LINE and self._add_chunks(builder, ask)
+        return builder.finish(has_more)
+
+    def image(self, local: int) -> tuple[bytes, int]:
+        """The packed counters of a fragment and when its first message is due."""
+        with Snapshot(self.connection):
+            sql = "SELECT counters FROM fragment WHERE local = ?"
+            row = self.connection.execute(sql, (local,)).fetchone()
+            return b"" if row is None else bytes(row[0]), self.next_due_ms(local, after_ms=0)
+
+    def payloads(
+        self, local: int, number: int, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        base = sequence_base(number)
+        wanted = [_key_in(local, base, asked) for asked in sequence_numbers]
+        keys = sorted({key for key in wanted if key >= 0})
+        found: dict[int, bytes] = {}
+        if keys:
+            with Snapshot(self.connection):
+                self._find_in_chunks(keys, found)
+                self._find_in_kept([key for key in keys if key not in found], found)
+        return [found.get(key) for key in wanted]
+
+    def due(self, local: int, number: int, *, now_ms: int, count_max: int) -> Due:
+        base = sequence_base(number)
+        expired: list[Entry] = []
+        with Snapshot(self.connection):
+            next_due_ms = self.next_due_ms(local, after_ms=now_ms)
+            text = self.text(_ENTRIES_DUE, (local, now_ms, count_max + 1))
+            for key, _, data in _entry_rows(text):
+                entry = unpack_state(key, base, data)
+                if entry is not None:
+                    expired.append(entry)
+            rows = chunk_rows(self.text(_CHUNKS_DUE, (local, now_ms, count_max + 1)))
+            for at in range(0, len(rows), HEADS_MAX):
+                if len(expired) > count_max:
+                    break
+                next_due_ms = self._add_due(
+                    base, rows[at : at + HEADS_MAX], now_ms, expired, next_due_ms
+                )
+        if len(expired) > count_max or len(rows) > count_max:
+            next_due_ms = now_ms
+        return Due(expired[:count_max], next_due_ms)
+
+    def next_due_ms(self, local: int, *, after_ms: int) -> int:
+        """When something is due after a moment; messages of one chunk may be due a little later."""
+        earliest = self.connection.execute(_NEXT_DUE, (local, after_ms)).fetchone()[0]
+        return NEVER_MS if earliest is None else int(earliest)
+
+    def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
+        """Give the builder what left its chunks: as much as it may need, and where more begins."""
+        rows: list[tuple[int, int, bytes]] = []
+        for state in states:
+            parameters = (ask.line, state, ask.start_key, ask.high_key, ask.count_max + 1)
+            rows += _entry_rows(self.text(_ENTRIES_FROM, parameters))
+        rows.sort(key=_key)
+        size_bytes = 0
+        stop = 0
+        for key, size, _ in rows:
+            size_bytes += size
+            if stop == ask.count_max or (stop > 0 and size_bytes > ask.bytes_max):
+                builder.barrier = key
+                break
+            stop += 1
+        chosen = rows[:stop]
+        for start, end in _groups([size for _, size, _ in chosen]):
+            group = chosen[start:end]
+            kept = self.heads_and_bodies(_KEPT, [key for key, _, _ in group])
+            for key, _, data in group:
+                entry = unpack_state(key, ask.base, data)
+                if entry is not None:
+                    entry.payload = _whole(key, kept.get(key, NOTHING))
+                is_whole = entry is not None and entry.payload is not None
+                builder.aside.append((key, entry if is_whole else None))
+
+    def _add_chunks(self, builder: PageBuilder, ask: Ask) -> bool:
+        """Give the builder chunks until it is full; True if there is more than it took."""
+        limit = ask.count_max + 2
+        parameters = (ask.low_key, ask.start_key, ask.high_key, limit)
+        rows = chunk_rows(self.text(_CHUNKS_FROM, parameters))
+        at = 0
+        while at < len(rows) and builder.has_room():
+            stop = _enough(rows, at, builder)
+            group = rows[at:stop]
+            found = self.heads_and_bodies(_BYTES, [row.number for row in group])
+            for row in group:
+                head, body = found.get(row.number, NOTHING)
+                builder.add_chunk(row, ask.start_key, head, body)
+            at = stop
+        return at < len(rows) or len(rows) == limit
+
+    def _find_in_chunks(self, keys: list[int], found: dict[int, bytes]) -> None:
+        text = self.text(_CHUNKS_OF, (str(keys), keys[0], keys[-1]))
+        rows: list[ChunkRow] = []
+        inside: dict[int, list[int]] = {}
+        for row in chunk_rows(text):
+            start = bisect_left(keys, row.first)
+            end = bisect_left(keys, row.first + row.count)
+            held = [key for key in keys[start:end] if not row.gone >> (key - row.first) & 1]
+            if held and row.gone >= 0:
+                rows.append(row)
+                inside[row.number] = held
+        for start, end in _groups([row.size_bytes for row in rows]):
+            group = rows[start:end]
+            chunks = self.heads_and_bodies(_BYTES, [row.number for row in group])
+            for row in group:
+                head, body = chunks.get(row.number, NOTHING)
+                _slice(row, head, body, inside[row.number], found)
+
+    def _find_in_kept(self, keys: list[int], found: dict[int, bytes]) -> None:
+        if not keys:
+            return
+        rows = _entry_rows(self.text(_ENTRIES_OF, (str(keys),)))
+        for start, end in _groups([size for _, size, _ in rows]):
+            kept = self.heads_and_bodies(_KEPT, [key for key, _, _ in rows[start:end]])
+            for key, record in kept.items():
+                payload = _whole(key, record)
+                if payload is not None:
+                    found[key] = payload
+
+    def _add_due(
+        self,
+        base: int,
+        rows: list[ChunkRow],
+        now_ms: int,
+        expired: list[Entry],
+        next_due_ms: int,
+    ) -> int:
+        heads = self.records_of({row.number: row.first for row in rows})
+        earliest = next_due_ms
+        for row in rows:
+            records = heads[row.number]
+            if records is None or row.gone < 0:
+                continue
+            entries, later_ms = due_in_chunk(base, row, records, now_ms)
+            expired += entries
+            if earliest == NEVER_MS or NEVER_MS < later_ms < earliest:
+                earliest = later_ms
+        return earliest
+
+
+@final
+class Snapshot:
+    """Statements that see one state of the database, whatever is committed meanwhile."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def _key_in(local: int, base: int, sequence_number: int) -> int:
+    """The key of a message, -1 if a fragment cannot have such a message."""
+    counter = sequence_number - base
+    return key_of(local, counter) if 0 <= counter <= COUNTER_MAX else -1
+
+
+def _entry_rows(text: str | None) -> list[tuple[int, int, bytes]]:
+    """Key, payload bytes and state record, from rows of `key size record-in-hex`."""
+    rows: list[tuple[int, int, bytes]] = []
+    for line in text.split(";") if text else ():
+        key, size, data = line.split(" ")
+        rows.append((int(key), int(size), bytes.fromhex(data)))
+    return rows
+
+
+def _key(row: tuple[int, int, bytes]) -> int:
+    return row[0]
+
+
+def _whole(key: int, record: tuple[bytes, bytes]) -> bytes | None:
+    """The payload of a kept message, None if it is damaged or missing."""
+    head, body = record
+    records = unpack_head(key, head)
+    if records is None or len(records) != 1 or records[0][2] != len(body):
+        return None
+    return body if is_intact(body, records[0][3]) else None
+
+
+def _slice(
+    row: ChunkRow, head: bytes, body: bytes, keys: list[int], found: dict[int, bytes]
+) -> None:
+    """The payloads of some messages of a chunk, of those that are whole."""
+    records = unpack_head(row.first, head)
+    if records is None:
+        return
+    wanted = set(keys)
+    offset = 0
+    for position, (_, _, size, digest) in enumerate(records):
+        key = row.first + position
+        if key in wanted:
+            payload = body[offset : offset + size]
+            if len(payload) == size and is_intact(payload, digest):
+                found[key] = payload
+        offset += size
+
+
+def _groups(sizes: list[int]) -> list[tuple[int, int]]:
+    """Ranges of at most READ_BYTES_MAX together, or of one."""
+    groups: list[tuple[int, int]] = []
+    start = 0
+    total = 0
+    for at, size in enumerate(sizes):
+        if at > start and total + size > READ_BYTES_MAX:
+            groups.append((start, at))
+            start = at
+            total = 0
+        total += size
+    if sizes:
+        groups.append((start, len(sizes)))
+    return groups
+
+
+def _enough(rows: list[ChunkRow], start: int, builder: PageBuilder) -> int:
+    """Where to stop so that the next chunks may fill the page, but do not swamp memory."""
+    count, size_bytes = builder.room()
+    size_bytes = min(size_bytes, READ_BYTES_MAX)
+    stop = start
+    while stop < len(rows) and count > 0 and size_bytes > 0:
+        row = rows[stop]
+        if stop > start and row.size_bytes > READ_BYTES_MAX:
+            break
+        count -= row.count - max(row.gone, 0).bit_count()
+        size_bytes -= row.size_bytes
+        stop += 1
+    return max(stop, start + 1)

@@ -1,0 +1,180 @@
+"""The embedded store: one SQLite file, laid out for group commits of many fragments.
+
+The layout is described in docs/internals/data-layout.md and argued for in ADR 3.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, final
+
+from shardbus.stores.base import (
+    Due,
+    FragmentCommit,
+    FragmentId,
+    FragmentImage,
+    Page,
+    StoreError,
+    UnknownFragment,
+)
+from shardbus.stores.chunk import unpack_counters
+from shardbus.stores.database import FileLock, open_reader, open_writer, prepare, store_error
+from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
+from shardbus.stores.writer import Writer
+
+
+@final
+class SqliteStore:
+    """A MessageStore in the file `path`, which is made (for its owner only) if there is none.
+
+    With durability "full" a commit that returned survives the loss of power. With "relaxed" it
+    survives the death of the process, but the loss of power may undo the last commits (of all
+    fragments alike, in the order they were made) since the log was last copied to the file.
+    One process at a time may open a file; others may read it (`database.open_reader`).
+    """
+
+    def __init__(
+        self, path: Path | str, *, durability: Literal["full", "relaxed"] = "full"
+    ) -> None:
+        self.path = Path(path)
+        # Everything opened so far is given back when the next step fails.
+        with ExitStack() as opened, Translated(self.path):
+            lock = FileLock(self.path)
+            opened.callback(lock.release)
+            prepare(self.path)
+            self._writer = Writer(open_writer(self.path, durability))
+            opened.callback(self._writer.connection.close)
+            self._reader = Reader(open_reader(self.path))
+            opened.callback(self._reader.connection.close)
+            # Replaced, never changed: the reader may look while the writer creates.
+            self._locals = self._writer.fragments()
+            self._opened = opened.pop_all()
+
+    def fragments(self) -> list[FragmentId]:
+        return list(self._locals)
+
+    def create(self, fragments: Sequence[FragmentId]) -> None:
+        new = [f for f in dict.fromkeys(fragments) if f not in self._locals]
+        if new:
+            with Translated(self.path, self._writer):
+                created = self._writer.create(new)
+            self._locals = self._locals | created
+
+    def delete(self, fragments: Sequence[FragmentId]) -> None:
+        known = {f: self._locals[f] for f in fragments if f in self._locals}
+        if known:
+            with Translated(self.path, self._writer):
+                self._writer.delete(list(known.values()))
+            self._locals = {f: n for f, n in self._locals.items() if f not in known}
+
+    def sweep(self) -> bool:
+        with Translated(self.path, self._writer):
+            return self._writer.sweep()
+
+    def commit(self, commits: Sequence[FragmentCommit]) -> None:
+        located = [(self._local(commit.fragment), commit) for commit in commits]
+        with Translated(self.path, self._writer):
+            self._writer.commit(located)
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        local = self._local(fragment)
+        with Translated(self.path):
+            data, next_due_ms = self._reader.image(local)
+        counters = unpack_counters(local, data)
+        if counters is None:
+            raise StoreError(
+                f"{self.path}: the counters of fragment {fragment.number} of entity "
+                f"{fragment.entity_id} are damaged; restore a copy of the file"
+            )
+        return FragmentImage(counters, next_due_ms)
+
+    def read_line(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._reader.page(
+                Ask(
+                    local,
+                    fragment.number,
+                    line,
+                    start=after + 1,
+                    count_max=count_max,
+                    bytes_max=bytes_max,
+                ),
+                READABLE,
+            )
+
+    def browse(
+        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+    ) -> Page:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._reader.page(
+                Ask(
+                    local,
+                    fragment.number,
+                    line,
+                    start=start,
+                    count_max=count_max,
+                    bytes_max=bytes_max,
+                ),
+                BROWSABLE,
+            )
+
+    def read_payloads(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._reader.payloads(local, fragment.number, sequence_numbers)
+
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._reader.due(local, fragment.number, now_ms=now_ms, count_max=count_max)
+
+    def close(self) -> None:
+        """Also copies the log into the file and removes it."""
+        with self._opened, Translated(self.path):
+            self._reader.connection.close()
+            self._writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _local(self, fragment: FragmentId) -> int:
+        local = self._locals.get(fragment)
+        if local is None:
+            raise UnknownFragment(
+                f"{self.path}: holds no fragment {fragment.number} of entity {fragment.entity_id}"
+            )
+        return local
+
+
+@final
+class Translated:
+    """What SQLite raises inside becomes a StoreError; what a writer had begun is rolled back."""
+
+    def __init__(self, path: Path, writer: Writer | None = None) -> None:
+        self._path = path
+        self._writer = writer
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        if self._writer is not None:
+            # A rollback fails only where the transaction is already gone.
+            with suppress(sqlite3.Error):
+                self._writer.roll_back()
+        if isinstance(error, sqlite3.Error):
+            raise store_error(self._path, error) from error

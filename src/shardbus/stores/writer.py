@@ -1,0 +1,257 @@
+"""How a SQLite store is written: one statement, one transaction, one fsync per commit."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final, final
+
+from shardbus.core.change import new_counters
+from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
+from shardbus.stores.batch import COLUMNS, Batch, Cell, Delta
+from shardbus.stores.chunk import (
+    COUNTER_MAX,
+    LOCALS_MAX,
+    key_of,
+    pack_counters,
+    unpack_counters,
+    unpack_gap,
+)
+from shardbus.stores.directory import RECENT_MAX, Chunk, Directory
+from shardbus.stores.reader import Lookup
+
+# Rows of one INSERT; a commit that needs more takes several, in a transaction around them.
+ROWS_MAX: Final = 512
+# Unused rows fill a statement up to one of these sizes, so that few statements are ever prepared.
+STATEMENT_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# What one call of `sweep` removes at most.
+SWEEP_CHUNKS_MAX: Final = 256
+SWEEP_ENTRIES_MAX: Final = 1024
+
+_ROW: Final = "(" + ",".join("?" * COLUMNS) + ")"
+_NO_ROW: Final[list[Cell]] = [None] * COLUMNS
+_RECENT: Final = """
+SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' || due_at || ' ' ||
+    is_mixed || ' ' || coalesce(hex(bitmap), ''), ';')
+FROM recent LEFT JOIN gap USING (chunk)
+"""
+_PLACES: Final = """
+SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' || due_at || ' ' ||
+    is_mixed || ' ' || coalesce(hex(bitmap), ''), ';')
+FROM place LEFT JOIN gap USING (chunk)
+WHERE first IN (SELECT (SELECT max(first) FROM place WHERE first <= value) FROM json_each(?1))
+"""
+_MOVE: Final = (
+    """
+    INSERT INTO place (first, chunk, count, size, due_at, is_mixed)
+    SELECT first, chunk, count, size, due_at, is_mixed FROM recent ORDER BY first
+    """,
+    "DELETE FROM recent",
+)
+_FREE_LOCAL: Final = """
+SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM fragment WHERE local = 0) THEN 0
+ELSE (SELECT min(local) + 1 FROM fragment AS f
+    WHERE NOT EXISTS (SELECT 1 FROM fragment WHERE local = f.local + 1)) END
+"""
+_SWEEP: Final = (
+    """
+    DELETE FROM gap WHERE chunk IN (
+        SELECT chunk FROM (
+            SELECT chunk FROM place WHERE first BETWEEN ?1 AND ?2 ORDER BY first LIMIT ?3))
+    """,
+    """
+    DELETE FROM chunk WHERE id IN (
+        SELECT chunk FROM place WHERE first BETWEEN ?1 AND ?2 ORDER BY first LIMIT ?3)
+    """,
+    """
+    DELETE FROM place WHERE first IN (
+        SELECT first FROM place WHERE first BETWEEN ?1 AND ?2 ORDER BY first LIMIT ?3)
+    """,
+)
+_SWEEP_KEYED: Final = ("entry", "kept", "evidence")
+
+
+@final
+class Writer(Lookup):
+    """Everything that changes a store. Its memory is thrown away when a statement fails."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._directory: Directory | None = None
+        self._next_chunk = 0
+        self._last_counters: dict[int, int] = {}
+
+    def fragments(self) -> dict[FragmentId, int]:
+        """The local numbers of all fragments that exist."""
+        sql = "SELECT entity_id, number, local FROM fragment WHERE is_deleted = 0"
+        return {
+            FragmentId(entity_id, number): local
+            for entity_id, number, local in self.connection.execute(sql)
+        }
+
+    def create(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, int]:
+        created: dict[FragmentId, int] = {}
+        self.connection.execute("BEGIN IMMEDIATE")
+        for fragment in fragments:
+            local = int(self.connection.execute(_FREE_LOCAL).fetchone()[0])
+            if local >= LOCALS_MAX:
+                raise StoreError(f"a store holds at most {LOCALS_MAX} fragments; add a broker")
+            counters = pack_counters(local, new_counters())
+            self.connection.execute(
+                "INSERT INTO fragment VALUES (?, ?, ?, ?, 0)", (local, *fragment, counters)
+            )
+            created[fragment] = local
+        self.connection.execute("COMMIT")
+        for local in created.values():
+            self._last_counters[local] = 0
+        return created
+
+    def delete(self, locals_: Sequence[int]) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+        self._move_recent()
+        for local in locals_:
+            self.connection.execute("UPDATE fragment SET is_deleted = 1 WHERE local = ?", (local,))
+        self.connection.execute("COMMIT")
+        self._directory = None
+
+    def sweep(self) -> bool:
+        sql = "SELECT min(local) FROM fragment WHERE is_deleted = 1"
+        local = self.connection.execute(sql).fetchone()[0]
+        if local is None:
+            return False
+        low, high = key_of(local, 0), key_of(local, COUNTER_MAX)
+        self.connection.execute("BEGIN IMMEDIATE")
+        removed = 0
+        for sql in _SWEEP:
+            removed += self.connection.execute(sql, (low, high, SWEEP_CHUNKS_MAX)).rowcount
+        for table in _SWEEP_KEYED:
+            sql = (
+                f"DELETE FROM {table} WHERE key IN (SELECT key FROM {table} "
+                "WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)"
+            )
+            removed += self.connection.execute(sql, (low, high, SWEEP_ENTRIES_MAX)).rowcount
+        if removed == 0:
+            self.connection.execute("DELETE FROM fragment WHERE local = ?", (local,))
+        self.connection.execute("COMMIT")
+        return True
+
+    def commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
+        directory = self._loaded()
+        batch = Batch(directory, self._next_chunk)
+        deltas: list[Delta] = []
+        for local, commit in commits:
+            delta = Delta(local)
+            delta.collect(commit.changes)
+            deltas.append(delta)
+        self._plan_stored(batch, deltas)
+        for (local, commit), delta in zip(commits, deltas, strict=True):
+            last = batch.append(delta, self._last_counters[local])
+            self._last_counters[local] = max(last, commit.counters.last_counter)
+            batch.counters(local, pack_counters(local, commit.counters))
+        self._store(batch)
+        self._next_chunk = batch.next_chunk
+
+    def roll_back(self) -> None:
+        """After a failure: nothing was stored, and memory must be loaded again."""
+        self._directory = None
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    def _loaded(self) -> Directory:
+        if self._directory is not None:
+            return self._directory
+        directory = Directory()
+        for chunk in _chunks(self.text(_RECENT, ()), is_recent=True):
+            directory.add(chunk)
+        last = self.connection.execute("SELECT max(id) FROM chunk").fetchone()[0]
+        self._next_chunk = 1 if last is None else int(last) + 1
+        self._last_counters = {}
+        for local, data in self.connection.execute("SELECT local, counters FROM fragment"):
+            counters = unpack_counters(local, data)
+            self._last_counters[local] = COUNTER_MAX if counters is None else counters.last_counter
+        self._directory = directory
+        return directory
+
+    def _plan_stored(self, batch: Batch, deltas: list[Delta]) -> None:
+        """What the commit does to messages of earlier commits."""
+        keys: list[int] = []
+        for delta in deltas:
+            keys += delta.stored_keys(self._last_counters[delta.local])
+        if not keys:
+            return
+        chunks = self._chunks_of(batch.directory, keys)
+        updated = {key_of(d.local, counter): e for d in deltas for counter, e in d.updated.items()}
+        removed = {key_of(d.local, counter) for d in deltas for counter in d.removed}
+        changed = [key for key in keys if key in updated and key not in removed]
+        leaving = [chunks[key] for key in changed if key in chunks]
+        heads = self.records_of({chunk.number: chunk.first for chunk in leaving})
+        for key in changed:
+            chunk = chunks.get(key)
+            records = heads.get(chunk.number) if chunk is not None else None
+            batch.update(key, updated[key], chunk, records)
+        for key in keys:
+            if key in removed:
+                batch.remove(key, chunks.get(key))
+        unread = {c.number: c.first for c in batch.mixed_left() if c.number not in heads}
+        heads.update(self.records_of(unread))
+        batch.close_chunks(heads)
+
+    def _chunks_of(self, directory: Directory, keys: list[int]) -> dict[int, Chunk]:
+        """The chunks that cover keys, where there are any."""
+        found: dict[int, Chunk] = {}
+        missing: list[int] = []
+        for key in keys:
+            chunk = directory.find(key)
+            if chunk is None:
+                missing.append(key)
+            else:
+                found[key] = chunk
+        if missing:
+            for chunk in _chunks(self.text(_PLACES, (str(missing),)), is_recent=False):
+                directory.add(chunk)
+            for key in missing:
+                chunk = directory.find(key)
+                if chunk is not None:
+                    found[key] = chunk
+        return found
+
+    def _store(self, batch: Batch) -> None:
+        count = batch.row_count()
+        is_full = batch.directory.recent_count > RECENT_MAX
+        if count <= ROWS_MAX and not is_full:
+            self._insert(batch.cells)
+            return
+        self.connection.execute("BEGIN IMMEDIATE")
+        step = ROWS_MAX * COLUMNS
+        for start in range(0, len(batch.cells), step):
+            self._insert(batch.cells[start : start + step])
+        if is_full:
+            self._move_recent()
+            batch.directory.age()
+        self.connection.execute("COMMIT")
+
+    def _insert(self, cells: list[Cell]) -> None:
+        count = len(cells) // COLUMNS
+        if count == 0:
+            return
+        size = next(size for size in STATEMENT_ROWS if size >= count)
+        sql = "INSERT INTO work VALUES " + ",".join([_ROW] * size)
+        self.connection.execute(sql, cells + _NO_ROW * (size - count))
+
+    def _move_recent(self) -> None:
+        for sql in _MOVE:
+            self.connection.execute(sql)
+
+
+def _chunks(text: str | None, *, is_recent: bool) -> list[Chunk]:
+    """Rows of `first count size chunk due mixed gap-in-hex`."""
+    chunks: list[Chunk] = []
+    for line in text.split(";") if text else ():
+        first, count, size, number, due_at, mixed, gap = line.split(" ")
+        chunk = Chunk(int(number), int(first), int(count), int(size), int(due_at), mixed == "1")
+        chunk.is_recent = is_recent
+        chunk.has_gap = gap != ""
+        # Of a damaged gap nothing is known: whoever reads the chunk sees all of it as damaged.
+        chunk.gone = max(unpack_gap(chunk.first, bytes.fromhex(gap)), 0) if gap else 0
+        chunks.append(chunk)
+    return chunks
