@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGE: Final = ROOT / "src" / "shardbus"
 _CODE: Final = ("src", "spark", "tests", "bench")
 _TEXT_SUFFIXES: Final = frozenset(
     {".cfg", ".in", ".js", ".json", ".md", ".mjs", ".py", ".sh", ".sql", ".toml", ".txt", ".yml"}
