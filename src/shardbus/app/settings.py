@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn
 
 from shardbus.app.failures import Usage
 
@@ -151,7 +151,7 @@ class Settings:
     tier: str
     premium_generation: str
     sas_key: str
-    durability: str
+    durability: Literal["full", "relaxed"]
     entities_max: int
     partitioned_entities_max: int
     log_level: str
@@ -238,7 +238,7 @@ class _Gathered:
             tier=self._text("tier"),
             premium_generation=self._text("premium_generation"),
             sas_key=self._text("sas_key") or DEVELOPMENT_KEY,
-            durability=self._text("durability"),
+            durability="relaxed" if self._text("durability") == "relaxed" else "full",
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
             log_level=self._text("log_level"),
