@@ -7,7 +7,7 @@ from typing import Final, final
 
 from shardbus.amqp.codes import TIMESTAMP
 from shardbus.amqp.message import Message
-from shardbus.amqp.types import Array, Uuid, Value, value_of
+from shardbus.amqp.types import Array, Timestamp, Uuid, Value, value_of
 from shardbus.broker.browse import BrowseCursor, browse
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.runner import Answer
@@ -72,7 +72,7 @@ class ManagementNode:
             assert isinstance(answer, Renewed)
             for token in share:
                 deadlines[token] = answer.locked_until_ms
-        expirations = Array(TIMESTAMP, [deadlines[token] for token in tokens])
+        expirations = Array(TIMESTAMP, [Timestamp(deadlines[token]) for token in tokens])
         return Response(200, "OK", {"expirations": expirations})
 
     async def _update_disposition(self, body: dict[Value, Value]) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Final, final
+from typing import Final, cast, final
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
@@ -70,9 +70,9 @@ class AmqpProtocol(asyncio.Protocol):
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._tick()
 
     def data_received(self, data: bytes) -> None:
