@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from typing import Final, final
 
 from shardbus.broker.runner import Runner
@@ -69,9 +70,10 @@ def _advance(
 
 
 def _merge(pages: list[Page], count: int) -> list[Entry]:
-    entries = [entry for page in pages for entry in page.entries]
-    entries.sort(key=_age)
-    return _bounded(entries, count)
+    # A merge and not a sort: should the clock have stepped back, each fragment keeps its own order,
+    # which is all that the cursor remembers of it.
+    merged = heapq.merge(*(page.entries for page in pages), key=_age)
+    return _bounded(list(merged), count)
 
 
 async def _walk(runners: list[Runner], line: int, start: int, count: int) -> list[Entry]:

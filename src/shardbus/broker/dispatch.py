@@ -152,11 +152,10 @@ class Dispatcher:
         source, seat = take.source, take.seat
         source.is_asked = False
         seat.reserved -= take.count
-        deliveries = answer.deliveries if isinstance(answer, Received) else []
-        if len(deliveries) == take.count:
-            self._mark_ready(source)
-        if deliveries:
-            self._hand_over(source, seat, deliveries)
+        if isinstance(answer, Received):
+            if answer.has_more:
+                self._mark_ready(source)
+            self._hand_over(source, seat, answer.deliveries)
         if not seat.is_gone and not seat.is_hungry and seat.free() > 0:
             seat.is_hungry = True
             self._hungry.append(seat)
@@ -239,14 +238,18 @@ class Dispatcher:
     def _end_drains(self) -> None:
         is_asking = any(source.is_asked for source in self._sources)
         waiting: list[_Seat] = []
+        drained: list[_Seat] = []
         for seat in self._draining:
             if not seat.receiver.is_draining:
                 continue
             if seat.reserved or (seat.free() > 0 and (self._ready or is_asking)):
                 waiting.append(seat)
             else:
-                seat.receiver.drained()
+                drained.append(seat)
+        # Before anyone is told: what a receiver does then may start the next drain.
         self._draining = waiting
+        for seat in drained:
+            seat.receiver.drained()
 
 
 def _ignore(answer: Answer) -> None:

@@ -135,7 +135,10 @@ class EntityRouter:
             except Refused as refusal:
                 sink.sent([position], refusal)
                 continue
-            if key is None:
+            if not self.is_partitioned:
+                # One fragment keeps the order of all, whatever their keys.
+                keyed.setdefault(0, []).append(position)
+            elif key is None:
                 unkeyed.append(position)
             else:
                 keyed.setdefault(self._index_for(key), []).append(position)

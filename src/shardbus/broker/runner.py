@@ -23,7 +23,7 @@ from shardbus.core.command import (
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.fragment import Fragment
 from shardbus.core.limits import DUE_COUNT_MAX, PAGE_BYTES_MAX, PAGE_COUNT_MAX
-from shardbus.core.message import NEVER_MS
+from shardbus.core.message import MAIN_LINE, NEVER_MS
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -74,6 +74,9 @@ class Runner:
         self._fragment: Fragment | None = None
         self._inbox: list[tuple[Command, ReplyTo]] = []
         self._answers: list[tuple[ReplyTo, Answer]] = []
+        # Messages of `_unread_line` whose payloads the first command of the inbox waits for.
+        self._unread: list[int] = []
+        self._unread_line = MAIN_LINE
         self._watchers: list[list[Callable[[], None]]] = [[], [], []]
         self._is_busy = True
         self._is_drain_scheduled = False
@@ -180,7 +183,7 @@ class Runner:
             changes += fragment.apply(Tick(), now_ms).changes
         inbox, self._inbox = self._inbox, []
         for position, (command, reply_to) in enumerate(inbox):
-            if isinstance(command, Receive | Purge) and fragment.must_page(command.line):
+            if self._must_read(fragment, command):
                 # What waits in the store alone comes first: this command and the rest stay in line.
                 self._inbox = inbox[position:]
                 break
@@ -192,6 +195,16 @@ class Runner:
             changes += outcome.changes
             self._answers.append((reply_to, outcome.reply))
         return changes
+
+    def _must_read(self, fragment: Fragment, command: Command) -> bool:
+        if not isinstance(command, Receive | Purge):
+            return False
+        if fragment.must_page(command.line):
+            return True
+        if isinstance(command, Receive) and not command.is_locking:
+            self._unread = fragment.unread(command.line, command.count_max)
+            self._unread_line = command.line
+        return bool(self._unread)
 
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
         self._is_busy = True
@@ -233,8 +246,9 @@ class Runner:
     def _go_on(self, fragment: Fragment) -> None:
         """Between two drains: page in, expire, wake receivers, set the alarm."""
         now_ms = self._clock.now_ms()
-        line = fragment.wanted_page()
-        if line >= 0:
+        if self._unread:
+            self._read_front(fragment)
+        elif (line := fragment.wanted_page()) >= 0:
             self._read_page(fragment, line)
         elif fragment.wants_due(now_ms):
             self._read_due(fragment, now_ms)
@@ -282,6 +296,23 @@ class Runner:
         log.error("fragment %s: damaged messages %s set aside", self.fragment_id, damaged)
         outcome = fragment.apply(SetAside(damaged), self._clock.now_ms())
         self._commit(fragment, outcome.changes)
+
+    def _read_front(self, fragment: Fragment) -> None:
+        self._is_busy = True
+        fragment_id, line = self.fragment_id, self._unread_line
+        numbers, self._unread = self._unread, []
+
+        def done(result: list[bytes | None] | StoreError) -> None:
+            if self._fragment is not fragment:
+                return
+            self._is_busy = False
+            if isinstance(result, StoreError):
+                self._forget(result)
+                return
+            changes = fragment.payloads_in(line, dict(zip(numbers, result, strict=True)))
+            self._commit_or_go_on(fragment, changes)
+
+        self._storage.read(lambda store: store.read_payloads(fragment_id, numbers), done)
 
     def _read_page(self, fragment: Fragment, line: int) -> None:
         self._is_busy = True
@@ -383,6 +414,7 @@ class Runner:
         """A failed commit is unknown: only the store can say what became of it."""
         log.error("fragment %s: %s; loading it again", self.fragment_id, error)
         self._fragment = None
+        self._unread = []
         self._cancel_timer()
         self._load_failed(error)
 

@@ -147,8 +147,11 @@ class Delivery:
 
 @final
 class Received:
-    def __init__(self, deliveries: list[Delivery]) -> None:
+    """`has_more` says that asking again would find more, perhaps only in the store."""
+
+    def __init__(self, deliveries: list[Delivery], has_more: bool) -> None:
         self.deliveries = deliveries
+        self.has_more = has_more
 
 
 @final

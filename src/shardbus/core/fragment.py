@@ -40,7 +40,7 @@ from shardbus.core.errors import (
     QUOTA_EXCEEDED,
     Refused,
 )
-from shardbus.core.limits import LOCKS_MAX
+from shardbus.core.limits import LOCKS_MAX, PAGE_BYTES_MAX
 from shardbus.core.line import Line
 from shardbus.core.lock import LockTable
 from shardbus.core.message import (
@@ -140,6 +140,32 @@ class Fragment:
         self._wanted_line = line
         return True
 
+    def unread(self, line: int, count_max: int) -> list[int]:
+        """Messages to read from the store before they can be received and deleted.
+
+        None unless the very next one lacks its payload: once removed, it cannot be read any more.
+        """
+        numbers: list[int] = []
+        size_bytes = 0
+        for entry in self._lines[line].front(count_max):
+            if entry.payload is not None and not numbers:
+                break
+            size_bytes += entry.size_bytes
+            if numbers and size_bytes > PAGE_BYTES_MAX:
+                break
+            if entry.payload is None:
+                numbers.append(entry.sequence_number)
+        return numbers
+
+    def payloads_in(self, line: int, payloads: dict[int, bytes | None]) -> list[Change]:
+        """Take over payloads that were read while no command was applied; None is damaged."""
+        self._changes = []
+        self._lines[line].fill(payloads)
+        damaged = [number for number, payload in payloads.items() if payload is None]
+        if damaged:
+            self._set_aside(damaged, line)
+        return self._changes
+
     def locked(self) -> int:
         return len(self._locks)
 
@@ -214,7 +240,8 @@ class Fragment:
             counters.size_bytes += entry.size_bytes
             line.append(entry)
         counters.count += len(entries)
-        self._changes.append(Append(entries))
+        if entries:
+            self._changes.append(Append(entries))
         return Sent(sequence_number(self.number, first), len(entries))
 
     def _entries(self, messages: list[Message], counter: int, now_ms: int) -> list[Entry]:
@@ -248,10 +275,11 @@ class Fragment:
         entries = self._take(command.line, min(command.count_max, room), now_ms)
         deliveries: list[Delivery] = []
         if not command.is_locking:
+            entries = self._with_payload(entries)
             for entry in entries:
                 deliveries.append(Delivery(entry, entry.payload, entry.delivery_count, b"", 0))
             self._forget(entries)
-            return Received(deliveries)
+            return Received(deliveries, self.is_ready(command.line))
         tokens: list[bytes] = []
         deadline_ms = now_ms + self.rules.lock_ms
         counter = self._lock_counter
@@ -266,7 +294,16 @@ class Fragment:
         if entries:
             self._locks.hold(entries, tokens, deadline_ms)
             self._delivered += entries
-        return Received(deliveries)
+        return Received(deliveries, self.is_ready(command.line))
+
+    def _with_payload(self, entries: list[Entry]) -> list[Entry]:
+        """The first of these that can be handed out and removed; the others wait on."""
+        for position, entry in enumerate(entries):
+            if entry.payload is None:
+                for unread in entries[position:]:
+                    self._lines[unread.line].put_back(unread)
+                return entries[:position]
+        return entries
 
     def _settle(self, command: Settle, now_ms: int) -> Settled:
         how = command.how
