@@ -1,0 +1,264 @@
+"""The stores under test, and a pen that writes the commits of one fragment."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from shardbus.core.change import Append, Change, Counters, Remove, Update, new_counters
+from shardbus.core.limits import SEQUENCE_COUNTER_MASK
+from shardbus.core.message import (
+    ACTIVE,
+    MAIN_LINE,
+    NEVER_MS,
+    SET_ASIDE,
+    Entry,
+)
+from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, Page
+from shardbus.stores.chunk import key_of, sequence_base
+from shardbus.stores.memory import MemoryStore
+from shardbus.stores.sqlite import SqliteStore
+
+ENQUEUED_AT_MS = 1_700_000_000_000
+KINDS = ("memory", "sqlite-full", "sqlite-relaxed")
+Durability = Literal["full", "relaxed"]
+
+
+class StoreCase(ABC):
+    """A store that can be opened again and damaged."""
+
+    store: MessageStore
+
+    @abstractmethod
+    def reopen(self) -> None:
+        """Close and open: what was committed must be there again."""
+
+    @abstractmethod
+    def damage(self, fragment: FragmentId, sequence_number: int) -> None:
+        """Spoil the stored record of one message."""
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class MemoryCase(StoreCase):
+    def __init__(self) -> None:
+        self._memory = MemoryStore()
+        self.store = self._memory
+
+    def reopen(self) -> None:
+        """Memory is all it has."""
+
+    def damage(self, fragment: FragmentId, sequence_number: int) -> None:
+        self._memory.damage(fragment, sequence_number)
+
+
+class SqliteCase(StoreCase):
+    def __init__(self, path: Path, durability: Durability) -> None:
+        self.path = path
+        self._durability: Durability = durability
+        self.store = SqliteStore(path, durability=durability)
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = SqliteStore(self.path, durability=self._durability)
+
+    def damage(self, fragment: FragmentId, sequence_number: int) -> None:
+        with Scalpel(self.path) as scalpel:
+            scalpel.flip_payload(fragment, sequence_number)
+
+
+def open_case(kind: str, directory: Path) -> StoreCase:
+    if kind == "memory":
+        return MemoryCase()
+    return SqliteCase(directory / "store.db", "relaxed" if kind == "sqlite-relaxed" else "full")
+
+
+class Scalpel:
+    """Cuts into the file of a store behind its back."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+
+    def __enter__(self) -> Scalpel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def execute(self, sql: str, *parameters: int | bytes) -> list[tuple[int | bytes, ...]]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def number(self, sql: str, *parameters: int) -> int:
+        value = self.execute(sql, *parameters)[0][0]
+        assert isinstance(value, int)
+        return value
+
+    def key(self, fragment: FragmentId, sequence_number: int) -> int:
+        sql = "SELECT local FROM fragment WHERE entity_id = ? AND number = ? AND is_deleted = 0"
+        return key_of(self.number(sql, *fragment), sequence_number & SEQUENCE_COUNTER_MASK)
+
+    def chunk_of(self, fragment: FragmentId, sequence_number: int) -> tuple[int, int]:
+        """Number and first key of the chunk that a message came with."""
+        key = self.key(fragment, sequence_number)
+        rows = self.execute(
+            "SELECT chunk, first FROM recent WHERE first <= ?1 AND first + count > ?1 "
+            "UNION SELECT chunk, first FROM place WHERE first <= ?1 AND first + count > ?1",
+            key,
+        )
+        number, first = rows[0]
+        assert isinstance(number, int)
+        assert isinstance(first, int)
+        return number, first
+
+    def flip_payload(self, fragment: FragmentId, sequence_number: int) -> None:
+        """Spoil one byte of one payload, in its chunk or where it is kept."""
+        key = self.key(fragment, sequence_number)
+        kept = self.execute("SELECT body FROM kept WHERE key = ?", key)
+        if kept:
+            self._flip("kept", "key", key, "body", 0)
+            return
+        number, first = self.chunk_of(fragment, sequence_number)
+        head = self.execute("SELECT head FROM chunk WHERE id = ?", number)[0][0]
+        assert isinstance(head, bytes)
+        offset = 0
+        for position in range(key - first):
+            at = 12 + position * 28 + 16
+            offset += int.from_bytes(head[at : at + 4], "little")
+        self._flip("chunk", "id", number, "body", offset)
+
+    def flip_head(self, fragment: FragmentId, sequence_number: int, at: int) -> None:
+        number, _ = self.chunk_of(fragment, sequence_number)
+        self._flip("chunk", "id", number, "head", at)
+
+    def flip_gap(self, fragment: FragmentId, sequence_number: int) -> None:
+        number, _ = self.chunk_of(fragment, sequence_number)
+        self._flip("gap", "chunk", number, "bitmap", 0)
+
+    def flip_state(self, fragment: FragmentId, sequence_number: int) -> None:
+        self._flip("entry", "key", self.key(fragment, sequence_number), "data", 12)
+
+    def _flip(self, table: str, name: str, value: int, column: str, at: int) -> None:
+        found = self.execute(f"SELECT {column} FROM {table} WHERE {name} = ?", value)[0][0]
+        assert isinstance(found, bytes)
+        spoilt = bytearray(found)
+        spoilt[at] ^= 0x40
+        self.execute(f"UPDATE {table} SET {column} = ? WHERE {name} = ?", bytes(spoilt), value)
+
+
+class Pen:
+    """Writes the commits of one fragment, keeping its counters as a fragment would."""
+
+    def __init__(self, fragment: FragmentId, counters: Counters | None = None) -> None:
+        self.fragment = fragment
+        self.counters = new_counters() if counters is None else counters
+        self.changes: list[Change] = []
+
+    def sequence(self, counter: int) -> int:
+        return sequence_base(self.fragment.number) | counter
+
+    def append(self, payloads: Sequence[bytes], *, expires_at_ms: int = NEVER_MS) -> list[Entry]:
+        first = self.counters.last_counter + 1
+        entries = [
+            Entry(
+                self.sequence(first + at),
+                payload,
+                len(payload),
+                enqueued_at_ms=ENQUEUED_AT_MS + at,
+                expires_at_ms=expires_at_ms,
+            )
+            for at, payload in enumerate(payloads)
+        ]
+        self.counters.last_counter += len(entries)
+        for entry in entries:
+            self._count(entry, 1)
+        self.changes.append(Append(entries))
+        return entries
+
+    def move(
+        self, entries: Sequence[Entry], *, line: int = MAIN_LINE, state: int = ACTIVE
+    ) -> list[Entry]:
+        """Change line and state of messages whose payload only the store has."""
+        for entry in entries:
+            self._count(entry, -1)
+            entry.line = line
+            entry.state = state
+            self._count(entry, 1)
+        self.changes.append(Update(list(entries)))
+        return list(entries)
+
+    def update(self, entries: Sequence[Entry]) -> None:
+        self.changes.append(Update(list(entries)))
+
+    def remove(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._count(entry, -1)
+        self.changes.append(Remove([entry.sequence_number for entry in entries]))
+
+    def commit(self) -> FragmentCommit:
+        """What was written since the last commit."""
+        changes, self.changes = self.changes, []
+        return FragmentCommit(self.fragment, changes, self.counters.copy())
+
+    def write(self, store: MessageStore) -> None:
+        store.commit([self.commit()])
+        self.counters = self.counters.copy()
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        if entry.state == SET_ASIDE:
+            self.counters.set_aside += sign
+            return
+        line = self.counters.lines[entry.line]
+        line.count += sign
+        line.size_bytes += sign * entry.size_bytes
+
+
+Facts = tuple[int, bytes | None, int, int, int, int, int, int, str | None, str | None, bytes]
+
+
+def facts(entry: Entry) -> Facts:
+    """All of an entry, comparable."""
+    return (
+        entry.sequence_number,
+        entry.payload,
+        entry.size_bytes,
+        entry.enqueued_at_ms,
+        entry.expires_at_ms,
+        entry.delivery_count,
+        entry.line,
+        entry.state,
+        entry.reason,
+        entry.description,
+        entry.modified,
+    )
+
+
+def page_facts(page: Page) -> tuple[list[Facts], list[int], bool]:
+    return [facts(entry) for entry in page.entries], page.damaged, page.is_end
+
+
+def numbers(entries: Sequence[Entry]) -> list[int]:
+    return [entry.sequence_number for entry in entries]
+
+
+def without_payload(entries: Sequence[Entry]) -> list[Entry]:
+    """The same messages as a fragment holds them after their delivery."""
+    for entry in entries:
+        entry.payload = None
+    return list(entries)
+
+
+def read_all(store: MessageStore, fragment: FragmentId, line: int = MAIN_LINE) -> list[Entry]:
+    """A whole line, in pages that end in the middle of chunks."""
+    found: list[Entry] = []
+    after = 0
+    for _ in range(10_000):
+        page = store.read_line(fragment, line, after=after, count_max=7, bytes_max=1 << 20)
+        found += page.entries
+        if page.is_end:
+            return found
+        after = max(page.damaged + numbers(page.entries))
+    raise AssertionError("the line does not end")
