@@ -35,6 +35,14 @@ class AccessRule:
         """The keys that validate; an empty key never does."""
         return [key for key in (self.primary_key, self.secondary_key) if key]
 
+    def is_same_as(self, other: AccessRule) -> bool:
+        """Whether the other gives the same rights for the same keys."""
+        return (
+            self.rights == other.rights
+            and self.primary_key == other.primary_key
+            and self.secondary_key == other.secondary_key
+        )
+
     def to_document(self) -> dict[str, object]:
         return {
             "name": self.name,

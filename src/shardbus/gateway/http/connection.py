@@ -1,0 +1,291 @@
+"""HTTP/1.1 over a transport: whole requests in, whole responses out, everything bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final, Self, final
+
+import h11
+
+from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, ErrorKind, Refused
+from shardbus.gateway.http.message import Request, Response
+
+HEADER_BYTES_MAX: Final = 32 * 1024
+BODY_BYTES_MAX: Final = 1024 * 1024
+CONNECTIONS_MAX: Final = 1000
+REQUEST_MS_MAX: Final = 30_000
+"""From the first byte of a request to its last."""
+IDLE_MS_MAX: Final = 75_000
+"""From one response to the next request."""
+WRITE_MS_MAX: Final = 30_000
+"""For the client to take what was written."""
+LINGER_MS_MAX: Final = 2000
+"""For the client to stop sending what was refused."""
+
+Respond = Callable[[Request], Awaitable[Response]]
+Refuse = Callable[[Refused], Response]
+
+_TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceeded", 503, 50004)
+
+
+@final
+class HttpGateway:
+    """All HTTP connections of a process; `connection` is the protocol factory.
+
+    An `async with` block is the time it serves: leaving it closes idle connections and lets
+    requests under way end.
+    """
+
+    def __init__(
+        self, respond: Respond, refuse: Refuse, *, connections_max: int = CONNECTIONS_MAX
+    ) -> None:
+        self.respond = respond
+        self.refuse = refuse
+        self.connections_max = connections_max
+        self.connections: set[HttpConnection] = set()
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for connection in list(self.connections):
+            connection.shut_down()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def connection(self) -> HttpConnection:
+        """A protocol for one accepted connection."""
+        return HttpConnection(self)
+
+    def spawn(self, connection: HttpConnection, request: Request) -> None:
+        self._tasks.create_task(connection.answer(request), name="http request")
+
+
+@final
+class HttpConnection(asyncio.Protocol):
+    """One client. Requests are answered one at a time, in order, also when pipelined.
+
+    While one is being answered nothing is read, so what a client can make us hold is one request,
+    one response and one piece of what comes next.
+    """
+
+    def __init__(self, gateway: HttpGateway) -> None:
+        self._gateway = gateway
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._head: h11.Request | None = None
+        self._body = bytearray()
+        self._is_receiving = False
+        self._is_answering = False
+        self._is_writable = True
+        self._is_ending = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._gateway.connections) >= self._gateway.connections_max:
+            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
+            return
+        self._gateway.connections.add(self)
+        self._set_timer(IDLE_MS_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._is_ending:
+            return
+        if not self._is_receiving:
+            self._is_receiving = True
+            self._set_timer(REQUEST_MS_MAX)
+        self._http.receive_data(data)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """Keep our half open while an answer is on its way; TLS cannot."""
+        if self._transport is not None and not self._is_ending:
+            self._http.receive_data(b"")
+            self._advance()
+        return self._is_answering and not self._is_secure()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._cancel_timer()
+        self._gateway.connections.discard(self)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self._set_timer(WRITE_MS_MAX)
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        if self._transport is not None and not self._is_answering and not self._is_ending:
+            self._go_on(self._transport)
+
+    def shut_down(self) -> None:
+        """Close now, or after the answer that is under way."""
+        self._is_ending = True
+        if not self._is_answering:
+            self._close()
+
+    async def answer(self, request: Request) -> None:
+        """Respond to one request, then go on with what came after it."""
+        response = await self._gateway.respond(request)
+        self._is_answering = False
+        if self._transport is None:
+            return
+        self._send(response, is_head=request.method == "HEAD")
+        self._finish()
+
+    def _advance(self) -> None:
+        """Take events until a request is whole or more bytes are needed."""
+        try:
+            while self._transport is not None and not self._is_answering and self._is_writable:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA or event is h11.PAUSED:
+                    self._send_continue()
+                    return
+                self._take(event)
+        except h11.RemoteProtocolError as error:
+            self._fail(Refused(_kind_of(error), f"The request is not HTTP/1.1: {error}."))
+        except Refused as refusal:
+            self._fail(refusal)
+
+    def _take(self, event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]) -> None:
+        if isinstance(event, h11.Request):
+            self._head = event
+            self._body.clear()
+            _check_length(event)
+        elif isinstance(event, h11.Data):
+            self._body += event.data
+            if len(self._body) > BODY_BYTES_MAX:
+                raise _too_large()
+        elif isinstance(event, h11.EndOfMessage):
+            self._start()
+        elif isinstance(event, h11.ConnectionClosed):
+            self._close()
+
+    def _start(self) -> None:
+        head, transport = self._head, self._transport
+        assert head is not None
+        assert transport is not None
+        self._head = None
+        headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+        request = Request(
+            head.method.decode(),
+            head.target.decode("latin-1"),
+            headers,
+            bytes(self._body),
+            is_secure=self._is_secure(),
+        )
+        self._body.clear()
+        self._is_answering = True
+        self._cancel_timer()
+        transport.pause_reading()
+        self._gateway.spawn(self, request)
+
+    def _send_continue(self) -> None:
+        if self._http.they_are_waiting_for_100_continue:
+            interim = h11.InformationalResponse(status_code=100, headers=[])
+            self._write(self._http.send(interim))
+
+    def _send(self, response: Response, *, is_head: bool) -> None:
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            ("Date", formatdate(usegmt=True)),
+            ("Server", "Shardbus"),
+            *response.headers,
+        ]
+        if self._is_ending:
+            headers.append(("Connection", "close"))
+        phrase = HTTPStatus(response.status).phrase
+        start = h11.Response(status_code=response.status, headers=headers, reason=phrase)
+        parts = [self._http.send(start)]
+        if not is_head:
+            parts.append(self._http.send(h11.Data(data=response.body)))
+        parts.append(self._http.send(h11.EndOfMessage()))
+        self._write(b"".join(parts))
+
+    def _finish(self) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        states = (self._http.our_state, self._http.their_state)
+        if self._is_ending or states != (h11.DONE, h11.DONE):
+            self._close()
+            return
+        self._http.start_next_cycle()
+        if self._is_writable:
+            self._go_on(transport)
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        self._is_receiving = False
+        self._set_timer(IDLE_MS_MAX)
+        transport.resume_reading()
+        self._advance()
+
+    def _fail(self, refusal: Refused) -> None:
+        """Answer a request that cannot be read, if it may be answered, and close."""
+        self._is_ending = True
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._send(self._gateway.refuse(refusal), is_head=False)
+        transport = self._transport
+        if transport is None or not transport.can_write_eof():
+            self._close()
+            return
+        # Closing with unread bytes resets the connection, and the client would see that instead of
+        # the answer: what it is still sending is read and dropped for a moment.
+        transport.write_eof()
+        self._set_timer(LINGER_MS_MAX)
+
+    def _is_secure(self) -> bool:
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("sslcontext") is not None
+
+    def _write(self, data: bytes | None) -> None:
+        if self._transport is not None and data:
+            self._transport.write(data)
+
+    def _close(self) -> None:
+        self._is_ending = True
+        if self._transport is None:
+            return
+        self._transport.close()
+        # What is still buffered is sent first; a client that takes none of it is cut off.
+        self._set_timer(WRITE_MS_MAX)
+
+    def _set_timer(self, delay_ms: int) -> None:
+        self._cancel_timer()
+        if self._transport is not None:
+            self._timer = self._loop.call_later(delay_ms / 1000, self._transport.abort)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _check_length(head: h11.Request) -> None:
+    for name, value in head.headers:
+        if name == b"content-length" and int(value) > BODY_BYTES_MAX:
+            raise _too_large()
+
+
+def _too_large() -> Refused:
+    return Refused(TOO_LARGE, f"The body has more than {BODY_BYTES_MAX} bytes.")
+
+
+def _kind_of(error: h11.RemoteProtocolError) -> ErrorKind:
+    if error.error_status_hint == INVALID_ARGUMENT.status:
+        return INVALID_ARGUMENT
+    return ErrorKind("unreadable", "amqp:decode-error", error.error_status_hint, 40000)

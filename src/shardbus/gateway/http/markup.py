@@ -1,0 +1,118 @@
+"""XML in and out: parsed without entities and within bounds, written with everything escaped.
+
+Why expat and not ElementTree or a library: docs/adr/0006-xml.md.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Final, final
+from xml.parsers import expat
+
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+
+DEPTH_MAX: Final = 32
+ELEMENTS_MAX: Final = 5000
+ATTRIBUTES_MAX: Final = 50
+
+_SEPARATOR: Final = "\n"
+# What XML 1.0 cannot contain even when escaped.
+_FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@final
+class Element:
+    """One element of a parsed document; `attributes` are keyed by (namespace, name)."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.attributes: dict[tuple[str, str], str] = {}
+        self.children: list[Element] = []
+        self.text = ""
+
+    def child(self, namespace: str, name: str) -> Element | None:
+        """The first child of that name."""
+        for child in self.children:
+            if child.name == name and child.namespace == namespace:
+                return child
+        return None
+
+
+def parse(document: bytes) -> Element:
+    """The root of a UTF-8 document; Refused when it is not well formed or asks for too much.
+
+    A document type is refused as such: without one there are no entities to expand, no files or
+    hosts to read, and no attribute defaults.
+    """
+    reader = _Reader()
+    parser = expat.ParserCreate("utf-8", _SEPARATOR)
+    parser.buffer_text = True
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.characters
+    parser.StartDoctypeDeclHandler = reader.document_type
+    parser.EntityDeclHandler = reader.document_type
+    try:
+        parser.Parse(document, True)
+    except expat.ExpatError as error:
+        raise _refused(f"it is not well formed: {error}") from error
+    assert reader.root is not None
+    return reader.root
+
+
+def tag(name: str, text: str) -> str:
+    """An element that holds text."""
+    return f"<{name}>{escaped(text)}</{name}>"
+
+
+def escaped(text: str) -> str:
+    """Text for between tags or double quotes; what XML cannot say becomes U+FFFD."""
+    return escape(_FORBIDDEN.sub("\ufffd", text), quote=False).replace('"', "&quot;")
+
+
+@final
+class _Reader:
+    def __init__(self) -> None:
+        self.root: Element | None = None
+        self._open: list[Element] = []
+        self._count = 0
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        self._count += 1
+        if self._count > ELEMENTS_MAX:
+            raise _refused(f"it has more than {ELEMENTS_MAX} elements")
+        if len(self._open) >= DEPTH_MAX:
+            raise _refused(f"its elements are more than {DEPTH_MAX} deep")
+        if len(attributes) > ATTRIBUTES_MAX:
+            raise _refused(f"an element has more than {ATTRIBUTES_MAX} attributes")
+        element = Element(*_split(name))
+        for key, value in attributes.items():
+            element.attributes[_split(key)] = value
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def end(self, name: str) -> None:
+        self._open.pop()
+
+    def characters(self, text: str) -> None:
+        # Only leaves hold text in this dialect: white space between elements is not collected.
+        element = self._open[-1]
+        if not element.children:
+            element.text += text
+
+    def document_type(self, *_: object) -> None:
+        raise _refused("a document type is not allowed")
+
+
+def _split(name: str) -> tuple[str, str]:
+    namespace, separator, local = name.rpartition(_SEPARATOR)
+    return (namespace, local) if separator else ("", name)
+
+
+def _refused(reason: str) -> Refused:
+    return Refused(INVALID_ARGUMENT, f"The XML document is refused: {reason}.")

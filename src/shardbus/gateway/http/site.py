@@ -1,0 +1,94 @@
+"""Which part of the gateway answers a request; and the one place that turns errors into answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final, final
+from uuid import uuid4
+
+from shardbus.broker.clock import Clock
+from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
+from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.atom import error_document
+from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Response
+from shardbus.gateway.http.moment import format_moment
+
+log = logging.getLogger(__name__)
+
+ANSWER_MS_MAX: Final = 60_000
+
+_INTERNAL: Final = ErrorKind("internal", "amqp:internal-error", 500, 50000)
+_WELCOME: Final = (
+    "Shardbus: a message bus of partitioned queues.\n"
+    "Management is under /{queue} and /$Resources/queues, health under /health.\n"
+)
+
+Health = Callable[[], list[str]]
+"""Says what is wrong; an empty list means healthy."""
+
+
+@final
+class Site:
+    """Everything that HTTP clients can reach."""
+
+    def __init__(self, admin: Admin, health: Health, clock: Clock, *, system: str) -> None:
+        """`system` names this process in the tracking line of errors."""
+        self._admin = admin
+        self._health = health
+        self._clock = clock
+        self._system = system
+
+    async def respond(self, request: Request) -> Response:
+        """The answer to a request, whatever happens; only cancellation passes through."""
+        try:
+            async with asyncio.timeout(ANSWER_MS_MAX / 1000):
+                return await self._route(request)
+        except Refused as refusal:
+            return self.refused(refusal)
+        except Unavailable as failure:
+            return self._error(SERVER_BUSY, failure.message)
+        except TimeoutError:
+            return self._error(TIMEOUT, f"There was no answer in {ANSWER_MS_MAX} ms.")
+        except Exception:
+            response = self._error(_INTERNAL, "The bus has made a mistake; its log says more.")
+            log.exception("%s /%s failed", request.method, request.path)
+            return response
+
+    def refused(self, refusal: Refused) -> Response:
+        """A refusal as an answer (reference 15.4)."""
+        response = self._error(refusal.kind, refusal.message)
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
+        return response
+
+    async def _route(self, request: Request) -> Response:
+        is_read = request.method in ("GET", "HEAD")
+        if not request.path and is_read:
+            return Response(200, TEXT, _WELCOME)
+        # A queue may be named "health" too; management always says its api-version.
+        if request.path == "health" and is_read and "api-version" not in request.query:
+            return self._healthy()
+        return await self._admin.respond(request)
+
+    def _healthy(self) -> Response:
+        reasons = self._health()
+        if not reasons:
+            answer: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
+            return Response(200, JSON, json.dumps(answer))
+        answer = {"status": "degraded", "message": "; ".join(reasons), "reasons": reasons}
+        return Response(503, JSON, json.dumps(answer))
+
+    def _error(self, kind: ErrorKind, message: str) -> Response:
+        tracking_id = f"{uuid4()}_G1"
+        phrase = HTTPStatus(kind.status).phrase
+        log.info("%s %s: %s (%s)", kind.status, phrase, message, tracking_id)
+        timestamp = format_moment(self._clock.now_ms()).partition(".")[0]
+        detail = (
+            f"SubCode={kind.subcode}. {phrase}. {message} "
+            f"TrackingId:{tracking_id}, SystemTracker:{self._system}, Timestamp:{timestamp}"
+        )
+        return Response(kind.status, ERROR_XML, error_document(kind.status, detail))
