@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from shardbus.amqp import codes
 from shardbus.amqp.errors import DecodeError
@@ -44,6 +44,7 @@ _FIXED_WIDTHS: Final = bytes((0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 1, 4, 1, 4, 1, 4))
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Reader:
     """A position in a buffer, moved on by every read; raises DecodeError and is then spent.
 

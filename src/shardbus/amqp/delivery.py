@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from shardbus.amqp import codes
 from shardbus.amqp.decoder import Reader
@@ -23,6 +23,7 @@ from shardbus.amqp.types import Value
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Stamp:
     """What the bus adds to a message for one receiver; -1 and None leave an annotation out.
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, TypeAlias, final
 
+from mypy_extensions import mypyc_attr
+
 from shardbus.amqp.outcomes import AmqpError, DeliveryState
 
 if TYPE_CHECKING:
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Delivery:
     """One whole message as the peer sent it."""
 

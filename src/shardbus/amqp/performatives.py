@@ -6,7 +6,7 @@ after the descriptor and leaves it after the list, where the payload of a transf
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from shardbus.amqp import codes
 from shardbus.amqp.decoder import Reader
@@ -219,6 +219,7 @@ def _mode(mode: i64, mode_max: i64) -> i64:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Flow:
     """The windows of a session and, with a `handle`, the credit of a link; -1 is null."""
 
@@ -270,6 +271,7 @@ def decode_flow(reader: Reader) -> Flow:
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Transfer:
     """The head of one frame of a delivery; the payload follows it. -1 and None are null."""
 
@@ -359,6 +361,7 @@ def encode_simple_transfer(
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Disposition:
     """The state of a range of deliveries. `state` is encoded; None is null."""
 

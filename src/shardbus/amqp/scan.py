@@ -2,7 +2,7 @@
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from shardbus.amqp import codes
 from shardbus.amqp.decoder import Reader, ascii_text, utf8
@@ -32,6 +32,7 @@ _ANNOTATIONS: Final[dict[bytes, int]] = {
 
 
 @final
+@mypyc_attr(acyclic=True, free_list_len=1)
 class MessageHead:
     """What the bus reads from a message; -1 and None mean that the sender said nothing.
 
