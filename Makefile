@@ -55,7 +55,7 @@ model: build  ## Hypothesis machines against the simplest model
 stores: build  ## one contract suite over every store
 	$(COMPILED) $(PYTEST) tests/stores
 
-sim: build  ## the simulator: make sim SEEDS=1000
+sim: build  ## the simulator: make sim SEEDS=1-500
 	$(COMPILED) $(if $(SEEDS),SEEDS=$(SEEDS)) $(PYTEST) tests/simulation
 
 conformance: build node  ## a real process against the real SDKs

@@ -11,6 +11,13 @@ from setuptools.command.build_ext import build_ext
 HOT_GLOBS = (
     "src/shardbus/amqp/*.py",
     "src/shardbus/core/**/*.py",
+    "src/shardbus/stores/chunk.py",
+    "src/shardbus/broker/storage.py",
+    "src/shardbus/broker/runner.py",
+    "src/shardbus/broker/dispatch.py",
+    "src/shardbus/broker/router.py",
+    "src/shardbus/gateway/amqp/inbound.py",
+    "src/shardbus/gateway/amqp/outbound.py",
 )
 WORKERS = os.cpu_count() or 1
 

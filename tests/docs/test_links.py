@@ -40,7 +40,7 @@ def test_every_make_target_in_a_document_exists() -> None:
 
 def test_every_decision_record_has_its_four_parts() -> None:
     records = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
-    parts = ("## Context", "## Decision", "## Consequences", "## Rejected")
+    parts = ("**Context.**", "**Decision.**", "**Consequences.**", "**Rejected.**")
 
     assert records
     for record in records:
