@@ -1,0 +1,59 @@
+"""SASL frames and the words of its mechanisms."""
+
+import pytest
+
+from shardbus.amqp import codes, sasl
+from shardbus.amqp.decoder import Reader
+from shardbus.amqp.errors import DecodeError
+
+
+def _reader(encoded: bytes, code: int) -> Reader:
+    reader = Reader(encoded, 0, len(encoded))
+    assert reader.u8() == 0
+    assert reader.descriptor_code() == code
+    return reader
+
+
+def test_mechanisms_are_an_array_of_symbols() -> None:
+    """Reference 1.3: .NET fails when MSSBCBS is not in the list."""
+    encoded = sasl.encode_mechanisms((sasl.MSSBCBS, sasl.PLAIN))
+
+    golden = "005340 c0 13 01 e0 10 02 a3 07" + b"MSSBCBS".hex() + "05" + b"PLAIN".hex()
+    assert encoded == bytes.fromhex(golden)
+    assert sasl.decode_mechanisms(_reader(encoded, codes.SASL_MECHANISMS)) == ["MSSBCBS", "PLAIN"]
+
+
+def test_a_single_symbol_is_a_list_of_one_mechanism() -> None:
+    encoded = bytes.fromhex("005340 c0 08 01 a3 05") + b"PLAIN"
+
+    assert sasl.decode_mechanisms(_reader(encoded, codes.SASL_MECHANISMS)) == ["PLAIN"]
+
+
+def test_an_init_keeps_mechanism_response_and_host() -> None:
+    encoded = sasl.encode_init(sasl.SaslInit("PLAIN", b"\0user\0key", "host"))
+
+    back = sasl.decode_init(_reader(encoded, codes.SASL_INIT))
+
+    assert (back.mechanism, back.response, back.hostname) == ("PLAIN", b"\0user\0key", "host")
+
+
+def test_an_init_without_a_mechanism_is_refused() -> None:
+    with pytest.raises(DecodeError):
+        sasl.decode_init(_reader(b"\x00\x53\x41\x45", codes.SASL_INIT))
+
+
+def test_an_outcome_is_a_ubyte() -> None:
+    encoded = sasl.encode_outcome(sasl.AUTH_FAILED)
+
+    assert encoded == bytes.fromhex("005344c003015001")
+    assert sasl.decode_outcome(_reader(encoded, codes.SASL_OUTCOME)) == 1
+
+
+def test_plain_carries_user_and_password() -> None:
+    assert sasl.parse_plain(sasl.plain_response("rule", "key=")) == ("rule", "key=")
+    assert sasl.parse_plain(b"authz\0rule\0key") == ("rule", "key")
+
+
+@pytest.mark.parametrize("response", [b"", b"user", b"\0user", b"\0a\0b\0c", b"\0\xff\0key"])
+def test_malformed_plain_responses_are_none(response: bytes) -> None:
+    assert sasl.parse_plain(response) is None
