@@ -1,0 +1,196 @@
+"""What a receiver gets: our header and annotations, the sender's everything else."""
+
+import pytest
+from proton import Message as ProtonMessage
+from proton import symbol
+
+from shardbus.amqp.codec import decode, encode
+from shardbus.amqp.message import Stamp, decode_message, encode_delivery, scan_message
+from shardbus.amqp.types import Described, Int, Short, Symbol, Timestamp, Ulong, Uuid, Value
+
+DATA = bytes.fromhex("005375a003616263")
+
+
+def section(code: int, value: Value) -> bytes:
+    return bytes([0, 0x53, code]) + encode(value)
+
+
+PROPERTIES = section(0x73, ["id", None, None, "label"])
+APPLICATION = section(0x74, {"a": 1, "DeadLetterReason": "old"})
+FOOTER = section(0x78, {Symbol("crc"): 1})
+
+
+def delivered(
+    payload: bytes, stamp: Stamp, overlay: dict[str, Value] | None = None
+) -> dict[int, Value]:
+    """The sections of what a receiver gets, by descriptor, each decoded."""
+    encoded = encode_delivery(payload, scan_message(payload), stamp, overlay)
+    sections: dict[int, Value] = {}
+    offset = 0
+    while offset < len(encoded):
+        value, offset = decode(encoded, offset)
+        assert isinstance(value, Described)
+        assert isinstance(value.descriptor, Ulong)
+        sections[value.descriptor.value] = value.value
+    return sections
+
+
+def test_a_plain_message_gets_header_and_annotations_in_their_golden_form() -> None:
+    encoded = encode_delivery(
+        DATA, scan_message(DATA), Stamp(sequence_number=5, enqueued_time_ms=9)
+    )
+
+    golden = (
+        bytes.fromhex("005370c006054240404043")
+        + bytes.fromhex("005372c13f04")
+        + b"\xa3\x15x-opt-sequence-number\x81"
+        + (5).to_bytes(8, "big")
+        + b"\xa3\x13x-opt-enqueued-time\x83"
+        + (9).to_bytes(8, "big")
+    )
+    assert encoded == golden + DATA
+
+
+def test_every_stamp_has_the_type_of_the_reference() -> None:
+    """Reference 5.2."""
+    stamp = Stamp(
+        sequence_number=2**60,
+        enqueued_time_ms=1,
+        delivery_count=300,
+        enqueue_sequence_number=2,
+        locked_until_ms=3,
+        partition_id=15,
+        message_state=0,
+        deadletter_source="queue",
+    )
+
+    sections = delivered(DATA, stamp)
+
+    assert sections[0x72] == {
+        Symbol("x-opt-sequence-number"): 2**60,
+        Symbol("x-opt-enqueued-time"): Timestamp(1),
+        Symbol("x-opt-locked-until"): Timestamp(3),
+        Symbol("x-opt-enqueue-sequence-number"): 2,
+        Symbol("x-opt-partition-id"): Short(15),
+        Symbol("x-opt-message-state"): Int(0),
+        Symbol("x-opt-deadletter-source"): "queue",
+    }
+
+
+def test_the_header_keeps_what_the_sender_said_and_counts_deliveries() -> None:
+    message = ProtonMessage(body=b"x", durable=True, priority=7, ttl=60.0, delivery_count=99)
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1, delivery_count=2)
+    payload = bytes(message.encode())
+
+    received = ProtonMessage()
+    received.decode(encode_delivery(payload, scan_message(payload), stamp))
+
+    assert (received.durable, received.priority, received.ttl) == (True, 7, 60.0)
+    assert received.delivery_count == 2
+
+
+def test_the_bare_message_is_untouched_byte_for_byte() -> None:
+    bare = PROPERTIES + APPLICATION + DATA + FOOTER
+    payload = section(0x70, [True]) + section(0x71, {Symbol("x"): 1}) + bare
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
+
+    encoded = encode_delivery(payload, scan_message(payload), stamp)
+
+    assert encoded.endswith(bare)
+    assert 0x71 not in delivered(payload, stamp)
+
+
+def test_sections_out_of_order_are_put_in_order() -> None:
+    bare = PROPERTIES + APPLICATION + DATA + FOOTER
+    payload = FOOTER + DATA + section(0x72, {Symbol("mine"): 1}) + APPLICATION + PROPERTIES
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
+
+    assert encode_delivery(payload, scan_message(payload), stamp).endswith(bare)
+
+
+def test_the_senders_own_annotations_are_kept_and_ours_replaced() -> None:
+    """Reference 5.2: broker-owned names from a sender are overwritten."""
+    annotations: Value = {
+        Symbol("x-opt-sequence-number"): 999,
+        Symbol("x-opt-partition-key"): "key",
+        Symbol("x-opt-locked-until"): Timestamp(1),
+        Symbol("mine"): Uuid(bytes(16)),
+        Symbol("x-opt-lock-token"): Uuid(bytes(16)),
+        Symbol("x-opt-scheduled-enqueue-time"): Timestamp(4),
+    }
+
+    sections = delivered(
+        section(0x72, annotations) + DATA, Stamp(sequence_number=5, enqueued_time_ms=6)
+    )
+
+    assert sections[0x72] == {
+        Symbol("x-opt-sequence-number"): 5,
+        Symbol("x-opt-enqueued-time"): Timestamp(6),
+        Symbol("x-opt-partition-key"): "key",
+        Symbol("mine"): Uuid(bytes(16)),
+        Symbol("x-opt-scheduled-enqueue-time"): Timestamp(4),
+    }
+
+
+@pytest.mark.parametrize("size", [10, 180, 190, 191, 192, 193, 194, 255, 256, 70_000])
+def test_annotations_of_any_size_fit(size: int) -> None:
+    payload = section(0x72, {Symbol("mine"): "x" * size}) + DATA
+
+    sections = delivered(payload, Stamp(sequence_number=5, enqueued_time_ms=6))
+
+    annotations = sections[0x72]
+    assert isinstance(annotations, dict)
+    assert annotations[Symbol("mine")] == "x" * size
+
+
+def test_an_overlay_replaces_and_adds_application_properties() -> None:
+    """Reference 5.2: dead-letter reason and description are application properties."""
+    overlay: dict[str, Value] = {
+        "DeadLetterReason": "new",
+        "DeadLetterErrorDescription": "text",
+        "a": None,
+    }
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
+
+    sections = delivered(PROPERTIES + APPLICATION + DATA, stamp, overlay)
+
+    assert sections[0x74] == {
+        "a": 1,
+        "DeadLetterReason": "new",
+        "DeadLetterErrorDescription": "text",
+    }
+    assert sections[0x75] == b"abc"
+
+
+def test_an_overlay_makes_the_section_when_there_is_none() -> None:
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
+
+    assert delivered(DATA, stamp, {"reason": "x"})[0x74] == {"reason": "x"}
+    assert 0x74 not in delivered(DATA, stamp, {"reason": None})
+
+
+def test_the_expiry_is_written_only_when_asked() -> None:
+    """Reference 5.4: absolute-expiry-time."""
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
+    assert delivered(PROPERTIES + DATA, stamp)[0x73] == ["id", None, None, "label"]
+
+    stamp.absolute_expiry_ms = 77
+    with_properties = delivered(PROPERTIES + DATA, stamp)
+    assert with_properties[0x73] == ["id", *[None] * 2, "label", *[None] * 4, Timestamp(77)]
+    assert delivered(DATA, stamp)[0x73] == [*[None] * 8, Timestamp(77)]
+
+
+def test_a_delivery_can_be_scanned_and_stamped_again() -> None:
+    """A dead-lettered or forwarded message is stored as it was sent, but peeked as delivered."""
+    first = encode_delivery(DATA, scan_message(DATA), Stamp(sequence_number=1, enqueued_time_ms=1))
+    second = encode_delivery(
+        first, scan_message(first), Stamp(sequence_number=2, enqueued_time_ms=3)
+    )
+
+    received = ProtonMessage()
+    received.decode(second)
+
+    assert received.annotations is not None
+    assert received.annotations[symbol("x-opt-sequence-number")] == 2
+    assert len(received.annotations) == 2
+    assert decode_message(second).body == b"abc"
