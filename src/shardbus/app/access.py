@@ -12,7 +12,8 @@ from shardbus.app.failures import Usage
 from shardbus.app.sas import Credential, parse_connection_string
 from shardbus.app.settings import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 
-DEFAULT_ENDPOINT: Final = "http://127.0.0.1:5300"
+DEFAULT_PORT: Final = 5300
+DEFAULT_ENDPOINT: Final = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 Options = Mapping[str, str | int | bool | None]
 
@@ -32,8 +33,8 @@ class Access:
 def access_from(options: Options) -> Access:
     """Options over connection string over the development namespace.
 
-    A connection string names the AMQP address; the management API is then at the same host, on
-    port 5300 in clear for the emulator form, else over HTTPS. `--endpoint` overrules that.
+    A connection string names the AMQP address, whose port serves HTTP too: in clear for the
+    emulator form (5300 when it names no port), else over HTTPS. `--endpoint` overrules that.
     """
     endpoint, text = text_option(options, "endpoint"), text_option(options, "connection_string")
     key_name, key = text_option(options, "key_name"), text_option(options, "key")
@@ -44,8 +45,10 @@ def access_from(options: Options) -> Access:
         raise Usage("give either --connection-string or --key-name and --key, not both")
     parsed = parse_connection_string(text)
     host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
-    port = f":{parsed.port}" if parsed.port else ""
-    derived = f"http://{host}:5300" if parsed.is_emulator else f"https://{host}{port}"
+    if parsed.is_emulator:
+        derived = f"http://{host}:{parsed.port or DEFAULT_PORT}"
+    else:
+        derived = f"https://{host}:{parsed.port}" if parsed.port else f"https://{host}"
     return Access(endpoint or derived, parsed.credential)
 
 

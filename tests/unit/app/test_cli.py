@@ -170,7 +170,8 @@ def test_a_failure_as_json_is_still_one_document() -> None:
     ("options", "endpoint"),
     [
         ({}, "http://127.0.0.1:5300"),
-        ({"connection_string": EMULATOR}, "http://bus:5300"),
+        ({"connection_string": EMULATOR}, "http://bus:5672"),
+        ({"connection_string": EMULATOR.replace(":5672", "")}, "http://bus:5300"),
         ({"connection_string": NAMESPACE}, "https://bus:443"),
         ({"connection_string": EMULATOR, "endpoint": "http://other:1"}, "http://other:1"),
     ],
