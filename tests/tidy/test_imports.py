@@ -13,7 +13,7 @@ _IMPURE = {
 
 @pytest.mark.parametrize("package", ["core", "amqp"])
 def test_pure_packages_import_no_clock_no_dice_and_no_world(package: str) -> None:
-    """R1-R35 rest on it: a fragment that is a pure machine replays from its seed."""
+    """A fragment that is a pure machine replays from its seed; one import would end that."""
     offences = [
         f"{shown(path)} imports {name}"
         for path in python_files(f"src/shardbus/{package}")
