@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Final, final
 
-from shardbus.core.change import Append, Change, Remove
+from shardbus.core.change import Append, Remove
 from shardbus.core.message import Entry
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import FragmentCommit, StoreError
 from shardbus.stores.chunk import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
@@ -17,6 +18,7 @@ from shardbus.stores.chunk import (
     due_of,
     is_plain,
     key_of,
+    pack_counters,
     pack_gap,
     pack_head,
     pack_state,
@@ -44,14 +46,13 @@ COLUMNS: Final = 9
 class Delta:
     """What a list of changes comes to for one fragment, message by message."""
 
-    def __init__(self, local: int) -> None:
+    def __init__(self, local: int, commit: FragmentCommit) -> None:
         self.local = local
+        self.commit = commit
         self.appended: list[Entry] = []
         self.updated: dict[int, Entry] = {}
         self.removed: dict[int, None] = {}
-
-    def collect(self, changes: list[Change]) -> None:
-        for change in changes:
+        for change in commit.changes:
             if isinstance(change, Append):
                 self.appended += change.entries
             elif isinstance(change, Remove):
@@ -61,33 +62,99 @@ class Delta:
                 for entry in change.entries:
                     self.updated[counter_of(entry.sequence_number)] = entry
 
-    def stored_keys(self, last_counter: int) -> list[int]:
-        """Keys of the changed messages that were stored by an earlier commit."""
-        local = self.local
-        keys = [key_of(local, counter) for counter in self.removed if counter <= last_counter]
-        for counter in self.updated:
-            if counter <= last_counter and counter not in self.removed:
-                keys.append(key_of(local, counter))
-        return keys
-
 
 @final
 class Batch:
-    """The rows of one commit. Chunks in `directory` change with it, before they are stored."""
+    """The rows of one commit. Chunks in `directory` change with it, before they are stored.
 
-    def __init__(self, directory: Directory, next_chunk: int) -> None:
+    Called in this order: `add` each fragment, `find` chunks, `learn` those that were missing,
+    `plan` with the heads that `unread` names.
+    """
+
+    def __init__(
+        self, directory: Directory, next_chunk: int, last_counters: dict[int, int]
+    ) -> None:
         self.directory = directory
         self.next_chunk = next_chunk
+        self.last_counters = last_counters
         self.cells: list[Cell] = []
+        self._deltas: list[Delta] = []
+        self._removed: list[int] = []
+        self._updated: list[tuple[int, Entry]] = []
+        self._chunks: dict[int, Chunk] = {}
         self._touched: dict[int, Chunk] = {}
 
     def row_count(self) -> int:
         return len(self.cells) // COLUMNS
 
-    def counters(self, local: int, packed: bytes) -> None:
-        self.cells += (COUNTERS, local, None, None, None, None, None, packed, None)
+    def add(self, local: int, commit: FragmentCommit) -> None:
+        delta = Delta(local, commit)
+        self._deltas.append(delta)
+        last_counter = self.last_counters[local]
+        for counter in delta.removed:
+            if counter <= last_counter:
+                self._removed.append(key_of(local, counter))
+        for counter, entry in delta.updated.items():
+            if counter <= last_counter and counter not in delta.removed:
+                self._updated.append((key_of(local, counter), entry))
 
-    def append(self, delta: Delta, last_counter: int) -> int:
+    def find(self) -> list[int]:
+        """Note where the changed messages of earlier commits are; keys not found in memory."""
+        keys = self._removed + [key for key, _ in self._updated]
+        return self._find(keys)
+
+    def learn(self, missing: list[int], chunks: list[Chunk]) -> None:
+        """Take over what the database knows of missing keys; the others are in no chunk."""
+        keys = sorted(missing)
+        # The chunk before a key need not hold it, and may be in memory, where it is ahead.
+        needed = [
+            c for c in chunks if bisect_left(keys, c.first + c.count) > bisect_left(keys, c.first)
+        ]
+        self.directory.add_older(needed)
+        self._find(missing)
+
+    def _find(self, keys: list[int]) -> list[int]:
+        missing: list[int] = []
+        chunk: Chunk | None = None
+        for key in keys:
+            if chunk is None or not chunk.covers(key):
+                chunk = self.directory.find(key)
+            if chunk is None:
+                missing.append(key)
+            else:
+                self._chunks[key] = chunk
+        return missing
+
+    def unread(self) -> dict[int, int]:
+        """Chunks (number to first key) without whose heads the rest cannot be planned."""
+        needed: dict[int, int] = {}
+        for key, _ in self._updated:
+            chunk = self._chunks.get(key)
+            if chunk is not None:
+                needed[chunk.number] = chunk.first
+        for key in self._removed:
+            chunk = self._chunks.get(key)
+            if chunk is not None and chunk.is_mixed:
+                needed[chunk.number] = chunk.first
+        return needed
+
+    def plan(self, heads: dict[int, list[Record] | None]) -> None:
+        for key, entry in self._updated:
+            chunk = self._chunks.get(key)
+            records = None if chunk is None else heads.get(chunk.number)
+            self._update(key, entry, chunk, records)
+        for key in self._removed:
+            self._remove(key, self._chunks.get(key))
+        self._close_chunks(heads)
+        for delta in self._deltas:
+            local = delta.local
+            counters = delta.commit.counters
+            last = self._append(delta, self.last_counters[local])
+            self.last_counters[local] = max(last, counters.last_counter)
+            packed = pack_counters(local, counters)
+            self.cells += (COUNTERS, local, None, None, None, None, None, packed, None)
+
+    def _append(self, delta: Delta, last_counter: int) -> int:
         """Chunks of what is new and unchanged, entries of what is new and changed.
 
         Returns the last counter. Numbers that were used before mean that the caller's picture of
@@ -132,14 +199,14 @@ class Batch:
         head = pack_head(key, [record_of(entry, payload)])
         self.cells += (KEEP, key, None, None, None, None, None, head, payload)
 
-    def remove(self, key: int, chunk: Chunk | None) -> None:
+    def _remove(self, key: int, chunk: Chunk | None) -> None:
         """A message that an earlier commit stored is gone; without a chunk it was an entry."""
         if chunk is None or not chunk.holds(key):
             self.cells += (FORGET, key, None, None, None, None, None, None, None)
             return
         self._leave(key, chunk)
 
-    def update(
+    def _update(
         self, key: int, entry: Entry, chunk: Chunk | None, records: list[Record] | None
     ) -> None:
         """A message that an earlier commit stored has changed.
@@ -172,11 +239,7 @@ class Batch:
         chunk.gone |= 1 << (key - chunk.first)
         self._touched[chunk.first] = chunk
 
-    def mixed_left(self) -> list[Chunk]:
-        """Touched chunks whose due time cannot be told without their heads."""
-        return [c for c in self._touched.values() if c.is_mixed and not c.is_empty()]
-
-    def close_chunks(self, heads: dict[int, list[Record] | None]) -> None:
+    def _close_chunks(self, heads: dict[int, list[Record] | None]) -> None:
         """Drop the chunks that are empty now, and note the gaps of the others, each once."""
         for chunk in self._touched.values():
             if chunk.is_empty():
@@ -257,7 +320,7 @@ class Run:
             pack_head(self._first, self._records),
             b"".join(self._payloads),
         )
-        batch.directory.add(chunk)
+        batch.directory.add_recent(chunk)
         self._size_bytes = 0
         self._records = []
         self._payloads = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import Final, final
 
-from shardbus.stores.chunk import local_of
+from shardbus.stores.chunk import local_of, unpack_gap
 
 # Chunks listed in `recent`, and thus in memory, before they are moved to `place`.
 RECENT_MAX: Final = 2048
@@ -55,13 +55,19 @@ class Directory:
         self._firsts: dict[int, list[int]] = {}
         self._chunks: dict[int, Chunk] = {}
 
-    def add(self, chunk: Chunk) -> None:
-        if chunk.is_recent:
-            self.recent_count += 1
-        else:
-            if self._older_count >= OLDER_MAX:
-                self._forget(False)
-            self._older_count += 1
+    def add_older(self, chunks: list[Chunk]) -> None:
+        """Remember chunks that are in `place`, forgetting others rather than growing."""
+        if self._older_count + len(chunks) > OLDER_MAX:
+            self._forget(False)
+        self._older_count += len(chunks)
+        for chunk in chunks:
+            self._insert(chunk)
+
+    def add_recent(self, chunk: Chunk) -> None:
+        self.recent_count += 1
+        self._insert(chunk)
+
+    def _insert(self, chunk: Chunk) -> None:
         firsts = self._firsts.setdefault(local_of(chunk.first), [])
         if not firsts or firsts[-1] < chunk.first:
             firsts.append(chunk.first)
@@ -93,10 +99,6 @@ class Directory:
         if not firsts:
             del self._firsts[local]
 
-    def drop_fragment(self, local: int) -> None:
-        for first in self._firsts.get(local, [])[:]:
-            self.drop(self._chunks[first])
-
     def age(self) -> None:
         """The recent chunks were moved to `place`: they are looked up there when needed."""
         self._forget(True)
@@ -104,3 +106,17 @@ class Directory:
     def _forget(self, is_recent: bool) -> None:
         for chunk in [c for c in self._chunks.values() if c.is_recent is is_recent]:
             self.drop(chunk)
+
+
+def listed_chunks(text: str | None, *, is_recent: bool) -> list[Chunk]:
+    """Rows of `first count size chunk due mixed gap-in-hex`."""
+    chunks: list[Chunk] = []
+    for line in text.split(";") if text else ():
+        first, count, size, number, due_at, mixed, gap = line.split(" ")
+        chunk = Chunk(int(number), int(first), int(count), int(size), int(due_at), mixed == "1")
+        chunk.is_recent = is_recent
+        chunk.has_gap = gap != ""
+        # Of a damaged gap nothing is known: whoever reads the chunk sees all of it as damaged.
+        chunk.gone = max(unpack_gap(chunk.first, bytes.fromhex(gap)), 0) if gap else 0
+        chunks.append(chunk)
+    return chunks

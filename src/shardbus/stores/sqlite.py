@@ -23,6 +23,7 @@ from shardbus.stores.base import (
 )
 from shardbus.stores.chunk import unpack_counters
 from shardbus.stores.database import FileLock, open_reader, open_writer, prepare, store_error
+from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
 from shardbus.stores.writer import Writer
 
@@ -35,10 +36,15 @@ class SqliteStore:
     survives the death of the process, but the loss of power may undo the last commits (of all
     fragments alike, in the order they were made) since the log was last copied to the file.
     One process at a time may open a file; others may read it (`database.open_reader`).
+    `recent_max` chunks are listed in the order of commits before they are sorted by fragment.
     """
 
     def __init__(
-        self, path: Path | str, *, durability: Literal["full", "relaxed"] = "full"
+        self,
+        path: Path | str,
+        *,
+        durability: Literal["full", "relaxed"] = "full",
+        recent_max: int = RECENT_MAX,
     ) -> None:
         self.path = Path(path)
         # Everything opened so far is given back when the next step fails.
@@ -46,7 +52,7 @@ class SqliteStore:
             lock = FileLock(self.path)
             opened.callback(lock.release)
             prepare(self.path)
-            self._writer = Writer(open_writer(self.path, durability))
+            self._writer = Writer(open_writer(self.path, durability), recent_max)
             opened.callback(self._writer.connection.close)
             self._reader = Reader(open_reader(self.path))
             opened.callback(self._reader.connection.close)

@@ -8,16 +8,15 @@ from typing import Final, final
 
 from shardbus.core.change import new_counters
 from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
-from shardbus.stores.batch import COLUMNS, Batch, Cell, Delta
+from shardbus.stores.batch import COLUMNS, Batch, Cell
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     LOCALS_MAX,
     key_of,
     pack_counters,
     unpack_counters,
-    unpack_gap,
 )
-from shardbus.stores.directory import RECENT_MAX, Chunk, Directory
+from shardbus.stores.directory import Directory, listed_chunks
 from shardbus.stores.reader import Lookup
 
 # Rows of one INSERT; a commit that needs more takes several, in a transaction around them.
@@ -29,6 +28,9 @@ SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
 
 _ROW: Final = "(" + ",".join("?" * COLUMNS) + ")"
+_INSERT: Final = tuple(
+    (size, "INSERT INTO work VALUES " + ",".join([_ROW] * size)) for size in STATEMENT_ROWS
+)
 _NO_ROW: Final[list[Cell]] = [None] * COLUMNS
 _RECENT: Final = """
 SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' || due_at || ' ' ||
@@ -75,8 +77,9 @@ _SWEEP_KEYED: Final = ("entry", "kept", "evidence")
 class Writer(Lookup):
     """Everything that changes a store. Its memory is thrown away when a statement fails."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, recent_max: int) -> None:
         super().__init__(connection)
+        self._recent_max = recent_max
         self._directory: Directory | None = None
         self._next_chunk = 0
         self._last_counters: dict[int, int] = {}
@@ -136,18 +139,14 @@ class Writer(Lookup):
         return True
 
     def commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
-        directory = self._loaded()
-        batch = Batch(directory, self._next_chunk)
-        deltas: list[Delta] = []
+        batch = Batch(self._loaded(), self._next_chunk, self._last_counters)
         for local, commit in commits:
-            delta = Delta(local)
-            delta.collect(commit.changes)
-            deltas.append(delta)
-        self._plan_stored(batch, deltas)
-        for (local, commit), delta in zip(commits, deltas, strict=True):
-            last = batch.append(delta, self._last_counters[local])
-            self._last_counters[local] = max(last, commit.counters.last_counter)
-            batch.counters(local, pack_counters(local, commit.counters))
+            batch.add(local, commit)
+        missing = batch.find()
+        if missing:
+            text = self.text(_PLACES, (str(missing),))
+            batch.learn(missing, listed_chunks(text, is_recent=False))
+        batch.plan(self.records_of(batch.unread()))
         self._store(batch)
         self._next_chunk = batch.next_chunk
 
@@ -161,8 +160,8 @@ class Writer(Lookup):
         if self._directory is not None:
             return self._directory
         directory = Directory()
-        for chunk in _chunks(self.text(_RECENT, ()), is_recent=True):
-            directory.add(chunk)
+        for chunk in listed_chunks(self.text(_RECENT, ()), is_recent=True):
+            directory.add_recent(chunk)
         last = self.connection.execute("SELECT max(id) FROM chunk").fetchone()[0]
         self._next_chunk = 1 if last is None else int(last) + 1
         self._last_counters = {}
@@ -172,52 +171,9 @@ class Writer(Lookup):
         self._directory = directory
         return directory
 
-    def _plan_stored(self, batch: Batch, deltas: list[Delta]) -> None:
-        """What the commit does to messages of earlier commits."""
-        keys: list[int] = []
-        for delta in deltas:
-            keys += delta.stored_keys(self._last_counters[delta.local])
-        if not keys:
-            return
-        chunks = self._chunks_of(batch.directory, keys)
-        updated = {key_of(d.local, counter): e for d in deltas for counter, e in d.updated.items()}
-        removed = {key_of(d.local, counter) for d in deltas for counter in d.removed}
-        changed = [key for key in keys if key in updated and key not in removed]
-        leaving = [chunks[key] for key in changed if key in chunks]
-        heads = self.records_of({chunk.number: chunk.first for chunk in leaving})
-        for key in changed:
-            chunk = chunks.get(key)
-            records = heads.get(chunk.number) if chunk is not None else None
-            batch.update(key, updated[key], chunk, records)
-        for key in keys:
-            if key in removed:
-                batch.remove(key, chunks.get(key))
-        unread = {c.number: c.first for c in batch.mixed_left() if c.number not in heads}
-        heads.update(self.records_of(unread))
-        batch.close_chunks(heads)
-
-    def _chunks_of(self, directory: Directory, keys: list[int]) -> dict[int, Chunk]:
-        """The chunks that cover keys, where there are any."""
-        found: dict[int, Chunk] = {}
-        missing: list[int] = []
-        for key in keys:
-            chunk = directory.find(key)
-            if chunk is None:
-                missing.append(key)
-            else:
-                found[key] = chunk
-        if missing:
-            for chunk in _chunks(self.text(_PLACES, (str(missing),)), is_recent=False):
-                directory.add(chunk)
-            for key in missing:
-                chunk = directory.find(key)
-                if chunk is not None:
-                    found[key] = chunk
-        return found
-
     def _store(self, batch: Batch) -> None:
         count = batch.row_count()
-        is_full = batch.directory.recent_count > RECENT_MAX
+        is_full = batch.directory.recent_count > self._recent_max
         if count <= ROWS_MAX and not is_full:
             self._insert(batch.cells)
             return
@@ -234,24 +190,9 @@ class Writer(Lookup):
         count = len(cells) // COLUMNS
         if count == 0:
             return
-        size = next(size for size in STATEMENT_ROWS if size >= count)
-        sql = "INSERT INTO work VALUES " + ",".join([_ROW] * size)
+        size, sql = next(statement for statement in _INSERT if statement[0] >= count)
         self.connection.execute(sql, cells + _NO_ROW * (size - count))
 
     def _move_recent(self) -> None:
         for sql in _MOVE:
             self.connection.execute(sql)
-
-
-def _chunks(text: str | None, *, is_recent: bool) -> list[Chunk]:
-    """Rows of `first count size chunk due mixed gap-in-hex`."""
-    chunks: list[Chunk] = []
-    for line in text.split(";") if text else ():
-        first, count, size, number, due_at, mixed, gap = line.split(" ")
-        chunk = Chunk(int(number), int(first), int(count), int(size), int(due_at), mixed == "1")
-        chunk.is_recent = is_recent
-        chunk.has_gap = gap != ""
-        # Of a damaged gap nothing is known: whoever reads the chunk sees all of it as damaged.
-        chunk.gone = max(unpack_gap(chunk.first, bytes.fromhex(gap)), 0) if gap else 0
-        chunks.append(chunk)
-    return chunks

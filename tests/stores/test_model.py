@@ -1,0 +1,237 @@
+"""SQLite against memory: whatever is done to both, both answer alike."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from shardbus.core.change import Append, Change, Counters, LineCounters, Remove, Update
+from shardbus.core.message import NEVER_MS, Entry
+from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore
+from shardbus.stores.chunk import sequence_base
+from shardbus.stores.memory import MemoryStore
+from shardbus.stores.sqlite import SqliteStore
+from tests.stores.harness import facts, page_facts
+
+FRAGMENTS = [FragmentId(1, 0), FragmentId(1, 5), FragmentId(2, 0)]
+LINES = range(3)
+STATES = range(4)
+# Few recent chunks, so that moving them by fragment happens all the time.
+RECENT_MAX = 3
+
+fragment_indexes = st.integers(0, len(FRAGMENTS) - 1)
+expiries = st.sampled_from([NEVER_MS, NEVER_MS, 1_000, 1_500, 5_000, 60_000])
+sizes = st.sampled_from([0, 1, 10, 1_000, 100_000])
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Writes the same to both stores and compares everything that can be read."""
+
+    @initialize()
+    def open(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="store-model-"))
+        self.memory = MemoryStore()
+        self.sqlite = self._open()
+        self.counters = [0] * len(FRAGMENTS)
+        self.pending: list[list[Change]] = [[] for _ in FRAGMENTS]
+        self.tally = 0
+        for store in self._stores():
+            store.create(FRAGMENTS)
+
+    def teardown(self) -> None:
+        self.sqlite.close()
+        shutil.rmtree(self.directory)
+
+    @rule(
+        at=fragment_indexes,
+        count=st.sampled_from([1, 2, 3, 9, 300]),
+        expires=st.lists(expiries, min_size=1, max_size=4),
+        size=sizes,
+    )
+    def append(self, at: int, count: int, expires: list[int], size: int) -> None:
+        # Many large ones would only slow the search down.
+        wanted = min(count, 3) if size > 1_000 else count
+        entries: list[Entry] = []
+        for _ in range(wanted):
+            self.tally += 1
+            self.counters[at] += 1
+            payload = b"%d." % self.tally + b"x" * size
+            entries.append(
+                Entry(
+                    self._sequence(at, self.counters[at]),
+                    payload,
+                    len(payload),
+                    enqueued_at_ms=self.tally,
+                    expires_at_ms=expires[self.tally % len(expires)],
+                )
+            )
+        self.pending[at].append(Append(entries))
+
+    @rule(at=fragment_indexes, data=st.data())
+    def update(self, at: int, data: st.DataObject) -> None:
+        entries = [
+            Entry(
+                self._sequence(at, counter),
+                None,
+                7,
+                enqueued_at_ms=3,
+                expires_at_ms=data.draw(expiries),
+                delivery_count=data.draw(st.integers(0, 3)),
+                line=data.draw(st.sampled_from(LINES)),
+                state=data.draw(st.sampled_from(STATES)),
+                reason=data.draw(st.none() | st.text(max_size=3)),
+                modified=data.draw(st.binary(max_size=3)),
+            )
+            for counter in data.draw(self._some(at))
+        ]
+        self.pending[at].append(Update(entries))
+
+    @rule(at=fragment_indexes, data=st.data())
+    def remove(self, at: int, data: st.DataObject) -> None:
+        chosen = data.draw(self._some(at))
+        self.pending[at].append(Remove([self._sequence(at, c) for c in chosen]))
+        # A removed message is never spoken of again in the same commit.
+        self._commit([at])
+
+    @rule(at=fragment_indexes, data=st.data())
+    def remove_range(self, at: int, data: st.DataObject) -> None:
+        last = self.counters[at]
+        start = data.draw(st.integers(0, last))
+        stop = data.draw(st.integers(start, last))
+        gone = [self._sequence(at, c) for c in range(start, stop + 1)]
+        self.pending[at].append(Remove(gone))
+        self._commit([at])
+
+    @rule()
+    def commit(self) -> None:
+        self._commit([at for at in range(len(FRAGMENTS)) if self.pending[at]])
+
+    @rule()
+    def reopen(self) -> None:
+        self.sqlite.close()
+        self.sqlite = self._open()
+
+    @rule(at=fragment_indexes)
+    def delete_and_create(self, at: int) -> None:
+        self.pending[at] = []
+        self.counters[at] = 0
+        for store in self._stores():
+            store.delete([FRAGMENTS[at]])
+            store.create([FRAGMENTS[at]])
+
+    @precondition(lambda self: self.sqlite is not None)
+    @rule()
+    def sweep(self) -> None:
+        self.sqlite.sweep()
+
+    @rule(
+        at=fragment_indexes,
+        line=st.sampled_from(LINES),
+        count_max=st.integers(1, 20),
+        bytes_max=st.sampled_from([1, 15, 5_000, 1 << 20]),
+        data=st.data(),
+    )
+    def read(self, at: int, line: int, count_max: int, bytes_max: int, data: st.DataObject) -> None:
+        fragment = FRAGMENTS[at]
+        start = self._sequence(at, data.draw(st.integers(0, self.counters[at] + 1)))
+        lines = [
+            page_facts(
+                store.read_line(
+                    fragment, line, after=start, count_max=count_max, bytes_max=bytes_max
+                )
+            )
+            for store in self._stores()
+        ]
+        browsed = [
+            page_facts(
+                store.browse(fragment, line, start=start, count_max=count_max, bytes_max=bytes_max)
+            )
+            for store in self._stores()
+        ]
+        assert lines[0] == lines[1]
+        assert browsed[0] == browsed[1]
+
+    @rule(at=fragment_indexes, data=st.data())
+    def read_payloads(self, at: int, data: st.DataObject) -> None:
+        asked = [self._sequence(at, c) for c in data.draw(self._some(at))]
+        assert self.memory.read_payloads(FRAGMENTS[at], asked) == self.sqlite.read_payloads(
+            FRAGMENTS[at], asked
+        )
+
+    @rule(
+        at=fragment_indexes,
+        now_ms=st.sampled_from([999, 1_000, 1_500, 5_000, 100_000]),
+        count_max=st.sampled_from([1, 5, 1_000]),
+    )
+    def read_due(self, at: int, now_ms: int, count_max: int) -> None:
+        fragment = FRAGMENTS[at]
+        expected = self.memory.read_due(fragment, now_ms=now_ms, count_max=1 << 20)
+        exact = self.memory.read_due(fragment, now_ms=now_ms, count_max=count_max)
+        due = self.sqlite.read_due(fragment, now_ms=now_ms, count_max=count_max)
+        known = {facts(entry) for entry in expected.entries}
+        assert len(due.entries) == len(exact.entries)
+        assert {facts(entry) for entry in due.entries} <= known
+        assert (due.next_due_ms == NEVER_MS) == (exact.next_due_ms == NEVER_MS)
+        if exact.next_due_ms > now_ms:
+            assert now_ms < due.next_due_ms <= exact.next_due_ms
+
+    @invariant()
+    def fragments_and_images_agree(self) -> None:
+        if not hasattr(self, "sqlite"):
+            return
+        assert sorted(self.memory.fragments()) == sorted(self.sqlite.fragments())
+        for fragment in FRAGMENTS:
+            expected, found = self.memory.load(fragment), self.sqlite.load(fragment)
+            assert expected.counters.last_counter == found.counters.last_counter
+            assert expected.counters.total_bytes() == found.counters.total_bytes()
+            assert (expected.next_due_ms == NEVER_MS) == (found.next_due_ms == NEVER_MS)
+            assert found.next_due_ms <= expected.next_due_ms
+
+    def _open(self) -> SqliteStore:
+        return SqliteStore(self.directory / "store.db", durability="relaxed", recent_max=RECENT_MAX)
+
+    def _stores(self) -> tuple[MessageStore, MessageStore]:
+        return self.memory, self.sqlite
+
+    def _sequence(self, at: int, counter: int) -> int:
+        return sequence_base(FRAGMENTS[at].number) | counter
+
+    def _some(self, at: int) -> st.SearchStrategy[list[int]]:
+        """Counters of messages that were appended, some of them removed since."""
+        last = self.counters[at]
+        if last == 0:
+            return st.just([])
+        return st.lists(st.integers(1, last), max_size=6, unique=True)
+
+    def _commit(self, chosen: list[int]) -> None:
+        commits: list[FragmentCommit] = []
+        for at in chosen:
+            self.tally += 1
+            lines = [LineCounters(self.tally, self.tally * line) for line in LINES]
+            commits.append(
+                FragmentCommit(FRAGMENTS[at], self.pending[at], Counters(self.counters[at], lines))
+            )
+            self.pending[at] = []
+        for store in self._stores():
+            store.commit(commits)
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
