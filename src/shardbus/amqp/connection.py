@@ -333,7 +333,7 @@ class Connection:
     def _on_performative(self, code: i64, channel: i64, reader: Reader) -> None:
         if self._state == states.CLOSE_SENT and code != codes.CLOSE:
             return
-        if code <= codes.BEGIN or code == codes.CLOSE:
+        if code <= codes.BEGIN or code >= codes.CLOSE:
             self._on_connection(code, channel, reader)
             return
         if self._state != states.OPENED:
@@ -364,10 +364,8 @@ class Connection:
             session.on_flow(decode_flow(reader))
         elif code == codes.ATTACH:
             session.on_attach(decode_attach(reader))
-        elif code == codes.DETACH:
-            session.on_detach(decode_detach(reader))
         else:
-            raise WireError(errors.NOT_IMPLEMENTED, "an unknown performative")
+            session.on_detach(decode_detach(reader))
 
     def _on_connection(self, code: i64, channel: i64, reader: Reader) -> None:
         if code == codes.OPEN:

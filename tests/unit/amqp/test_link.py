@@ -1,0 +1,801 @@
+"""Links: attach and detach, credit, drain, deliveries over frames, settlement."""
+
+import pytest
+
+from shardbus.amqp import errors
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.connection import Connection
+from shardbus.amqp.errors import UsageError
+from shardbus.amqp.events import LinkDetached, LinkFlowed, LinkOpened
+from shardbus.amqp.frames import amqp_frame
+from shardbus.amqp.link import Link
+from shardbus.amqp.outcomes import (
+    ACCEPTED,
+    RELEASED,
+    AmqpError,
+    Modified,
+    Rejected,
+    TransactionalState,
+    encode_state,
+)
+from shardbus.amqp.performatives import (
+    Attach,
+    Flow,
+    Transfer,
+    encode_detach,
+    encode_disposition,
+)
+from shardbus.amqp.termini import Coordinator, Source, Target
+from shardbus.amqp.types import Described, Symbol, Ulong
+from tests.unit.amqp.frames_seen import error_of, names, seen
+from tests.unit.amqp.wire import (
+    AMQP_HEADER,
+    Lane,
+    Wire,
+    deliveries,
+    detachments,
+    kinds,
+    settlements,
+)
+
+TAG = bytes(range(16))
+SMALL_FRAMES = ConnectionConfig(container_id="client", max_frame_size=512)
+
+
+class Bare:
+    """A server that talks to frames made by hand, on channel 0."""
+
+    def __init__(self, config: ConnectionConfig | None = None) -> None:
+        own = config or ConnectionConfig(sasl_required=False, idle_timeout_ms=0)
+        self.server = Connection(own, True, 0)
+        opening = b"\x00\x53\x10\xc0\x04\x01\xa1\x01a"
+        begin = bytes.fromhex("005311c00d04404370000010007000001000")
+        self.server.receive(AMQP_HEADER + amqp_frame(0, opening) + amqp_frame(0, begin), 0)
+        self.server.take_output()
+
+    def tell(self, body: bytes) -> list[str]:
+        """Feed one frame; the kinds of events it caused."""
+        return kinds(self.server.receive(amqp_frame(0, body), 0))
+
+    def attach(self, attach: Attach) -> Link:
+        assert self.tell(attach.encode()) == ["LinkAttached"]
+        return self.server.sessions[0].links[-1]
+
+
+def sender_attach(handle: int = 0) -> Attach:
+    attach = Attach()
+    attach.name = f"sender-{handle}"
+    attach.handle = handle
+    attach.initial_delivery_count = 0
+    return attach
+
+
+def receiver_attach(handle: int = 0) -> Attach:
+    attach = Attach()
+    attach.name = f"receiver-{handle}"
+    attach.handle = handle
+    attach.is_receiver = True
+    return attach
+
+
+def transfer(payload: bytes, delivery_id: int = 0, more: bool = False, handle: int = 0) -> bytes:
+    head = Transfer()
+    head.handle = handle
+    head.delivery_id = delivery_id
+    head.tag = b"tag"
+    head.more = more
+    return head.encode() + payload
+
+
+def credit_flow(credit: int, handle: int = 0, drain: bool = False, echo: bool = False) -> bytes:
+    flow = Flow()
+    flow.next_incoming_id = 0
+    flow.incoming_window = 2_048
+    flow.handle = handle
+    flow.delivery_count = 0
+    flow.link_credit = credit
+    flow.drain = drain
+    flow.echo = echo
+    return flow.encode()
+
+
+def test_an_attach_reply_echoes_the_termini_byte_for_byte() -> None:
+    """Reference 3.4: Python compares the echoed address with the one it sent."""
+    bare = Bare()
+    attach = receiver_attach(3)
+    attach.source = bytes.fromhex("005328d00000000a00000001b10000000161")
+    attach.target = bytes.fromhex("005329c00401a10162")
+    attach.snd_settle_mode = 0
+    attach.rcv_settle_mode = 1
+    link = bare.attach(attach)
+
+    assert link.accept(max_message_size=1_000, properties={"a": 1}) == []
+
+    output = bare.server.take_output()
+    assert attach.source in output
+    assert attach.target in output
+    (reply,) = seen(output)
+    assert (reply.field(0), reply.field(1), reply.field(2)) == ("receiver-3", 3, False)
+    assert (reply.field(3), reply.field(4)) == (0, 1)
+    assert (reply.field(9), reply.field(10)) == (0, 1_000)
+    assert reply.field(13) == {Symbol("a"): 1}
+    assert isinstance(link.remote_source, Source)
+    assert (link.remote_source.address, link.is_sender) == ("a", True)
+
+
+@pytest.mark.parametrize("empty", [None, "00532945", "005329c00100", "005329d00000000400000000"])
+def test_an_empty_terminus_is_answered_by_one_that_is_not(empty: str | None) -> None:
+    """Reference 3.4: Python drops a link whose terminus is null or an empty list."""
+    bare = Bare()
+    attach = sender_attach()
+    attach.target = None if empty is None else bytes.fromhex(empty)
+    link = bare.attach(attach)
+
+    link.accept()
+
+    (reply,) = seen(bare.server.take_output())
+    assert reply.fields[6] == Described(Ulong(0x29), [None])
+
+
+def test_the_owner_may_answer_with_termini_of_its_own() -> None:
+    """Reference 3.6: a session receiver is told which session it got."""
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    source = Source()
+    source.address = "queue"
+    source.filters = {"com.microsoft:session-filter": "session"}
+
+    link.accept(source=source, properties={"com.microsoft:locked-until-utc": 5})
+
+    (reply,) = seen(bare.server.take_output())
+    assert isinstance(reply.fields[5], Described)
+    fields = reply.fields[5].value
+    assert isinstance(fields, list)
+    assert fields[0] == "queue"
+    assert fields[7] == {Symbol("com.microsoft:session-filter"): "session"}
+
+
+def test_a_refusal_is_attach_with_null_termini_and_detach_in_one_output() -> None:
+    """Reference 3.5."""
+    bare = Bare()
+    link = bare.attach(receiver_attach(1))
+
+    link.refuse(AmqpError("amqp:not-found", "no such entity"))
+
+    attach, detach = seen(bare.server.take_output())
+    assert (attach.name, attach.field(5), attach.field(6)) == ("attach", None, None)
+    assert (detach.name, detach.field(0), detach.field(1)) == ("detach", 1, True)
+    assert error_of(detach) == "amqp:not-found"
+    assert bare.tell(encode_detach(1, True, None)) == ["LinkDetached"]
+    assert bare.server.take_output() == b""
+
+
+def test_a_refused_client_hears_of_it_once() -> None:
+    wire = Wire().open()
+    session = wire.client.begin_session()
+    session.attach_receiver("receiver", source="nowhere")
+    wire.run()
+    wire.attached()[0].refuse(AmqpError("amqp:not-found", "gone"))
+    wire.forget()
+    wire.run()
+
+    (event,) = wire.client_events
+    assert isinstance(event, LinkDetached)
+    assert event.error == AmqpError("amqp:not-found", "gone")
+    assert session.links == []
+    assert kinds(wire.server_events) == ["LinkDetached"]
+
+
+def test_flow_and_deliveries_wait_for_the_answer_to_an_attach() -> None:
+    """Reference 3.6: the answer may be a long poll away."""
+    bare = Bare()
+    outlet = bare.attach(receiver_attach(0))
+    inlet = bare.attach(sender_attach(1))
+
+    assert bare.tell(credit_flow(10, handle=0)) == []
+    assert bare.tell(transfer(b"early", handle=1)) == []
+    assert outlet.sendable == 0
+    with pytest.raises(UsageError):
+        outlet.send(TAG, b"x", True)
+
+    flowed = outlet.accept()
+    delivered = inlet.accept()
+
+    assert kinds(flowed) == ["LinkFlowed"]
+    assert outlet.sendable == 10
+    assert [delivery.payload for delivery in deliveries(delivered)] == [b"early"]
+
+
+def test_a_peer_that_leaves_before_the_answer_gets_attach_and_detach() -> None:
+    bare = Bare()
+    link = bare.attach(receiver_attach(0))
+
+    assert bare.tell(encode_detach(0, True, None)) == ["LinkDetached"]
+
+    assert names(bare.server.take_output()) == ["attach", "detach"]
+    assert link.accept() == []
+    link.refuse(AmqpError("amqp:not-found"))
+    link.detach()
+    assert bare.server.take_output() == b""
+
+
+def test_a_detach_is_answered_once_and_the_handle_is_free_again() -> None:
+    lane = Lane()
+    lane.sender.detach(AmqpError("amqp:internal-error", "x"))
+    lane.run()
+
+    (event,) = detachments(lane.server_events)
+    assert (event.link, event.closed) == (lane.inlet, True)
+    assert event.error == AmqpError("amqp:internal-error", "x")
+    assert len(detachments(lane.client_events)) == 1
+    lane.inlet.detach()
+    lane.sender.detach()
+    assert lane.server.take_output() == b""
+
+    again = lane.session.attach_sender("sender", target="queue")
+    lane.run()
+    assert again.handle == lane.sender.handle
+    assert lane.attached()[0].name == "sender"
+
+
+def test_crossing_detaches_are_not_answered_twice() -> None:
+    """Reference 3.5: a second detach makes JavaScript drop the connection."""
+    lane = Lane()
+    lane.sender.detach()
+    lane.inlet.detach(AmqpError("amqp:link:detach-forced", "idle"))
+    to_server, to_client = lane.client.take_output(), lane.server.take_output()
+    assert names(to_server) == names(to_client) == ["detach"]
+
+    server_events = lane.server.receive(to_server, 0)
+    client_events = lane.client.receive(to_client, 0)
+
+    assert kinds(server_events) == kinds(client_events) == ["LinkDetached"]
+    assert lane.client.take_output() == lane.server.take_output() == b""
+
+
+def test_frames_for_a_link_we_detached_are_ignored_until_the_peer_knows() -> None:
+    lane = Lane()
+    lane.inlet.grant(10)
+    lane.run()
+    lane.forget()
+    lane.inlet.detach()
+    lane.sender.send(TAG, b"late", False)
+    lane.run()
+
+    assert kinds(lane.server_events) == ["LinkDetached"]
+    assert lane.server.is_open
+
+
+def test_detaching_before_the_answer_is_clean() -> None:
+    wire = Wire().open()
+    session = wire.client.begin_session()
+    link = session.attach_sender("early", target="queue")
+    link.detach()
+    wire.run()
+    assert kinds(wire.server_events)[-1] == "LinkDetached"
+    wire.attached()[0].accept()
+    wire.run()
+
+    assert kinds(wire.client_events)[-1] == "LinkDetached"
+    assert session.links == []
+    assert wire.client.is_open
+
+
+def test_credit_follows_the_receivers_delivery_count() -> None:
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    link.accept()
+    assert bare.tell(credit_flow(5)) == ["LinkFlowed"]
+    for _ in range(3):
+        link.send(TAG, b"x", True)
+    assert (link.credit, link.delivery_count) == (2, 3)
+
+    # The receiver has not seen them yet: five from delivery-count 0 leaves two from three.
+    assert bare.tell(credit_flow(5)) == []
+    assert link.credit == 2
+    assert bare.tell(credit_flow(8)) == ["LinkFlowed"]
+    assert link.credit == 5
+    assert bare.tell(credit_flow(1)) == ["LinkFlowed"]
+    assert link.credit == 0
+
+
+def test_a_flow_without_a_delivery_count_means_the_initial_one() -> None:
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    link.accept()
+    flow = Flow()
+    flow.incoming_window = 100
+    flow.handle = 0
+    flow.link_credit = 4
+
+    assert bare.tell(flow.encode()) == ["LinkFlowed"]
+    assert link.sendable == 4
+
+
+def test_sending_without_credit_is_a_mistake_of_the_caller() -> None:
+    lane = Lane()
+    with pytest.raises(UsageError):
+        lane.sender.send(TAG, b"x", False)
+    with pytest.raises(UsageError):
+        lane.receiver.send(TAG, b"x", False)
+
+    lane.inlet.grant(1)
+    lane.run()
+    with pytest.raises(UsageError):
+        lane.sender.send(bytes(33), b"x", False)
+    lane.sender.send(TAG, b"x", False)
+    with pytest.raises(UsageError):
+        lane.sender.send(TAG, b"x", False)
+
+
+def test_a_drain_is_answered_with_the_credit_used_up() -> None:
+    """Reference 4: JavaScript closes the link when the answer does not come."""
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    link.accept()
+    bare.tell(credit_flow(10))
+    bare.server.take_output()
+    link.send(TAG, b"x", True)
+
+    assert bare.tell(credit_flow(10, drain=True, echo=True)) == ["LinkFlowed"]
+    assert (link.drain, link.credit) == (True, 9)
+    link.drained()
+
+    frames = seen(bare.server.take_output())
+    assert [frame.name for frame in frames] == ["transfer", "flow"]
+    flow = frames[1]
+    assert (flow.field(4), flow.field(5), flow.field(6)) == (0, 10, 0)
+    assert flow.field(8) is True
+    assert (link.drain, link.credit, link.delivery_count) == (False, 0, 10)
+
+
+def test_a_drain_without_credit_is_reported_and_answered_too() -> None:
+    """Python drains with zero credit when it closes (reference 4)."""
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    link.accept()
+    bare.server.take_output()
+
+    assert bare.tell(credit_flow(0, drain=True)) == ["LinkFlowed"]
+    link.drained()
+
+    (flow,) = seen(bare.server.take_output())
+    assert (flow.field(6), flow.field(8)) == (0, True)
+
+
+def test_our_own_drain_is_reported_when_it_is_answered() -> None:
+    lane = Lane()
+    lane.receiver.grant(10)
+    lane.run()
+    lane.receiver.grant(10, drain=True)
+    lane.run()
+    assert lane.outlet.drain
+    lane.forget()
+    lane.outlet.drained()
+    lane.run()
+
+    assert kinds(lane.client_events) == ["LinkFlowed"]
+    assert (lane.receiver.credit, lane.receiver.drain) == (0, False)
+
+
+def test_an_echo_is_answered_by_the_engine() -> None:
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    link.accept()
+    bare.server.take_output()
+
+    bare.tell(credit_flow(3, echo=True))
+    (link_flow,) = seen(bare.server.take_output())
+    assert (link_flow.field(4), link_flow.field(6)) == (0, 3)
+
+    session_echo = Flow()
+    session_echo.echo = True
+    session_echo.incoming_window = 5
+    assert bare.tell(session_echo.encode()) == []
+    (flow,) = seen(bare.server.take_output())
+    assert (flow.name, flow.field(4)) == ("flow", None)
+
+
+def test_granting_the_same_credit_again_says_nothing() -> None:
+    lane = Lane()
+    lane.inlet.grant(10)
+    lane.inlet.grant(10)
+    assert names(lane.server.take_output()) == ["flow"]
+    lane.inlet.grant(0)
+    assert names(lane.server.take_output()) == ["flow"]
+
+
+def test_a_senders_idea_of_its_own_credit_is_ignored() -> None:
+    """The Python SDK sends link-credit 10000 on its sender links (reference 19.1, 12)."""
+    bare = Bare()
+    link = bare.attach(sender_attach())
+    link.accept()
+    link.grant(100)
+    bare.server.take_output()
+
+    assert bare.tell(credit_flow(10_000)) == []
+
+    assert link.credit == 100
+
+
+def test_more_deliveries_than_credit_are_not_punished() -> None:
+    """Reference 4: the Python SDK resets its own credit."""
+    bare = Bare()
+    link = bare.attach(sender_attach())
+    link.accept()
+    link.grant(1)
+    for number in range(5):
+        bare.tell(transfer(b"x", delivery_id=number))
+
+    assert link.credit == 0
+    assert link.unsettled_count == 5
+    assert bare.server.is_open
+
+
+def test_consecutive_deliveries_of_a_link_are_one_event() -> None:
+    lane = Lane()
+    lane.inlet.grant(100)
+    lane.run()
+    lane.forget()
+    for number in range(10):
+        lane.sender.send(TAG, b"%d" % number, number % 2 == 0)
+    lane.run()
+
+    assert kinds(lane.server_events) == ["DeliveriesReceived"]
+    received = deliveries(lane.server_events)
+    assert [delivery.payload for delivery in received] == [b"%d" % number for number in range(10)]
+    assert [delivery.delivery_id for delivery in received] == list(range(10))
+    assert [delivery.settled for delivery in received] == [True, False] * 5
+    assert received[0].tag == TAG
+
+
+def test_formats_and_states_travel_with_a_delivery() -> None:
+    lane = Lane()
+    lane.inlet.grant(10)
+    lane.run()
+    lane.forget()
+    lane.sender.send(TAG, b"batch", False, 0x80013700)
+    lane.sender.send(TAG, b"enlisted", False, 0, TransactionalState(b"txn"))
+    lane.run()
+
+    batch, enlisted = deliveries(lane.server_events)
+    assert (batch.message_format, batch.state) == (0x80013700, None)
+    assert (enlisted.message_format, enlisted.state) == (0, TransactionalState(b"txn"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 440, 450, 463, 464, 465, 512, 5_000, 100_000])
+def test_large_messages_are_split_over_frames_and_put_together(size: int) -> None:
+    lane = Lane(client=SMALL_FRAMES)
+    lane.inlet.grant(10)
+    lane.receiver.grant(10)
+    lane.run()
+    lane.forget()
+    payload = bytes(index % 251 for index in range(size))
+
+    lane.sender.send(TAG, payload, False)
+    lane.outlet.send(TAG, payload, True, 7, TransactionalState(bytes(32)))
+    lane.run()
+
+    (received,) = deliveries(lane.server_events)
+    assert (received.payload, received.settled) == (payload, False)
+    (back,) = deliveries(lane.client_events)
+    assert (back.payload, back.settled, back.message_format) == (payload, True, 7)
+    assert back.state == TransactionalState(bytes(32))
+
+
+def test_no_frame_is_longer_than_the_peer_takes() -> None:
+    lane = Lane(client=SMALL_FRAMES)
+    lane.receiver.grant(10)
+    lane.run()
+    lane.outlet.send(bytes(32), bytes(10_000), False, 0x80013700, TransactionalState(bytes(32)))
+
+    output = lane.server.take_output()
+
+    sizes = []
+    while output:
+        size = int.from_bytes(output[:4], "big")
+        sizes.append(size)
+        output = output[size:]
+    assert len(sizes) > 20
+    assert max(sizes) <= 512
+
+
+def test_an_aborted_delivery_leaves_no_trace() -> None:
+    bare = Bare()
+    link = bare.attach(sender_attach())
+    link.accept()
+    aborted = Transfer()
+    aborted.aborted = True
+
+    bare.tell(transfer(b"first ", delivery_id=0, more=True))
+    assert bare.tell(aborted.encode()) == []
+    bare.tell(transfer(b"second ", delivery_id=1, more=True))
+    continuation = Transfer()
+    assert bare.tell(continuation.encode() + b"end") == ["DeliveriesReceived"]
+    assert link.unsettled_count == 1
+    assert bare.server.buffered_bytes == 0
+
+
+def test_a_later_frame_may_settle_the_delivery() -> None:
+    bare = Bare()
+    link = bare.attach(sender_attach())
+    link.accept()
+    last = Transfer()
+    last.settled = True
+
+    bare.tell(transfer(b"a", more=True))
+    bare.tell(last.encode() + b"b")
+
+    assert link.unsettled_count == 0
+
+
+def test_a_new_delivery_inside_an_unfinished_one_is_an_error() -> None:
+    bare = Bare()
+    bare.attach(sender_attach()).accept()
+
+    bare.tell(transfer(b"a", delivery_id=0, more=True))
+    events = bare.tell(transfer(b"b", delivery_id=1))
+
+    assert events[-1] == "ConnectionClosed"
+    assert error_of(seen(bare.server.take_output())[-1]) == errors.NOT_ALLOWED
+
+
+def test_a_delivery_without_an_id_is_an_error() -> None:
+    bare = Bare()
+    bare.attach(sender_attach()).accept()
+
+    assert bare.tell(Transfer().encode() + b"x")[-1] == "ConnectionClosed"
+    assert error_of(seen(bare.server.take_output())[-1]) == errors.INVALID_FIELD
+
+
+def test_a_transfer_from_the_wrong_end_is_an_error() -> None:
+    bare = Bare()
+    bare.attach(receiver_attach()).accept()
+
+    assert bare.tell(transfer(b"x"))[-1] == "ConnectionClosed"
+    assert error_of(seen(bare.server.take_output())[-1]) == errors.NOT_ALLOWED
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_message_beyond_the_limit_ends_its_link_only(frames: int) -> None:
+    """Reference 5.6 and 9."""
+    bare = Bare()
+    large = bare.attach(sender_attach(0))
+    large.accept(max_message_size=100)
+    bare.attach(sender_attach(1)).accept()
+    bare.server.take_output()
+    events: list[str] = []
+    for number in range(frames):
+        body = transfer(bytes(101 // frames + 1), more=number < frames - 1)
+        events += bare.tell(body)
+
+    assert events == ["LinkDetached"]
+    (detach,) = seen(bare.server.take_output())
+    assert error_of(detach) == errors.MESSAGE_SIZE_EXCEEDED
+    assert bare.tell(transfer(b"late", delivery_id=7)) == []
+    assert bare.tell(encode_detach(0, True, None)) == []
+    assert bare.tell(transfer(b"fine", delivery_id=8, handle=1)) == ["DeliveriesReceived"]
+    assert bare.server.buffered_bytes == 0
+
+
+def test_unfinished_deliveries_of_all_links_are_bounded_together() -> None:
+    config = ConnectionConfig(
+        sasl_required=False, idle_timeout_ms=0, buffered_bytes_max=1_000, max_message_size=0
+    )
+    bare = Bare(config)
+    for handle in range(3):
+        bare.attach(sender_attach(handle)).accept()
+    bare.server.take_output()
+
+    assert bare.tell(transfer(bytes(500), more=True, handle=0)) == []
+    assert bare.tell(transfer(bytes(400), delivery_id=1, more=True, handle=1)) == []
+    assert bare.tell(transfer(bytes(300), delivery_id=2, more=True, handle=2)) == ["LinkDetached"]
+
+    (detach,) = seen(bare.server.take_output())
+    assert error_of(detach) == errors.RESOURCE_LIMIT_EXCEEDED
+    assert bare.server.buffered_bytes == 900
+
+
+def test_outcomes_of_sent_messages_come_back_in_one_event() -> None:
+    lane = Lane()
+    lane.inlet.grant(100)
+    lane.run()
+    ids = [lane.sender.send(b"tag%d" % number, b"x", False) for number in range(6)]
+    lane.run()
+    lane.forget()
+
+    lane.inlet.settle([ids[5], ids[0], ids[1], ids[2]], ACCEPTED)
+    lane.inlet.settle([ids[3]], Rejected(AmqpError("amqp:not-allowed", "no")))
+    output = lane.server.take_output()
+    assert names(output) == ["disposition"] * 3
+    lane.client_events += lane.client.receive(output, 0)
+
+    accepted, rejected = settlements(lane.client_events)
+    assert (accepted.ids, accepted.state, accepted.settled) == ([0, 1, 2, 5], ACCEPTED, True)
+    assert accepted.tags == [b"tag0", b"tag1", b"tag2", b"tag5"]
+    assert rejected.ids == [3]
+    assert isinstance(rejected.state, Rejected)
+    assert lane.sender.unsettled_count == 1
+    assert lane.inlet.unsettled_count == 1
+
+
+def test_settling_twice_or_settling_what_was_sent_settled_says_nothing() -> None:
+    lane = Lane()
+    lane.inlet.grant(10)
+    lane.run()
+    first = lane.sender.send(TAG, b"x", False)
+    second = lane.sender.send(TAG, b"x", True)
+    lane.run()
+
+    lane.inlet.settle([first, second, 99], ACCEPTED)
+    assert names(lane.server.take_output()) == ["disposition"]
+    lane.inlet.settle([first], ACCEPTED)
+    assert lane.server.take_output() == b""
+
+
+def test_a_settlement_handshake_is_confirmed() -> None:
+    """Reference 6: rcv-settle-mode second; Python stalls 60 s without the confirmation."""
+    lane = Lane()
+    lane.receiver.grant(10)
+    lane.run()
+    ids = [lane.outlet.send(b"tag%d" % number, b"x", False) for number in range(4)]
+    lane.run()
+    lane.forget()
+
+    lane.receiver.settle(ids, Modified(True, False), settled=False)
+    lane.run()
+    (asked,) = settlements(lane.server_events)
+    assert (asked.ids, asked.settled) == (ids, False)
+    assert asked.tags == [b"tag0", b"tag1", b"tag2", b"tag3"]
+    assert asked.state == Modified(True, False)
+    assert lane.outlet.unsettled_count == 4
+
+    lane.outlet.confirm(asked.ids, Modified(True, False))
+    output = lane.server.take_output()
+    (disposition,) = seen(output)
+    assert (disposition.field(0), disposition.field(3)) == (False, True)
+    assert (disposition.field(1), disposition.field(2)) == (0, 3)
+    lane.client_events += lane.client.receive(output, 0)
+    (confirmed,) = settlements(lane.client_events)
+    assert (confirmed.ids, confirmed.settled) == (ids, True)
+    assert lane.outlet.unsettled_count == lane.receiver.unsettled_count == 0
+    lane.outlet.confirm(asked.ids, Modified())
+    assert lane.server.take_output() == b""
+
+
+def test_an_outcome_is_reported_once_however_often_it_is_repeated() -> None:
+    """A small frame may name a large range, again and again."""
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    link.accept()
+    bare.tell(credit_flow(100))
+    for _ in range(10):
+        link.send(TAG, b"x", False)
+    everything = encode_disposition(True, 0, 0xFFFFFFFF, False, encode_state(RELEASED))
+
+    assert bare.tell(everything) == ["SettlementsReceived"]
+    assert bare.tell(everything) == []
+    assert link.unsettled_count == 10
+
+
+def test_a_disposition_without_an_outcome_changes_nothing() -> None:
+    bare = Bare()
+    link = bare.attach(receiver_attach())
+    link.accept()
+    bare.tell(credit_flow(100))
+    link.send(TAG, b"x", False)
+
+    assert bare.tell(encode_disposition(True, 0, 0, False, b"\x40")) == []
+    received = bytes.fromhex("005323c003024344")
+    assert bare.tell(encode_disposition(True, 0, 0, False, received)) == []
+    assert bare.tell(encode_disposition(False, 0, 0, False, encode_state(ACCEPTED))) == []
+    assert link.unsettled_count == 1
+    assert bare.tell(encode_disposition(True, 0, 0, True, b"\x40")) == ["SettlementsReceived"]
+
+
+def test_a_range_over_several_links_is_reported_for_each() -> None:
+    bare = Bare()
+    links = [bare.attach(receiver_attach(handle)) for handle in (0, 1)]
+    for handle, link in enumerate(links):
+        link.accept()
+        bare.tell(credit_flow(10, handle=handle))
+    for link in (links[0], links[0], links[1], links[0]):
+        link.send(TAG, b"x", False)
+
+    body = encode_disposition(True, 0, 3, True, encode_state(ACCEPTED))
+    events = settlements(bare.server.receive(amqp_frame(0, body), 0))
+
+    assert [(event.link, event.ids) for event in events] == [
+        (links[0], [0, 1]),
+        (links[1], [2]),
+        (links[0], [3]),
+    ]
+
+
+def test_deliveries_are_forgotten_with_their_link() -> None:
+    lane = Lane()
+    lane.receiver.grant(10)
+    lane.run()
+    ids = [lane.outlet.send(TAG, b"x", False) for _ in range(3)]
+    lane.run()
+    lane.outlet.detach()
+    lane.receiver.settle(ids, ACCEPTED)
+    lane.forget()
+    lane.run()
+
+    assert settlements(lane.server_events) == []
+    assert lane.outlet.unsettled_count == 0
+    assert lane.server.is_open
+
+
+def test_unsettled_deliveries_are_bounded() -> None:
+    few = ConnectionConfig(container_id="server", unsettled_max=3)
+    lane = Lane(server=few)
+    lane.receiver.grant(10)
+    lane.run()
+    ids = [lane.outlet.send(TAG, b"x", False) for _ in range(3)]
+
+    assert lane.outlet.sendable == 0
+    with pytest.raises(UsageError):
+        lane.outlet.send(TAG, b"x", False)
+    lane.outlet.confirm(ids[:1], ACCEPTED)
+    assert lane.outlet.sendable == 1
+
+
+def test_too_many_links_are_refused_and_then_the_connection() -> None:
+    few = ConnectionConfig(sasl_required=False, idle_timeout_ms=0, links_max=2)
+    bare = Bare(few)
+    for handle in range(2):
+        bare.attach(sender_attach(handle)).accept()
+    bare.server.take_output()
+
+    assert bare.tell(sender_attach(2).encode()) == []
+    frames = seen(bare.server.take_output())
+    assert [frame.name for frame in frames] == ["attach", "detach"]
+    assert error_of(frames[1]) == errors.RESOURCE_LIMIT_EXCEEDED
+    assert bare.tell(encode_detach(2, True, None)) == []
+    bare.tell(sender_attach(3).encode())
+    bare.tell(sender_attach(4).encode())
+    assert bare.tell(sender_attach(5).encode())[-1] == "ConnectionClosed"
+
+
+def test_a_coordinator_is_a_target() -> None:
+    wire = Wire().open()
+    coordinator = Coordinator()
+    coordinator.capabilities = ["amqp:local-transactions"]
+    wire.client.begin_session().attach_sender("coordinator", target=coordinator)
+    wire.run()
+
+    assert isinstance(wire.attached()[0].remote_target, Coordinator)
+
+
+def test_a_target_for_a_source_is_an_error() -> None:
+    bare = Bare()
+    attach = receiver_attach()
+    attach.source = bytes.fromhex("005329c0020140")
+
+    assert bare.tell(attach.encode()) == ["SessionEnded", "ConnectionClosed"]
+    assert bare.server.is_closed
+    assert error_of(seen(bare.server.take_output())[-1]) == errors.DECODE_ERROR
+
+
+def test_the_opener_learns_the_answer() -> None:
+    wire = Wire().open()
+    session = wire.client.begin_session()
+    target = Target()
+    target.address = "queue"
+    link = session.attach_sender("sender", target=target, properties={"p": 1})
+    wire.run()
+    (asked,) = wire.attached()
+    assert asked.properties == {"p": 1}
+    asked.accept(max_message_size=262_144, properties={"q": 2})
+    asked.grant(1)
+    wire.forget()
+    wire.run()
+
+    opened, flowed = wire.client_events
+    assert isinstance(opened, LinkOpened)
+    assert isinstance(flowed, LinkFlowed)
+    assert link.is_attached
+    assert link.remote_max_message_size == 262_144
+    assert link.properties == {"q": 2}

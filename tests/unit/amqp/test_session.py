@@ -1,0 +1,198 @@
+"""Sessions: windows in both directions, and what waits for them."""
+
+import pytest
+
+from shardbus.amqp import errors
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.errors import UsageError
+from shardbus.amqp.frames import amqp_frame
+from shardbus.amqp.outcomes import ACCEPTED
+from shardbus.amqp.performatives import Flow, Transfer
+from tests.unit.amqp.frames_seen import error_of, names, seen
+from tests.unit.amqp.wire import Lane, deliveries, kinds
+
+TAG = bytes(16)
+NARROW = ConnectionConfig(container_id="client", incoming_window=4, unsettled_max=2)
+
+
+def narrow_lane() -> Lane:
+    """The client takes four transfers, and no more while two are unsettled."""
+    lane = Lane(client=NARROW)
+    lane.receiver.grant(100)
+    lane.run()
+    lane.forget()
+    return lane
+
+
+def test_the_window_opens_again_by_itself() -> None:
+    lane = Lane(client=ConnectionConfig(container_id="client", incoming_window=4))
+    lane.receiver.grant(100)
+    lane.run()
+
+    for _ in range(50):
+        lane.outlet.send(TAG, b"x", True)
+        lane.run()
+
+    assert len(deliveries(lane.client_events)) == 50
+
+
+def test_transfers_beyond_the_window_wait_and_keep_their_order() -> None:
+    lane = narrow_lane()
+    ids = [lane.outlet.send(TAG, b"%d" % number, False) for number in range(10)]
+
+    assert ids == list(range(10))
+    assert lane.outlet.sendable == 0
+    assert names(lane.server.take_output()) == ["transfer"] * 4
+
+
+def test_what_waited_goes_out_when_the_window_opens() -> None:
+    lane = narrow_lane()
+    for number in range(10):
+        lane.outlet.send(TAG, b"%d" % number, False)
+    lane.run()
+    received = deliveries(lane.client_events)
+    assert len(received) == 4
+
+    settled = 0
+    for _ in range(10):
+        lane.receiver.settle([delivery.delivery_id for delivery in received[settled:]], ACCEPTED)
+        settled = len(received)
+        lane.run()
+        received = deliveries(lane.client_events)
+
+    assert [delivery.payload for delivery in received] == [b"%d" % number for number in range(10)]
+    assert lane.outlet.credit == 90
+
+
+def test_a_sender_is_told_when_the_window_opens() -> None:
+    lane = narrow_lane()
+    for number in range(4):
+        lane.outlet.send(TAG, b"%d" % number, False)
+    assert lane.outlet.sendable == 0
+    lane.run()
+    assert kinds(lane.server_events) == []
+
+    lane.receiver.settle([0, 1, 2, 3], ACCEPTED)
+    lane.run()
+
+    assert "LinkFlowed" in kinds(lane.server_events)
+    assert lane.outlet.sendable == 4
+
+
+def test_a_sender_that_was_not_held_back_is_not_woken() -> None:
+    lane = narrow_lane()
+    for number in range(4):
+        lane.outlet.send(TAG, b"%d" % number, False)
+    lane.run()
+    lane.receiver.settle([0, 1, 2, 3], ACCEPTED)
+    lane.run()
+
+    assert "LinkFlowed" not in kinds(lane.server_events)
+
+
+def test_our_detach_follows_the_transfers_that_wait() -> None:
+    lane = narrow_lane()
+    for number in range(6):
+        lane.outlet.send(TAG, b"%d" % number, True)
+    lane.outlet.detach()
+    assert names(lane.server.take_output()) == ["transfer"] * 4
+
+    flow = Flow()
+    flow.next_incoming_id = 4
+    flow.incoming_window = 10
+    lane.server.receive(amqp_frame(0, flow.encode()), 0)
+
+    assert names(lane.server.take_output()) == ["transfer", "transfer", "detach"]
+
+
+def test_a_peers_detach_drops_what_waits_for_it_only() -> None:
+    lane = narrow_lane()
+    other = lane.session.attach_receiver("other", source="queue")
+    lane.run()
+    (outlet,) = lane.attached()
+    outlet.accept()
+    other.grant(10)
+    lane.run()
+    for number in range(4):
+        lane.outlet.send(TAG, b"%d" % number, True)
+    lane.outlet.send(TAG, b"dropped", True)
+    outlet.send(TAG, b"kept", True)
+    lane.forget()
+    lane.receiver.detach()
+    lane.run()
+
+    payloads = [delivery.payload for delivery in deliveries(lane.client_events)]
+    assert payloads[-1] == b"kept"
+    assert b"dropped" not in payloads
+    assert lane.server.is_open
+    assert lane.client.is_open
+
+
+def test_bytes_that_wait_are_bounded() -> None:
+    lane = Lane(
+        client=NARROW,
+        server=ConnectionConfig(container_id="server", buffered_bytes_max=5_000),
+    )
+    lane.receiver.grant(100)
+    lane.run()
+    for _ in range(4):
+        lane.outlet.send(TAG, bytes(1_000), True)
+    for _ in range(5):
+        lane.outlet.send(TAG, bytes(1_000), True)
+
+    with pytest.raises(UsageError):
+        lane.outlet.send(TAG, bytes(1_000), True)
+
+
+def test_more_transfers_than_the_window_allows_are_an_error() -> None:
+    few = ConnectionConfig(container_id="server", incoming_window=4, unsettled_max=2)
+    lane = Lane(server=few)
+    head = Transfer()
+    head.handle = 0
+    head.tag = b"t"
+    events = []
+    for number in range(7):
+        head.delivery_id = number
+        events += lane.server.receive(amqp_frame(0, head.encode() + b"x"), 0)
+
+    assert kinds(events)[-1] == "ConnectionClosed"
+    assert error_of(seen(lane.server.take_output())[-1]) == errors.WINDOW_VIOLATION
+
+
+def test_a_delivery_id_in_use_is_an_error() -> None:
+    lane = Lane()
+    head = Transfer()
+    head.handle = 0
+    head.delivery_id = 5
+    head.tag = b"t"
+
+    lane.server.receive(amqp_frame(0, head.encode() + b"x"), 0)
+    events = lane.server.receive(amqp_frame(0, head.encode() + b"x"), 0)
+
+    assert kinds(events)[-1] == "ConnectionClosed"
+    assert error_of(seen(lane.server.take_output())[-1]) == errors.NOT_ALLOWED
+
+
+def test_delivery_ids_are_contiguous_over_the_links_of_a_session() -> None:
+    """Reference 4: JavaScript insists on it."""
+    lane = Lane()
+    other = lane.session.attach_receiver("other", source="queue")
+    lane.run()
+    (outlet,) = lane.attached()
+    outlet.accept()
+    other.grant(10)
+    lane.receiver.grant(10)
+    lane.run()
+
+    ids = [link.send(TAG, b"x", True) for link in (lane.outlet, outlet, lane.outlet, outlet)]
+
+    assert ids == [0, 1, 2, 3]
+
+
+def test_a_link_cannot_be_attached_to_a_session_that_is_over() -> None:
+    lane = Lane()
+    lane.session.end()
+    lane.run()
+
+    with pytest.raises(UsageError):
+        lane.session.attach_sender("late", target="queue")
