@@ -1,4 +1,4 @@
-"""Wires clock, stores, brokers and gateways, and serves until a signal: the only place that does."""
+"""Wires clock, stores, brokers and gateways, and serves until a signal; nobody else wires."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import logging
 import os
 import secrets
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+import click
 import uvloop
 
 from shardbus.amqp.config import ConnectionConfig
@@ -22,7 +25,7 @@ from shardbus.app.settings import DEVELOPMENT_KEY_NAME, Settings
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
-from shardbus.broker.clock import SystemClock
+from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.broker.storage import Storage, ThreadWorker
 from shardbus.core.access import ALL_RIGHTS, AccessRule
@@ -30,6 +33,11 @@ from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.core.tier import tier_named
 from shardbus.gateway.amqp.server import AmqpServer
+from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.site import Site
+from shardbus.gateway.listener import Listener, Protocols
+from shardbus.gateway.tls import development_certificate, server_context
 from shardbus.stores.base import StoreError
 from shardbus.stores.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite import SqliteStore
@@ -108,23 +116,70 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _listen(settings: Settings, bus: Bus, stopping: asyncio.Event) -> None:
-    server = AmqpServer(bus, ConnectionConfig(), connections_max=CONNECTIONS_MAX)
-    listener = await bus.loop.create_server(
-        server.new_protocol, settings.host, settings.amqp_port, reuse_address=True
-    )
-    port = listener.sockets[0].getsockname()[1]
-    print(f"ready Endpoint=sb://localhost:{port};SharedAccessKeyName={DEVELOPMENT_KEY_NAME};SharedAccessKey={settings.sas_key};UseDevelopmentEmulator=true;", flush=True)
-    await stopping.wait()
-    listener.close()
-    server.close()
-    await asyncio.sleep(0)
+    """Open the ports, say that we are ready, and serve until told to stop."""
+    amqp = AmqpServer(bus, ConnectionConfig(), connections_max=CONNECTIONS_MAX)
+    admin = Admin(bus.namespace, bus.authorizer, bus.clock)
+    site = Site(admin, bus.namespace.problems, bus.clock, system="shardbus")
+    context = _tls_context(settings, bus.clock)
+    async with HttpGateway(site.respond, site.refused) as http, AsyncExitStack() as listeners:
+        # Administration clients dial HTTPS on whatever port the connection string names.
+        everything = Protocols(amqp=amqp.new_protocol, http=http.connection, tls=context)
+        secure = Protocols(
+            amqp=amqp.new_protocol, http=http.connection, tls=context, is_tls_required=True
+        )
+        web = Protocols(http=http.connection, tls=context)
+
+        async def listen(protocols: Protocols, port: int) -> int:
+            listener = await listeners.enter_async_context(Listener(protocols))
+            return await listener.listen(settings.host, port)
+
+        ports = Ports(
+            amqp=await listen(everything, settings.amqp_port),
+            http=await listen(web, settings.http_port),
+            tls=await listen(secure, settings.tls_port) if settings.tls_port else 0,
+        )
+        click.echo(ready_line(settings, ports))
+        await stopping.wait()
+        amqp.close()
+
+
+def _tls_context(settings: Settings, clock: Clock) -> ssl.SSLContext:
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        return server_context(settings.tls_cert, settings.tls_key)
+    files = development_certificate(settings.data_dir / "tls", now_ms=clock.now_ms())
+    return server_context(files.certificate, files.key)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the server listens; `tls` is 0 when that port is off."""
+
+    amqp: int
+    http: int
+    tls: int
+
+
+def ready_line(settings: Settings, ports: Ports) -> str:
+    """The one line on standard output that tells people and programs that we serve, and where."""
+    host = "localhost" if settings.is_loopback else settings.host
+    words = [
+        "ready",
+        f"Endpoint=sb://{host}:{ports.amqp};SharedAccessKeyName={DEVELOPMENT_KEY_NAME};"
+        f"SharedAccessKey={settings.sas_key};UseDevelopmentEmulator=true;",
+        f"http://{host}:{ports.http}",
+    ]
+    if ports.tls:
+        words.append(f"amqps://{host}:{ports.tls}")
+    return " ".join(words)
 
 
 def _broker(
     settings: Settings, index: int, clock: SystemClock, loop: asyncio.AbstractEventLoop
 ) -> Broker:
     name = f"broker-{index}"
-    durability = "relaxed" if settings.durability == "relaxed" else "full"
+    durability: Literal["full", "relaxed"] = (
+        "relaxed" if settings.durability == "relaxed" else "full"
+    )
     store = SqliteStore(settings.data_dir / f"{name}.db", durability=durability)
     writer = ThreadWorker(f"{name}-writer", loop)
     reader = ThreadWorker(f"{name}-reader", loop)

@@ -15,7 +15,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self, final
+from typing import Final, Self, cast, final
 
 from shardbus.core.errors import Unavailable
 
@@ -97,7 +97,11 @@ class Listener:
         self._sockets.clear()
         for task in list(self._pending):
             task.cancel()
-        await self._tasks.__aexit__(kind, error, trace)
+        # A task group wraps whatever the block raises: only cancellation is its business.
+        if isinstance(error, asyncio.CancelledError):
+            await self._tasks.__aexit__(kind, error, trace)
+        else:
+            await self._tasks.__aexit__(None, None, None)
 
     async def listen(self, host: str, port: int) -> int:
         """Accept on every address of a host; the port, also when 0 let the system choose.
@@ -184,10 +188,10 @@ class _InsideTls(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(FIRST_BYTE_MS_MAX / 1000, transport.abort)
+        self._timer = loop.call_later(FIRST_BYTE_MS_MAX / 1000, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from http import HTTPStatus
 from types import TracebackType
-from typing import Final, Self, final
+from typing import Final, Self, cast, final
 
 import h11
 
@@ -29,6 +29,7 @@ LINGER_MS_MAX: Final = 2000
 Respond = Callable[[Request], Awaitable[Response]]
 Refuse = Callable[[Refused], Response]
 
+_VERSION: Final = ErrorKind("http-version", "amqp:not-implemented", 505, 50500)
 _TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceeded", 503, 50004)
 
 
@@ -61,7 +62,11 @@ class HttpGateway:
     ) -> None:
         for connection in list(self.connections):
             connection.shut_down()
-        await self._tasks.__aexit__(kind, error, trace)
+        # A task group wraps whatever the block raises: only cancellation is its business.
+        if isinstance(error, asyncio.CancelledError):
+            await self._tasks.__aexit__(kind, error, trace)
+        else:
+            await self._tasks.__aexit__(None, None, None)
 
     def connection(self) -> HttpConnection:
         """A protocol for one accepted connection."""
@@ -93,8 +98,8 @@ class HttpConnection(asyncio.Protocol):
         self._is_ending = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
         if len(self._gateway.connections) >= self._gateway.connections_max:
             self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
             return
@@ -149,7 +154,7 @@ class HttpConnection(asyncio.Protocol):
     def _advance(self) -> None:
         """Take events until a request is whole or more bytes are needed."""
         try:
-            while self._transport is not None and not self._is_answering and self._is_writable:
+            while self._is_writable and not self._is_answering and not self._is_ending:
                 event = self._http.next_event()
                 if event is h11.NEED_DATA or event is h11.PAUSED:
                     self._send_continue()
@@ -164,7 +169,7 @@ class HttpConnection(asyncio.Protocol):
         if isinstance(event, h11.Request):
             self._head = event
             self._body.clear()
-            _check_length(event)
+            _check_head(event)
         elif isinstance(event, h11.Data):
             self._body += event.data
             if len(self._body) > BODY_BYTES_MAX:
@@ -275,7 +280,9 @@ class HttpConnection(asyncio.Protocol):
             self._timer = None
 
 
-def _check_length(head: h11.Request) -> None:
+def _check_head(head: h11.Request) -> None:
+    if head.http_version not in (b"1.0", b"1.1"):
+        raise Refused(_VERSION, f"HTTP/{head.http_version.decode()} is not spoken here.")
     for name, value in head.headers:
         if name == b"content-length" and int(value) > BODY_BYTES_MAX:
             raise _too_large()

@@ -1,0 +1,5 @@
+"""`python -m shardbus` is the same as the `shardbus` command."""
+
+from shardbus.app.cli import main
+
+main()
