@@ -53,7 +53,7 @@ class ThreadWorker:
                 result: T | StoreError = job()
             except StoreError as error:
                 result = error
-            except Exception as bug:  # noqa: BLE001 - the thread must live; the fragment reloads
+            except Exception as bug:
                 log.exception("a store job failed in a way it should not")
                 result = StoreError(f"internal error: {bug}")
             self._loop.call_soon_threadsafe(then, result)

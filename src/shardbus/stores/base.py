@@ -60,7 +60,7 @@ class Page:
 
 @final
 class Due:
-    """Expired messages (without payloads), and when to look again (NEVER_MS: not before more come)."""
+    """Expired messages, without payloads, and when to look again (NEVER_MS: when more come)."""
 
     def __init__(self, entries: list[Entry], next_due_ms: int) -> None:
         self.entries = entries
@@ -132,7 +132,7 @@ class MessageStore(Protocol):
         ...
 
     def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
-        """Messages on the main line (in any state but set aside) that expired at or before `now_ms`.
+        """Messages on the main line, in any state but set aside, that expired by `now_ms`.
 
         Locks are not the store's business: a message stays due until it is removed or moved.
         """
