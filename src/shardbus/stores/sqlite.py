@@ -182,5 +182,6 @@ class Translated:
             # A rollback fails only where the transaction is already gone.
             with suppress(sqlite3.Error):
                 self._writer.roll_back()
-        if isinstance(error, sqlite3.Error):
+        # A row that is no longer what was written, such as a text where a number was.
+        if isinstance(error, sqlite3.Error | ValueError):
             raise store_error(self._path, error) from error
