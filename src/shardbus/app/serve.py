@@ -29,6 +29,7 @@ from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.broker.storage import Storage, ThreadWorker
 from shardbus.core.access import ALL_RIGHTS, AccessRule
+from shardbus.core.entity import MEGABYTE
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.core.tier import tier_named
@@ -183,7 +184,9 @@ def _broker(
     store = SqliteStore(settings.data_dir / f"{name}.db", durability=durability)
     writer = ThreadWorker(f"{name}-writer", loop)
     reader = ThreadWorker(f"{name}-reader", loop)
-    return Broker(name, Storage(store, writer, reader, loop), clock, loop)
+    storage = Storage(store, writer, reader, loop)
+    cap_bytes = settings.fragment_mb_max * MEGABYTE
+    return Broker(name, storage, clock, loop, fragment_bytes_max=cap_bytes)
 
 
 def _namespace_settings(settings: Settings) -> NamespaceSettings:

@@ -126,6 +126,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         1_000_000,
         "Most partitioned entities in the namespace; not applied to Premium.",
     ),
+    Setting(
+        "fragment_mb_max",
+        Kind.COUNT,
+        0,
+        "Most megabytes in one fragment, whatever its entity allows (small disks); 0: no such cap.",
+        most=1_000_000,
+    ),
     _choice(
         "log_level", ("debug", "info", "warning", "error"), "info", "Least level that is logged."
     ),
@@ -154,6 +161,7 @@ class Settings:
     durability: Literal["full", "relaxed"]
     entities_max: int
     partitioned_entities_max: int
+    fragment_mb_max: int
     log_level: str
 
     @property
@@ -241,6 +249,7 @@ class _Gathered:
             durability="relaxed" if self._text("durability") == "relaxed" else "full",
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
+            fragment_mb_max=self._number("fragment_mb_max"),
             log_level=self._text("log_level"),
         )
 

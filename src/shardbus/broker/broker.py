@@ -25,12 +25,22 @@ T = TypeVar("T")
 
 @final
 class Broker:
-    """Runs the fragments of one store. Implements `namespace.FragmentHost`."""
+    """Runs the fragments of one store. Implements `host.FragmentHost`.
+
+    `fragment_bytes_max` caps every fragment, whatever its entity allows; 0 is no cap.
+    """
 
     def __init__(
-        self, name: str, storage: Storage, clock: Clock, loop: asyncio.AbstractEventLoop
+        self,
+        name: str,
+        storage: Storage,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        fragment_bytes_max: int = 0,
     ) -> None:
         self.name = name
+        self._fragment_bytes_max = fragment_bytes_max
         self._storage = storage
         self._clock = clock
         self._loop = loop
@@ -41,7 +51,7 @@ class Broker:
         fragment_id = FragmentId(entity.entity_id, number)
         runner = self._runners.get(fragment_id)
         if runner is None:
-            rules = rules_of(entity.spec)
+            rules = rules_of(entity.spec, self._fragment_bytes_max)
             runner = Runner(fragment_id, rules, self._storage, self._clock, self._loop)
             self._runners[fragment_id] = runner
         return runner
@@ -54,7 +64,7 @@ class Broker:
         for number in numbers:
             runner = self._runners.get(FragmentId(entity.entity_id, number))
             if runner is not None:
-                runner.configure(rules_of(entity.spec))
+                runner.configure(rules_of(entity.spec, self._fragment_bytes_max))
 
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         fragments = [FragmentId(entity_id, number) for number in numbers]
@@ -127,12 +137,13 @@ def _statistics(number: int, counters: Counters) -> FragmentStatistics:
     return FragmentStatistics(number, counts, counters.total_bytes(), FRAGMENT_AVAILABLE, "")
 
 
-def rules_of(spec: QueueSpec) -> FragmentRules:
-    """What an entity's description means for each of its fragments."""
+def rules_of(spec: QueueSpec, cap_bytes: int) -> FragmentRules:
+    """What an entity's description means for each of its fragments, under the operator's cap."""
+    size_bytes_max = spec.fragment_bytes_max()
     return FragmentRules(
         lock_ms=spec.lock_ms,
         max_delivery_count=spec.delivery_count_max,
         default_ttl_ms=-1 if spec.default_ttl_ms >= INFINITE_MS else spec.default_ttl_ms,
         dead_letters_on_expiry=spec.dead_letters_on_expiration,
-        size_bytes_max=spec.fragment_bytes_max(),
+        size_bytes_max=min(size_bytes_max, cap_bytes) if cap_bytes else size_bytes_max,
     )

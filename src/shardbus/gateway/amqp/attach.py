@@ -82,9 +82,9 @@ class Attacher:
         contexts = [use.link.context for use in self._uses.values()]
         return [context for context in contexts if isinstance(context, Outbound)]
 
-    def detach_entity(self, entity_id: int, error: AmqpError) -> None:
+    def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
         for use in list(self._uses.values()):
-            if use.handle.entity.entity_id == entity_id:
+            if use.handle.entity.entity_id == entity_id and use.right & rights:
                 self._detach(use, error)
 
     def detach_unauthorized(self) -> None:

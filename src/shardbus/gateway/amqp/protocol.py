@@ -127,9 +127,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     # The server's side.
 
-    def detach_entity(self, entity_id: int, error: AmqpError) -> None:
-        """End every link of an entity, because it is gone or may not be used any more."""
-        self._attacher.detach_entity(entity_id, error)
+    def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
+        """End the links that use one of these rights on an entity."""
+        self._attacher.detach_entity(entity_id, rights, error)
         self.flush_soon()
 
     def close(self, error: AmqpError) -> None:

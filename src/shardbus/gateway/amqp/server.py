@@ -9,6 +9,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.errors import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.broker.bus import Bus
+from shardbus.core.access import ALL_RIGHTS, LISTEN, SEND
 from shardbus.core.entity import Entity
 from shardbus.core.errors import ENTITY_DISABLED
 from shardbus.gateway.amqp.failures import ENTITY_GONE, with_tracking
@@ -49,17 +50,20 @@ class AmqpServer:
         """Nobody can have a link to it yet."""
 
     def entity_updated(self, entity: Entity) -> None:
-        if not (entity.spec.is_sendable() and entity.spec.is_receivable()):
-            text = with_tracking(f"'{entity.name}' is {entity.spec.status}.")
-            self._detach(entity, AmqpError(ENTITY_DISABLED.condition, text))
+        text = with_tracking(f"'{entity.name}' is {entity.spec.status}.")
+        error = AmqpError(ENTITY_DISABLED.condition, text)
+        if not entity.spec.is_sendable():
+            self._detach(entity, SEND, error)
+        if not entity.spec.is_receivable():
+            self._detach(entity, LISTEN, error)
 
     def entity_deleted(self, entity: Entity) -> None:
         text = with_tracking(f"The messaging entity '{entity.name}' was deleted.")
-        self._detach(entity, AmqpError(ENTITY_GONE, text))
+        self._detach(entity, ALL_RIGHTS, AmqpError(ENTITY_GONE, text))
 
-    def _detach(self, entity: Entity, error: AmqpError) -> None:
+    def _detach(self, entity: Entity, rights: int, error: AmqpError) -> None:
         for protocol in list(self._protocols):
-            protocol.detach_entity(entity.entity_id, error)
+            protocol.detach_entity(entity.entity_id, rights, error)
 
 
 def _too_many(connections_max: int) -> AmqpError:
