@@ -19,6 +19,11 @@ class Assembly:
         self._first: Transfer | None = None
         self._chunks: list[bytes] = []
 
+    @property
+    def delivery_id(self) -> i64:
+        """The delivery that is being collected; -1 for none."""
+        return -1 if self._first is None else self._first.delivery_id
+
     def add(self, transfer: Transfer, payload: bytes) -> Delivery | None:
         """Take one frame; the delivery when it is whole. Raises WireError."""
         if transfer.aborted:

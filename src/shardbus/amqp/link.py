@@ -11,7 +11,7 @@ from shardbus.amqp.encoder import encode_uint
 from shardbus.amqp.errors import UsageError, WireError
 from shardbus.amqp.events import Delivery, Event
 from shardbus.amqp.limits import DELIVERY_TAG_MAX, UINT_MAX
-from shardbus.amqp.outcomes import AmqpError, DeliveryState, encode_state
+from shardbus.amqp.outcomes import AmqpError, DeliveryState, Rejected, encode_state
 from shardbus.amqp.performatives import (
     Attach,
     Flow,
@@ -204,9 +204,8 @@ class Link:
             return
         self.delivery_count = (self.delivery_count + self.credit) & UINT_MAX
         self.credit = 0
-        self.drain = True
-        self.write_flow(False)
         self.drain = False
+        self.session.write_sender_flow(self, True)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries we sent: role=sender, settled=true, ids coalesced into ranges.
@@ -232,7 +231,7 @@ class Link:
         if credit != self.credit or drain != self.drain:
             self.credit = credit
             self.drain = drain
-            self.write_flow(False)
+            self.write_flow(drain)
 
     def settle(self, ids: Sequence[int], state: DeliveryState | None, settled: bool = True) -> None:
         """Give deliveries we received their outcome: role=receiver, ids coalesced into ranges.
@@ -251,15 +250,14 @@ class Link:
         if settled:
             self.session.replenish()
 
-    def write_flow(self, echo: bool) -> None:
+    def write_flow(self, drain: bool) -> None:
         """Tell the peer where this link and its session stand."""
         flow = self.session.flow()
         flow.handle = self.handle
         flow.delivery_count = self.delivery_count if self._knows_delivery_count else -1
         flow.link_credit = self.credit
         flow.available = 0
-        flow.drain = self.drain
-        flow.echo = echo
+        flow.drain = drain
         self.session.write(flow.encode())
 
     def on_attach(self, attach: Attach) -> None:
@@ -295,8 +293,10 @@ class Link:
             self._is_flow_held = self._is_flow_held or changed
             return False
         # A drain is answered by `drained`, once, when the owner has sent what it has.
-        if flow.echo and not (self.is_sender and self.drain):
-            self.write_flow(False)
+        if flow.echo and not self.is_sender:
+            self.write_flow(self.drain)
+        elif flow.echo and not self.drain:
+            self.session.write_sender_flow(self, False)
         return changed
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> Delivery | None:
@@ -306,7 +306,9 @@ class Link:
         if self.is_sender:
             raise WireError(errors.NOT_ALLOWED, "transfer on a link whose sender we are")
         before: i64 = self._assembly.size
-        if self._is_too_large(before + len(payload)):
+        excess = self._excess(before, len(payload))
+        if excess is not None:
+            self._refuse_delivery(transfer, excess)
             return None
         delivery = self._assembly.add(transfer, payload)
         self.session.connection.buffered_bytes += self._assembly.size - before
@@ -423,15 +425,16 @@ class Link:
         if flow.delivery_count < 0:
             return False
         used: i64 = (flow.delivery_count - self.delivery_count) & UINT_MAX
-        if used == 0 or used > self.credit:
-            if self.drain and flow.drain and self.credit == 0:
-                self.drain = False
-                return True
-            return False
         self.delivery_count = flow.delivery_count
-        self.credit -= used
-        self.drain = self.drain and self.credit > 0
-        return True
+        if used > UINT_MAX >> 1:
+            # It counts a delivery later than we do; the count was ahead, the credit was not.
+            used = 0
+        left: i64 = max(self.credit - used, 0)
+        is_drained = self.drain and flow.drain and left == 0
+        changed = left != self.credit or is_drained
+        self.credit = left
+        self.drain = self.drain and not is_drained
+        return changed
 
     def _deliver(self, delivery: Delivery) -> Delivery | None:
         self.delivery_count = (self.delivery_count + 1) & UINT_MAX
@@ -449,17 +452,26 @@ class Link:
         self.session.connection.buffered_bytes += len(delivery.payload)
         return None
 
-    def _is_too_large(self, size: i64) -> bool:
+    def _excess(self, collected: i64, size: i64) -> AmqpError | None:
+        """Why `size` bytes more of a delivery end the link; None when it may go on."""
         connection = self.session.connection
-        if self.max_message_size > 0 and size > self.max_message_size:
+        if self.max_message_size > 0 and collected + size > self.max_message_size:
             text = f"a message of more than {self.max_message_size} bytes"
-            self.session.force_detach(self, AmqpError(errors.MESSAGE_SIZE_EXCEEDED, text))
-            return True
+            return AmqpError(errors.MESSAGE_SIZE_EXCEEDED, text)
         if connection.buffered_bytes + size > connection.config.buffered_bytes_max:
             text = "too many bytes in deliveries that wait"
-            self.session.force_detach(self, AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, text))
-            return True
-        return False
+            return AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, text)
+        return None
+
+    def _refuse_delivery(self, transfer: Transfer, error: AmqpError) -> None:
+        # The Python SDK does not connect a detach with the send that caused it; an outcome it does.
+        delivery_id = self._assembly.delivery_id
+        if delivery_id < 0:
+            delivery_id = transfer.delivery_id
+        if delivery_id >= 0 and not transfer.settled:
+            state = encode_state(Rejected(error))
+            self.session.write_dispositions(True, [delivery_id], True, state)
+        self.session.force_detach(self, error)
 
     def _drop_buffered(self) -> None:
         self.session.connection.buffered_bytes -= self._assembly.size + self._held_bytes

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -31,6 +31,12 @@ from shardbus.amqp.types import Value
 if TYPE_CHECKING:
     from shardbus.amqp.connection import Connection
 
+# What can wait for the peer's window. Only transfers use it up; the rest must not overtake them.
+_TRANSFER: Final = 0
+_FLOW: Final = 1
+_DRAINED: Final = 2
+_DETACH: Final = 3
+
 
 @final
 class AmqpSession:
@@ -55,8 +61,8 @@ class AmqpSession:
         self._next_incoming_id: i64 = -1
         self._incoming_window: i64 = connection.config.incoming_window
         self._remote_window: i64 = 0
-        # Frames that wait for the peer's incoming-window, with their link; all but detaches use it.
-        self._waiting: deque[tuple[Link, bool, bytes]] = deque()
+        # What waits for the peer's incoming-window, in order: link, kind and (but for flows) frame.
+        self._waiting: deque[tuple[Link, int, bytes]] = deque()
         self._waiting_bytes: i64 = 0
 
     @property
@@ -290,9 +296,16 @@ class AmqpSession:
     def write_detach(self, link: Link, body: bytes) -> None:
         """Send our detach after the transfers that wait: it must not overtake them."""
         if self._waiting:
-            self._wait(link, False, amqp_frame(self.channel, body))
+            self._wait(link, _DETACH, amqp_frame(self.channel, body))
         else:
             self.write(body)
+
+    def write_sender_flow(self, link: Link, drain: bool) -> None:
+        """Send the flow of a link we send on after the transfers that its count includes."""
+        if self._waiting:
+            self._wait(link, _DRAINED if drain else _FLOW, b"")
+        else:
+            link.write_flow(drain)
 
     def write_transfer(self, link: Link, head: bytes, payload: bytes) -> None:
         """Send a transfer frame, now or when the peer's window opens."""
@@ -302,7 +315,7 @@ class AmqpSession:
             self.connection.write(head)
             self.connection.write(payload)
         else:
-            self._wait(link, True, head + payload)
+            self._wait(link, _TRANSFER, head + payload)
 
     def write_dispositions(
         self, is_receiver: bool, ids: Sequence[int], settled: bool, state: bytes
@@ -326,28 +339,32 @@ class AmqpSession:
         waiting = self._waiting
         self._waiting = deque()
         self._waiting_bytes = 0
-        for owner, is_transfer, frame in waiting:
+        for owner, kind, frame in waiting:
             if owner is not link:
-                self._wait(owner, is_transfer, frame)
-            elif not is_transfer:
+                self._wait(owner, kind, frame)
+            elif kind == _DETACH:
                 self.connection.write(frame)
         self._send_waiting()
 
-    def _wait(self, link: Link, is_transfer: bool, frame: bytes) -> None:
-        self._waiting.append((link, is_transfer, frame))
+    def _wait(self, link: Link, kind: int, frame: bytes) -> None:
+        # Bounded by credit and `check_waiting` for transfers, and by the input that asks for flows.
+        self._waiting.append((link, kind, frame))
         self._waiting_bytes += len(frame)
 
     def _send_waiting(self) -> None:
         while self._waiting:
-            _, is_transfer, frame = self._waiting[0]
-            if is_transfer:
+            link, kind, frame = self._waiting[0]
+            if kind == _TRANSFER:
                 if self._remote_window <= 0:
                     return
                 self._remote_window -= 1
                 self._next_outgoing_id = (self._next_outgoing_id + 1) & UINT_MAX
             self._waiting.popleft()
             self._waiting_bytes -= len(frame)
-            self.connection.write(frame)
+            if kind in (_FLOW, _DRAINED):
+                link.write_flow(kind == _DRAINED)
+            else:
+                self.connection.write(frame)
 
     def _take_windows(self, flow: Flow) -> None:
         seen: i64 = flow.next_incoming_id

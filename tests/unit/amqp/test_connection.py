@@ -15,7 +15,7 @@ from shardbus.amqp.events import (
 )
 from shardbus.amqp.frames import HEARTBEAT, amqp_frame, sasl_frame
 from shardbus.amqp.outcomes import AmqpError
-from shardbus.amqp.performatives import Attach, Begin, Open, encode_close
+from shardbus.amqp.performatives import Attach, Begin, Open, encode_close, encode_end
 from shardbus.amqp.sasl import SaslInit, encode_init
 from shardbus.amqp.types import Symbol
 from tests.unit.amqp.frames_seen import error_of, names, seen
@@ -351,6 +351,16 @@ def test_an_end_is_answered_and_reports_links_before_the_session() -> None:
     assert ended.error == AmqpError("amqp:internal-error", "x")
     assert detachments(lane.server_events)[0].closed
     assert lane.server.is_open
+
+
+def test_an_answer_to_our_answer_of_an_end_is_harmless() -> None:
+    """The Python SDK sends a second end."""
+    server = plain_server()
+    end = amqp_frame(0, encode_end(None))
+    server.receive(begin_frame(0) + end, 0)
+
+    assert server.receive(end, 0) == []
+    assert server.is_open
 
 
 def test_a_session_may_end_before_its_begin_was_answered() -> None:

@@ -570,7 +570,8 @@ def test_a_message_beyond_the_limit_ends_its_link_only(frames: int) -> None:
         events += bare.tell(body)
 
     assert events == ["LinkDetached"]
-    (detach,) = seen(bare.server.take_output())
+    refusal, detach = seen(bare.server.take_output())
+    assert (refusal.name, refusal.field(1), refusal.field(3)) == ("disposition", 0, True)
     assert error_of(detach) == errors.MESSAGE_SIZE_EXCEEDED
     assert bare.tell(transfer(b"late", delivery_id=7)) == []
     assert bare.tell(encode_detach(0, True, None)) == []
@@ -591,7 +592,8 @@ def test_unfinished_deliveries_of_all_links_are_bounded_together() -> None:
     assert bare.tell(transfer(bytes(400), delivery_id=1, more=True, handle=1)) == []
     assert bare.tell(transfer(bytes(300), delivery_id=2, more=True, handle=2)) == ["LinkDetached"]
 
-    (detach,) = seen(bare.server.take_output())
+    refusal, detach = seen(bare.server.take_output())
+    assert (refusal.name, refusal.field(1)) == ("disposition", 2)
     assert error_of(detach) == errors.RESOURCE_LIMIT_EXCEEDED
     assert bare.server.buffered_bytes == 900
 
