@@ -8,7 +8,7 @@ server, so what differs between two samples is the server.
 import asyncio
 import sys
 import time
-from typing import Final, Protocol, final
+from typing import Final, Protocol, cast, final
 
 import uvloop
 
@@ -187,8 +187,8 @@ class Wire(asyncio.Protocol):
         self.finished: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        # uvloop's transports have the methods but not the base class.
+        self._transport = cast(asyncio.WriteTransport, transport)
         self._connection.open()
         self._flush()
 
@@ -206,6 +206,7 @@ class Wire(asyncio.Protocol):
             self.finished.set_result(sample)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
         self._fail(BenchError(f"the server closed the connection: {exc or 'end of stream'}"))
 
     def close(self) -> None:
@@ -220,13 +221,13 @@ class Wire(asyncio.Protocol):
         match event:
             case ConnectionOpened():
                 self._connection.begin_session()
-            case SessionBegun(session):
+            case SessionBegun(session=session):
                 self._link = self._workload.attach(session, self._endpoint.address)
             case LinkOpened():
                 self._is_ready = True
-            case SaslFailed(code):
+            case SaslFailed(code=code):
                 raise BenchError(f"the server refused the key: SASL outcome {code}")
-            case LinkDetached() | SessionEnded() | ConnectionClosed():
+            case LinkDetached() | SessionEnded() | ConnectionClosed() if not self.finished.done():
                 raise BenchError(f"{type(event).__name__}: {event.error}")
             case _:
                 pass
