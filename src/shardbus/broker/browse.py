@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from typing import Final, final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, final
 
-from shardbus.broker.runner import Runner
 from shardbus.core.errors import Unavailable
 from shardbus.core.limits import PEEK_BYTES_MAX, PEEK_COUNT_MAX
 from shardbus.core.message import Entry
 from shardbus.core.sequence import fragment_of
-from shardbus.stores.base import Page
+from shardbus.stores.base import FragmentId, Page
 
 # Sequence numbers begin at 1, and clients ask for 0 or 1 when they mean the start.
 START_MAX: Final = 1
+
+
+class Browsable(Protocol):
+    """A fragment that can be read without touching its messages, wherever it runs (D7)."""
+
+    @property
+    def fragment_id(self) -> FragmentId: ...
+
+    def browse(
+        self,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        then: Callable[[Page | Unavailable], None],
+    ) -> None: ...
 
 
 @final
@@ -31,7 +48,7 @@ class BrowseCursor:
 
 
 async def browse(
-    runners: list[Runner], line: int, *, start: int, count_max: int, cursor: BrowseCursor
+    runners: Sequence[Browsable], line: int, *, start: int, count_max: int, cursor: BrowseCursor
 ) -> list[Entry]:
     """The next messages from `start`, in every state; an empty answer means there are no more.
 
@@ -57,7 +74,7 @@ async def browse(
 
 
 def _advance(
-    cursor: BrowseCursor, runners: list[Runner], positions: list[int], entries: list[Entry]
+    cursor: BrowseCursor, runners: Sequence[Browsable], positions: list[int], entries: list[Entry]
 ) -> None:
     if not entries:
         return
@@ -76,7 +93,7 @@ def _merge(pages: list[Page], count: int) -> list[Entry]:
     return _bounded(list(merged), count)
 
 
-async def _walk(runners: list[Runner], line: int, start: int, count: int) -> list[Entry]:
+async def _walk(runners: Sequence[Browsable], line: int, start: int, count: int) -> list[Entry]:
     entries: list[Entry] = []
     for runner in sorted(runners, key=_number):
         if runner.fragment_id.number < fragment_of(start):
@@ -98,7 +115,7 @@ def _bounded(entries: list[Entry], count: int) -> list[Entry]:
     return entries[:count]
 
 
-async def _read(runner: Runner, line: int, start: int, count: int) -> Page:
+async def _read(runner: Browsable, line: int, start: int, count: int) -> Page:
     """A page of one fragment; an unavailable fragment delays nobody and has nothing to show."""
     future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
 
@@ -114,5 +131,5 @@ def _age(entry: Entry) -> tuple[int, int]:
     return entry.enqueued_at_ms, entry.sequence_number
 
 
-def _number(runner: Runner) -> int:
+def _number(runner: Browsable) -> int:
     return runner.fragment_id.number

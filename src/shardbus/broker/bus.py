@@ -8,11 +8,11 @@ from typing import final
 
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.broker import Broker
+from shardbus.broker.browse import Browsable
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.router import EntityRouter
-from shardbus.broker.runner import Runner
 from shardbus.core.entity import Entity
 
 
@@ -20,7 +20,7 @@ from shardbus.core.entity import Entity
 class EntityHandle:
     """An entity in use: its description, its fragments and the way to them."""
 
-    def __init__(self, entity: Entity, runners: list[Runner], router: EntityRouter) -> None:
+    def __init__(self, entity: Entity, runners: list[Browsable], router: EntityRouter) -> None:
         self.entity = entity
         self.runners = runners
         self.router = router
@@ -75,7 +75,7 @@ class Bus:
             clock=self.clock,
             new_seed=self._new_seed,
         )
-        return EntityHandle(entity, runners, router)
+        return EntityHandle(entity, list(runners), router)
 
     def entity_created(self, entity: Entity) -> None:
         """Nothing to do: an entity is opened when it is first asked for."""
