@@ -25,6 +25,8 @@ WRITE_MS_MAX: Final = 30_000
 """For the client to take what was written."""
 LINGER_MS_MAX: Final = 2000
 """For the client to stop sending what was refused."""
+GOODBYE_MS_MAX: Final = 500
+"""At the end of serving, for clients to close their side."""
 
 Respond = Callable[[Request], Awaitable[Response]]
 Refuse = Callable[[Refused], Response]
@@ -49,6 +51,7 @@ class HttpGateway:
         self.connections_max = connections_max
         self.connections: set[HttpConnection] = set()
         self._tasks = asyncio.TaskGroup()
+        self._all_gone = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -67,10 +70,29 @@ class HttpGateway:
             await self._tasks.__aexit__(kind, error, trace)
         else:
             await self._tasks.__aexit__(None, None, None)
+        await self._wait_until_gone()
 
     def connection(self) -> HttpConnection:
         """A protocol for one accepted connection."""
         return HttpConnection(self)
+
+    def forget(self, connection: HttpConnection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+    async def _wait_until_gone(self) -> None:
+        """Give clients a moment to take the last answer and to end TLS, then cut them off."""
+        self._all_gone.clear()
+        if not self.connections:
+            return
+        try:
+            async with asyncio.timeout(GOODBYE_MS_MAX / 1000):
+                await self._all_gone.wait()
+        except TimeoutError:
+            for connection in list(self.connections):
+                connection.abort()
+            await self._all_gone.wait()
 
     def spawn(self, connection: HttpConnection, request: Request) -> None:
         self._tasks.create_task(connection.answer(request), name="http request")
@@ -100,11 +122,14 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._gateway.connections) >= self._gateway.connections_max:
-            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
-            return
         self._gateway.connections.add(self)
-        self._set_timer(IDLE_MS_MAX)
+        excess = len(self._gateway.connections) - self._gateway.connections_max
+        if excess <= 0:
+            self._set_timer(IDLE_MS_MAX)
+        elif excess <= self._gateway.connections_max:
+            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
+        else:
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._is_ending:
@@ -125,7 +150,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self._cancel_timer()
-        self._gateway.connections.discard(self)
+        self._gateway.forget(self)
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -141,6 +166,12 @@ class HttpConnection(asyncio.Protocol):
         self._is_ending = True
         if not self._is_answering:
             self._close()
+
+    def abort(self) -> None:
+        """Close without sending what is left."""
+        self._is_ending = True
+        if self._transport is not None:
+            self._transport.abort()
 
     async def answer(self, request: Request) -> None:
         """Respond to one request, then go on with what came after it."""

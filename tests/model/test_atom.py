@@ -1,0 +1,160 @@
+"""Whatever a queue is told to be, its document says so; whatever bytes arrive, nothing breaks."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardbus.broker.host import FRAGMENT_AVAILABLE, EntityStatistics, FragmentStatistics
+from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
+from shardbus.core.description import STATUSES
+from shardbus.core.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.errors import Refused
+from shardbus.core.placement import even_hash_starts
+from shardbus.core.tier import DAY_MS, INFINITE_MS
+from shardbus.gateway.http.atom import ATOM, CONNECT, Writer, fill_spec, read_description
+from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.markup import escaped, parse
+from shardbus.gateway.http.message import TEXT, Request, Response
+from shardbus.gateway.http.moment import format_duration, parse_duration
+from tests.simulation.world import VirtualLoop
+from tests.unit.gateway.transport import FakeTransport
+
+# What XML can carry unchanged: it turns a bare carriage return into a line feed.
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), max_size=30
+)
+DURATIONS = st.one_of(st.integers(0, 400 * DAY_MS), st.just(INFINITE_MS))
+RULES = st.builds(
+    AccessRule, TEXTS, st.sampled_from([LISTEN, SEND, LISTEN | SEND, MANAGE]), TEXTS, TEXTS
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> QueueSpec:
+    spec = QueueSpec()
+    spec.lock_ms = draw(DURATIONS)
+    spec.size_mb = draw(st.integers(1, 100_000))
+    spec.requires_duplicate_detection = draw(st.booleans())
+    spec.duplicate_window_ms = draw(DURATIONS)
+    spec.requires_session = draw(st.booleans())
+    spec.default_ttl_ms = draw(DURATIONS)
+    spec.dead_letters_on_expiration = draw(st.booleans())
+    spec.delivery_count_max = draw(st.integers(0, 5000))
+    spec.is_batched = draw(st.booleans())
+    spec.is_anonymous_accessible = draw(st.booleans())
+    spec.access_rules = draw(st.lists(RULES, max_size=3))
+    spec.status = draw(st.sampled_from(STATUSES))
+    spec.auto_delete_idle_ms = draw(DURATIONS)
+    spec.is_partitioned = draw(st.booleans())
+    spec.is_express = draw(st.booleans())
+    spec.forward_to = draw(TEXTS).strip()
+    spec.forward_dead_letters_to = draw(TEXTS).strip()
+    spec.user_metadata = draw(TEXTS)
+    spec.message_kb_max = draw(st.integers(1, 102_400))
+    return spec
+
+
+def document(spec: QueueSpec) -> str:
+    entity = Entity(1, "q", spec, 1000)
+    entity.fragments = spread_fragments(1, 1, 1)
+    entity.hash_starts = even_hash_starts(1)
+    statistics = EntityStatistics([FragmentStatistics(0, [0, 0, 0], 0, FRAGMENT_AVAILABLE, "")])
+    return Writer("http://h", "2021-05", "ns", 1000).queue(entity, statistics)
+
+
+@given(specs())
+def test_a_client_that_sends_back_what_it_was_shown_changes_nothing(spec: QueueSpec) -> None:
+    read = QueueSpec()
+
+    fill_spec(read, read_description(document(spec).encode()))
+
+    assert read.to_document() == spec.to_document()
+
+
+@given(st.integers(0, INFINITE_MS))
+def test_every_duration_is_read_back(duration_ms: int) -> None:
+    read_ms = parse_duration("x", format_duration(duration_ms))
+
+    assert read_ms == (duration_ms if duration_ms < 10_675_199 * DAY_MS else INFINITE_MS)
+
+
+@given(st.text(max_size=50))
+def test_every_text_can_be_written(text: str) -> None:
+    parse(f'<a b="{escaped(text)}">{escaped(text)}</a>'.encode())
+
+
+TAGS = st.sampled_from(
+    ["entry", "content", "QueueDescription", "LockDuration", "AuthorizationRules", "Rights"]
+)
+PIECES = st.one_of(
+    TAGS.map(lambda name: f'<{name} xmlns="{ATOM}">'),
+    TAGS.map(lambda name: f'<{name} xmlns="{CONNECT}">'),
+    TAGS.map(lambda name: f"</{name}>"),
+    st.sampled_from(["<!DOCTYPE a [", "]>", "<!ENTITY a 'b'>", "&a;", "<![CDATA[", "]]>", "PT1M"]),
+    st.text(max_size=5),
+)
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.lists(PIECES, max_size=20).map(lambda parts: "".join(parts).encode()),
+    )
+)
+def test_any_bytes_are_a_description_or_refused(body: bytes) -> None:
+    try:
+        described = read_description(body)
+        fill_spec(QueueSpec(), described)
+    except Refused as refusal:
+        assert refusal.message
+
+
+LINES = st.sampled_from(
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"PUT /q HTTP/1.1\r\n",
+        b"Host: h\r\n",
+        b"Content-Length: 3\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Expect: 100-continue\r\n",
+        b"Connection: close\r\n",
+        b"\r\n",
+        b"3\r\nabc\r\n",
+        b"0\r\n\r\n",
+        b"abc",
+    ]
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.one_of(LINES, st.binary(max_size=30)), max_size=15), st.booleans())
+def test_any_bytes_on_a_connection_are_answered_or_end_it(
+    pieces: list[bytes], has_left: bool
+) -> None:
+    loop = VirtualLoop()
+
+    async def respond(request: Request) -> Response:
+        return Response(200, TEXT, request.path)
+
+    def refuse(refusal: Refused) -> Response:
+        return Response(refusal.kind.status, TEXT, refusal.message)
+
+    async def main() -> FakeTransport:
+        transport = FakeTransport()
+        async with HttpGateway(respond, refuse) as gateway:
+            connection = gateway.connection()
+            transport.connect(connection)
+            for piece in pieces:
+                if not transport.is_closed:
+                    connection.data_received(piece)
+                await asyncio.sleep(0)
+            if has_left and not transport.is_closed:
+                connection.eof_received()
+            await asyncio.sleep(200)
+        return transport
+
+    transport = loop.finish(loop.create_task(main()))
+
+    assert transport.is_closed
+    assert transport.written == b"" or transport.written.startswith(b"HTTP/1.1 ")

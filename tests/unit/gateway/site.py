@@ -1,0 +1,71 @@
+"""A management endpoint in this process, with brokers that hold nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.clock import SystemClock
+from shardbus.broker.namespace import Namespace, NamespaceSettings
+from shardbus.core.tier import NEWER, STANDARD, tier_named
+from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.site import Site
+from shardbus.gateway.listener import Listener, Protocols
+from shardbus.gateway.tls import development_certificate, server_context
+from shardbus.stores.catalogue import MemoryCatalogue
+from tests.unit.broker.hosts import FakeHost, InlineWorker
+
+T = TypeVar("T")
+
+
+class Endpoint:
+    """A namespace, its site, and where it listens."""
+
+    def __init__(self, tier: str = STANDARD, generation: str = NEWER) -> None:
+        self.clock = SystemClock()
+        self.hosts = [FakeHost(f"b{number}") for number in range(4)]
+        self.settings = NamespaceSettings(tier_named(tier, generation), development_rule())
+        self.namespace = Namespace(
+            MemoryCatalogue(self.clock.now_ms()),
+            self.hosts,
+            self.clock,
+            self.settings,
+            InlineWorker(),
+        )
+        self.authorizer = Authorizer(self.namespace, self.clock)
+        admin = Admin(self.namespace, self.authorizer, self.clock)
+        self.site = Site(admin, self.namespace.problems, self.clock, system="test")
+        self.port = 0
+        self.authority = Path()
+
+    def connection_string(self) -> str:
+        return (
+            f"Endpoint=sb://localhost:{self.port};"
+            "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;"
+            "UseDevelopmentEmulator=true;"
+        )
+
+    @asynccontextmanager
+    async def serving(self, directory: Path) -> AsyncIterator[None]:
+        """Listens on a free port of 127.0.0.1, for HTTP and HTTPS."""
+        files = development_certificate(directory / "tls", now_ms=self.clock.now_ms())
+        self.authority = files.authority
+        tls = server_context(files.certificate, files.key)
+        async with HttpGateway(self.site.respond, self.site.refused) as gateway:
+            await self.namespace.recover()
+            async with Listener(Protocols(http=gateway.connection, tls=tls)) as listener:
+                self.port = await listener.listen("127.0.0.1", 0)
+                yield
+
+
+def run_client(endpoint: Endpoint, directory: Path, work: Callable[[], T]) -> T:
+    """Run a blocking client on a thread of its own while the endpoint serves."""
+
+    async def serve() -> T:
+        async with endpoint.serving(directory):
+            return await asyncio.to_thread(work)
+
+    return asyncio.run(serve())

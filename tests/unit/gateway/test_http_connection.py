@@ -1,0 +1,309 @@
+"""HTTP/1.1 over a transport that is not there: order, bounds, time limits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from shardbus.core.errors import Refused
+from shardbus.gateway.http.connection import (
+    BODY_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    IDLE_MS_MAX,
+    LINGER_MS_MAX,
+    REQUEST_MS_MAX,
+    WRITE_MS_MAX,
+    HttpConnection,
+    HttpGateway,
+)
+from shardbus.gateway.http.message import TEXT, Request, Response
+from tests.simulation.world import VirtualLoop
+from tests.unit.gateway.transport import FakeTransport
+
+GET = b"GET /a?x=1 HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+class Client:
+    """One connection to a gateway that tells what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.gateway = HttpGateway(self.respond, self.refuse)
+        self.transport = FakeTransport()
+        self.protocol = HttpConnection(self.gateway)
+
+    async def respond(self, request: Request) -> Response:
+        self.requests.append(request)
+        await self.gate.wait()
+        body = request.body.decode() or request.path
+        return Response(200, TEXT, f"{request.method} {body}")
+
+    def refuse(self, refusal: Refused) -> Response:
+        return Response(refusal.kind.status, TEXT, refusal.message)
+
+    def connect(self) -> None:
+        self.transport.connect(self.protocol)
+
+    def send(self, data: bytes) -> None:
+        self.protocol.data_received(data)
+
+    def bodies(self) -> list[str]:
+        parts = self.transport.written.decode().split("HTTP/1.1 ")[1:]
+        return [part.partition("\r\n\r\n")[2] for part in parts]
+
+    def statuses(self) -> list[int]:
+        parts = self.transport.written.decode().split("HTTP/1.1 ")[1:]
+        return [int(part[:3]) for part in parts]
+
+
+async def settle() -> None:
+    """Let everything that is ready happen; time stands still."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def run(scenario: Callable[[Client], Awaitable[None]]) -> Client:
+    loop = VirtualLoop()
+
+    async def main() -> Client:
+        client = Client()
+        async with client.gateway:
+            client.connect()
+            await scenario(client)
+        return client
+
+    return loop.finish(loop.create_task(main()))
+
+
+def test_requests_on_one_connection_are_answered_in_order() -> None:
+    async def scenario(client: Client) -> None:
+        client.send(GET)
+        await settle()
+        client.send(b"PUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel")
+        client.send(b"lo")
+        await settle()
+
+    client = run(scenario)
+
+    assert client.bodies() == ["GET a", "PUT hello"]
+    assert client.statuses() == [200, 200]
+    assert client.requests[0].query == {"x": "1"}
+    assert b"content-length: 5\r\n" in client.transport.written.lower()
+
+
+def test_pipelined_requests_wait_for_each_other() -> None:
+    async def scenario(client: Client) -> None:
+        client.gate.clear()
+        client.send(GET + GET.replace(b"/a", b"/b"))
+        await settle()
+        assert [request.path for request in client.requests] == ["a"]
+        assert client.transport.is_paused
+        client.gate.set()
+        await settle()
+        assert not client.transport.is_paused
+
+    assert run(scenario).bodies() == ["GET a", "GET b"]
+
+
+def test_a_request_in_single_bytes_is_understood() -> None:
+    async def scenario(client: Client) -> None:
+        for byte in (
+            b"PUT /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+        ):
+            client.send(bytes([byte]))
+        await settle()
+
+    assert run(scenario).bodies() == ["PUT hi"]
+
+
+def test_head_is_answered_without_a_body() -> None:
+    async def scenario(client: Client) -> None:
+        client.send(GET.replace(b"GET", b"HEAD") + GET)
+        await settle()
+
+    client = run(scenario)
+
+    assert client.bodies() == ["", "GET a"]
+    assert b"content-length: 6" in client.transport.written.lower()
+
+
+def test_a_client_that_waits_is_told_to_continue() -> None:
+    async def scenario(client: Client) -> None:
+        head = b"PUT /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        client.send(head)
+        assert client.transport.written == b"HTTP/1.1 100 \r\n\r\n"
+        client.send(b"hi")
+        await settle()
+
+    assert run(scenario).statuses() == [100, 200]
+
+
+@pytest.mark.parametrize(
+    "request_text", [GET.replace(b"1.1", b"1.0"), GET[:-2] + b"Connection: close\r\n\r\n"]
+)
+def test_a_client_that_does_not_keep_the_connection_is_closed_after_the_answer(
+    request_text: bytes,
+) -> None:
+    async def scenario(client: Client) -> None:
+        client.send(request_text)
+        await settle()
+        assert client.transport.is_closed
+
+    assert run(scenario).bodies() == ["GET a"]
+
+
+REFUSED = [
+    (b"\x16\x03\x01\x00\xa5nonsense\r\n\r\n", 400),
+    (b"GET / HTTP/9.9\r\n\r\n", 505),
+    (b"GET / HTTP/1.1\r\n\r\n", 400),
+    (b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: x\r\n\r\n", 400),
+    (b"GET /?" + b"&".join([b"a=1"] * 40) + b" HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+    (b"GET http://[/ HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * HEADER_BYTES_MAX, 431),
+    (b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (BODY_BYTES_MAX + 1), 413),
+    (
+        b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n"
+        % (BODY_BYTES_MAX + 1)
+        + bytes(BODY_BYTES_MAX + 1),
+        413,
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "status"), REFUSED)
+def test_what_is_not_http_or_too_large_is_answered_and_the_connection_ends(
+    data: bytes, status: int
+) -> None:
+    async def scenario(client: Client) -> None:
+        client.send(data)
+        await settle()
+        assert client.transport.has_written_eof
+        client.send(b"more that nobody reads")
+        await asyncio.sleep(LINGER_MS_MAX / 1000 + 1)
+        assert client.transport.is_closed
+
+    client = run(scenario)
+
+    assert client.statuses() == [status]
+    assert b"connection: close" in client.transport.written.lower()
+    assert client.requests == []
+
+
+def test_a_slow_request_is_given_up_however_it_trickles() -> None:
+    async def scenario(client: Client) -> None:
+        client.send(b"GET / HTTP/1.1\r\n")
+        for _ in range(REQUEST_MS_MAX // 1000 - 1):
+            await asyncio.sleep(1)
+            client.send(b"x: y\r\n")
+        assert not client.transport.is_aborted
+        await asyncio.sleep(2)
+        assert client.transport.is_aborted
+
+    assert run(scenario).requests == []
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    async def scenario(client: Client) -> None:
+        client.gate.clear()
+        client.send(GET)
+        await asyncio.sleep(IDLE_MS_MAX / 1000 + 1)
+        assert not client.transport.is_closed
+        client.gate.set()
+        await asyncio.sleep(IDLE_MS_MAX / 1000 - 1)
+        assert not client.transport.is_closed
+        await asyncio.sleep(2)
+        assert client.transport.is_aborted
+
+    assert run(scenario).bodies() == ["GET a"]
+
+
+def test_a_client_that_takes_nothing_gets_nothing_more_and_is_cut_off() -> None:
+    async def scenario(client: Client) -> None:
+        client.protocol.pause_writing()
+        client.send(GET)
+        await settle()
+        assert client.requests == []
+        await asyncio.sleep(WRITE_MS_MAX / 1000 + 1)
+        assert client.transport.is_aborted
+
+    run(scenario)
+
+
+def test_a_client_that_takes_again_is_served_again() -> None:
+    async def scenario(client: Client) -> None:
+        client.protocol.pause_writing()
+        client.send(GET)
+        client.protocol.resume_writing()
+        await settle()
+
+    assert run(scenario).bodies() == ["GET a"]
+
+
+def test_a_client_that_has_said_everything_still_gets_its_answer() -> None:
+    async def scenario(client: Client) -> None:
+        client.gate.clear()
+        client.send(GET)
+        assert client.protocol.eof_received() is True
+        client.gate.set()
+        await settle()
+        assert client.transport.is_closed
+
+    assert run(scenario).bodies() == ["GET a"]
+
+
+def test_a_client_that_leaves_does_not_end_what_it_began() -> None:
+    async def scenario(client: Client) -> None:
+        client.gate.clear()
+        client.send(GET)
+        await settle()
+        client.protocol.connection_lost(None)
+        client.gate.set()
+        await settle()
+
+    client = run(scenario)
+
+    assert len(client.requests) == 1
+    assert client.transport.written == b""
+    assert client.gateway.connections == set()
+
+
+def test_one_connection_too_many_is_told_so() -> None:
+    async def scenario(client: Client) -> None:
+        client.gateway.connections_max = 1
+        late = FakeTransport()
+        late.connect(client.gateway.connection())
+        await settle()
+        assert late.written.startswith(b"HTTP/1.1 503 ")
+        assert late.has_written_eof
+        later = FakeTransport()
+        later.connect(client.gateway.connection())
+        assert later.is_aborted
+        client.send(GET)
+        await settle()
+
+    assert run(scenario).bodies() == ["GET a"]
+
+
+def test_leaving_lets_an_answer_end_and_closes_idle_connections() -> None:
+    loop = VirtualLoop()
+    client_of: list[Client] = []
+
+    async def main() -> None:
+        client = Client()
+        client_of.append(client)
+        idle = FakeTransport()
+        async with client.gateway:
+            client.connect()
+            idle.connect(client.gateway.connection())
+            client.gate.clear()
+            client.send(GET)
+            await settle()
+            loop.call_later(5, client.gate.set)
+        assert idle.is_closed
+
+    loop.finish(loop.create_task(main()))
+
+    assert client_of[0].bodies() == ["GET a"]
+    assert b"connection: close" in client_of[0].transport.written.lower()

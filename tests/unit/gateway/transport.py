@@ -1,0 +1,54 @@
+"""A transport without a socket: what is written is kept, what is closed is remembered."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class FakeTransport(asyncio.Transport):
+    """Gives its protocol the end of the connection soon after it is closed, as a real one does."""
+
+    def __init__(self, *, is_secure: bool = False) -> None:
+        super().__init__({"sslcontext": object()} if is_secure else {})
+        self.written = b""
+        self.is_paused = False
+        self.is_closed = False
+        self.is_aborted = False
+        self.has_written_eof = False
+        self.can_half_close = not is_secure
+        self.ended: Callable[[Exception | None], None] = _nobody_hears
+
+    def connect(self, protocol: asyncio.Protocol) -> None:
+        self.ended = protocol.connection_lost
+        protocol.connection_made(self)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.is_closed
+        self.written += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return self.can_half_close
+
+    def write_eof(self) -> None:
+        self.has_written_eof = True
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            asyncio.get_running_loop().call_soon(self.ended, None)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+        self.close()
+
+
+def _nobody_hears(error: Exception | None) -> None:
+    """No protocol is connected."""
