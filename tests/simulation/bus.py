@@ -1,0 +1,146 @@
+"""One life of the process below the gateways: real runners, dispatchers and routers."""
+
+from collections.abc import Callable
+from random import Random
+
+from shardbus.broker.router import EntityRouter
+from shardbus.broker.runner import Answer, ReplyTo, Runner
+from shardbus.broker.storage import Storage
+from shardbus.core.command import Command, FragmentRules
+from shardbus.core.placement import even_hash_starts
+from shardbus.stores.base import FragmentId
+from tests.simulation.checkers import Checker
+from tests.simulation.faults import FaultyStore
+from tests.simulation.journal import Violation
+from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
+
+
+class Plan:
+    """An entity of the simulation, and what may be expected of it."""
+
+    def __init__(
+        self,
+        entity_id: int,
+        fragments: int,
+        rules: FragmentRules,
+        *,
+        is_ordered_by: str | None = None,
+        deletes: float = 0.0,
+        backlog: int = 0,
+    ) -> None:
+        self.entity_id = entity_id
+        self.fragments = fragments
+        self.rules = rules
+        # "key" or "all": it has one sender, and one receiver that completes everything.
+        self.is_ordered_by = is_ordered_by
+        # The share of receivers that receive and delete.
+        self.deletes = deletes
+        self.backlog = backlog
+
+    def fragment_ids(self) -> list[FragmentId]:
+        return [FragmentId(self.entity_id, number) for number in range(self.fragments)]
+
+
+class Tap:
+    """A FragmentPort that lets the checker hear every answer of a runner."""
+
+    def __init__(self, runner: Runner, plan: Plan, checker: Checker, clock: VirtualClock) -> None:
+        self.runner = runner
+        self._plan = plan
+        self._checker = checker
+        self._clock = clock
+
+    @property
+    def is_available(self) -> bool:
+        return self.runner.is_available
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        asked_at_ms = self._clock.now_ms()
+        answers: list[Answer] = []
+
+        def answered(answer: Answer) -> None:
+            answers.append(answer)
+            if len(answers) > 1:
+                raise Violation(f"{command} was answered twice")
+            self._checker.answered(
+                self.runner.fragment_id,
+                self._plan.rules,
+                command,
+                answer,
+                asked_at_ms=asked_at_ms,
+                now_ms=self._clock.now_ms(),
+            )
+            reply_to(answer)
+
+        self.runner.submit(command, answered)
+
+    def watch(self, line: int, wake: Callable[[], None]) -> None:
+        self.runner.watch(line, wake)
+
+    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
+        self.runner.unwatch(line, wake)
+
+
+class Bus:
+    """Everything that dies with the process."""
+
+    def __init__(
+        self,
+        plans: list[Plan],
+        stores: list[FaultyStore],
+        checker: Checker,
+        loop: VirtualLoop,
+        chance: Random,
+        crash: Callable[[], None],
+    ) -> None:
+        self.is_dead = False
+        self._clock = VirtualClock(loop)
+        self._loop = loop
+        self._chance = chance
+        self._checker = checker
+        self._workers: list[VirtualWorker] = []
+        self._storages = [self._storage(store, crash) for store in stores]
+        self.taps: dict[int, list[Tap]] = {plan.entity_id: self._tapped(plan) for plan in plans}
+        self.routers = {plan.entity_id: self._router(plan) for plan in plans}
+
+    def die(self) -> None:
+        """Nothing is written or answered any more; every client loses its connection."""
+        self.is_dead = True
+        for worker in self._workers:
+            worker.die()
+        for taps in self.taps.values():
+            for tap in taps:
+                tap.runner.stop()
+
+    def is_available(self) -> bool:
+        return all(tap.is_available for taps in self.taps.values() for tap in taps)
+
+    def _storage(self, store: FaultyStore, crash: Callable[[], None]) -> Storage:
+        writer = VirtualWorker(self._loop, store.latency_s, crash)
+        reader = VirtualWorker(self._loop, store.latency_s, crash)
+        self._workers += [writer, reader]
+        return Storage(store, writer, reader, self._loop)
+
+    def _tapped(self, plan: Plan) -> list[Tap]:
+        taps: list[Tap] = []
+        for fragment in plan.fragment_ids():
+            storage = self._storages[store_of(fragment, len(self._storages))]
+            runner = Runner(fragment, plan.rules, storage, self._clock, self._loop)
+            taps.append(Tap(runner, plan, self._checker, self._clock))
+        return taps
+
+    def _router(self, plan: Plan) -> EntityRouter:
+        return EntityRouter(
+            list(self.taps[plan.entity_id]),
+            list(range(plan.fragments)),
+            even_hash_starts(plan.fragments),
+            detects_duplicates=False,
+            loop=self._loop,
+            clock=self._clock,
+            new_seed=lambda: self._chance.randbytes(8),
+        )
+
+
+def store_of(fragment: FragmentId, stores: int) -> int:
+    """Fragments of an entity are kept in different stores (R1)."""
+    return (fragment.entity_id + fragment.number) % stores

@@ -1,0 +1,134 @@
+"""A store that fails in every way its contract allows, and in no other."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from shardbus.stores.base import (
+    Due,
+    FragmentCommit,
+    FragmentId,
+    FragmentImage,
+    Page,
+    StoreError,
+)
+from shardbus.stores.memory import MemoryStore
+from tests.simulation.journal import Journal, check_conservation
+from tests.simulation.world import Crash
+
+
+class Faults:
+    """How often what goes wrong, for the whole world; `stop` ends all of it."""
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+        self._is_over = False
+        severity = self.severity = chance.choice([0.0, 0.3, 1.0, 3.0])
+        self.commit_fails_before = 0.004 * severity
+        self.commit_fails_after = 0.004 * severity
+        self.crash_before = 0.002 * severity
+        self.crash_after = 0.002 * severity
+        self.reads_fail = 0.003 * severity
+        self.stall = 0.002 * severity
+
+    def stop(self) -> None:
+        self._is_over = True
+
+    def happens(self, rate: float) -> bool:
+        return not self._is_over and rate > 0 and self._chance.random() < rate
+
+    def latency_s(self) -> float:
+        if self.happens(self.stall):
+            return self._chance.uniform(1.0, 8.0)
+        return self._chance.uniform(0.0002, 0.004)
+
+    def outage_s(self) -> float:
+        return self._chance.uniform(0.05, 4.0)
+
+
+class FaultyStore:
+    """A MessageStore that outlives the processes that use it, as a disk does."""
+
+    def __init__(
+        self,
+        faults: Faults,
+        journal: Journal,
+        now_s: Callable[[], float],
+        loaded: Callable[[FragmentId], None],
+    ) -> None:
+        self.kept = MemoryStore()
+        self._faults = faults
+        self._journal = journal
+        self._now_s = now_s
+        self._loaded = loaded
+        self._reads_fail_until_s = 0.0
+        self._commits = 0
+        self.latency_s = faults.latency_s
+
+    def fragments(self) -> list[FragmentId]:
+        return self.kept.fragments()
+
+    def create(self, fragments: Sequence[FragmentId]) -> None:
+        self.kept.create(fragments)
+
+    def delete(self, fragments: Sequence[FragmentId]) -> None:
+        self.kept.delete(fragments)
+
+    def sweep(self) -> bool:
+        return self.kept.sweep()
+
+    def commit(self, commits: Sequence[FragmentCommit]) -> None:
+        faults = self._faults
+        if faults.happens(faults.crash_before):
+            raise Crash
+        if faults.happens(faults.commit_fails_before):
+            raise StoreError("planted: the commit did not happen")
+        self.kept.commit(commits)
+        self._journal.applied(commits)
+        self._commits += 1
+        if self._commits % 16 == 0:
+            for commit in commits:
+                check_conservation(self.kept, commit.fragment)
+        if faults.happens(faults.crash_after):
+            raise Crash
+        if faults.happens(faults.commit_fails_after):
+            raise StoreError("planted: the commit happened, but who knows")
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        self._read()
+        self._loaded(fragment)
+        return self.kept.load(fragment)
+
+    def read_line(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        self._read()
+        return self.kept.read_line(
+            fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def browse(
+        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+    ) -> Page:
+        self._read()
+        return self.kept.browse(
+            fragment, line, start=start, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def read_payloads(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        self._read()
+        return self.kept.read_payloads(fragment, sequence_numbers)
+
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+        self._read()
+        return self.kept.read_due(fragment, now_ms=now_ms, count_max=count_max)
+
+    def close(self) -> None:
+        """A disk stays when a process ends."""
+
+    def _read(self) -> None:
+        if self._faults.happens(self._faults.reads_fail):
+            self._reads_fail_until_s = self._now_s() + self._faults.outage_s()
+        if self._now_s() < self._reads_fail_until_s:
+            raise StoreError("planted: the disk does not answer")

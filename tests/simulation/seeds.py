@@ -1,0 +1,30 @@
+"""Which histories to play: `17`, `1-500` or `3,5,9-12`."""
+
+from typing import Final
+
+from tests.simulation.scenario import run
+
+# Played by every `make test`.
+FIXED: Final = "1-30"
+
+
+def seeds_in(text: str) -> list[int]:
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"seeds look like 17, 1-500 or 3,5,9-12, not {text!r}")
+        seeds += range(int(first), int(last or first) + 1)
+    return seeds
+
+
+def failure_of(seed: int) -> str | None:
+    """Plays a seed; what went wrong and how to see it again, or None."""
+    try:
+        run(seed)
+    except Exception as failure:  # noqa: BLE001 - whatever goes wrong, the seed must be told
+        return (
+            f"seed {seed}: {type(failure).__name__}: {failure}\n"
+            f"play it again with: make sim SEEDS={seed}"
+        )
+    return None

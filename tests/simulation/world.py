@@ -1,0 +1,143 @@
+"""Virtual time: an event loop that never waits, and workers that take time without spending any."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NoReturn, TypeVar
+
+from shardbus.stores.base import StoreError
+
+T = TypeVar("T")
+
+EPOCH_MS: Final = 1_700_000_000_000
+
+
+class Deadlock(Exception):
+    """Nothing is ready and nothing is scheduled: what everyone waits for will never come."""
+
+
+class Crash(Exception):
+    """Raised by a store: the process dies at this very write."""
+
+
+class _Impatience:
+    """Stands where a loop's selector stands; waiting advances the time instead."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            raise Deadlock(f"at {self._loop.time():.3f} s")
+        if timeout > 0:
+            self._loop.pass_time(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop without files, sockets or threads; its time passes only when it would wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        # BaseEventLoop asks this and nothing else to wait for it.
+        self._selector = _Impatience(self)
+        # Coarse enough that a timer is due when its moment has come, however late the hour.
+        self._clock_resolution = 1e-6
+        self.failures: list[BaseException] = []
+        self.set_exception_handler(self._note_failure)
+
+    def time(self) -> float:
+        return self._now
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += seconds
+
+    def finish(self, main: "asyncio.Future[T]") -> T:
+        """Run until `main` is done; a failure in any callback ends the run with that failure."""
+        try:
+            result = self.run_until_complete(main)
+        except RuntimeError:
+            if self.failures:
+                raise self.failures[0] from None
+            raise
+        finally:
+            self._cancel_all()
+        if self.failures:
+            raise self.failures[0]
+        return result
+
+    def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        failure = context.get("exception")
+        if not isinstance(failure, BaseException):
+            failure = AssertionError(str(context.get("message")))
+        self.failures.append(failure)
+        self.stop()
+
+    def _cancel_all(self) -> None:
+        self.set_exception_handler(lambda loop, context: None)
+        tasks = asyncio.all_tasks(self)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.close()
+
+    def _process_events(self, events: list[object]) -> None:
+        assert not events
+
+    def _write_to_self(self) -> NoReturn:
+        raise AssertionError("threads end determinism")
+
+
+class VirtualClock:
+    """The wall clock of a virtual loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        # A moment that was asked for in milliseconds may come a rounding error early.
+        return EPOCH_MS + int(self._loop.time() * 1000 + 1e-6)
+
+
+class VirtualWorker:
+    """A Worker whose jobs take virtual time before and after they run, one job after another."""
+
+    def __init__(
+        self, loop: VirtualLoop, latency_s: Callable[[], float], crash: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._latency_s = latency_s
+        self._crash = crash
+        self._free_at = 0.0
+        self._is_dead = False
+
+    def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
+        run_at = max(self._loop.time(), self._free_at) + self._latency_s()
+        done_at = run_at + self._latency_s()
+        self._free_at = done_at
+
+        def run() -> None:
+            if self._is_dead:
+                return
+            try:
+                result: T | StoreError = job()
+            except StoreError as error:
+                result = error
+            except Crash:
+                self._crash()
+                return
+            self._loop.call_at(done_at, done, result)
+
+        def done(result: T | StoreError) -> None:
+            if not self._is_dead:
+                then(result)
+
+        self._loop.call_at(run_at, run)
+
+    def die(self) -> None:
+        """Run and answer nothing any more, whatever was submitted."""
+        self._is_dead = True
+
+    def close(self) -> None:
+        self.die()
