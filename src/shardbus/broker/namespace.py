@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, Protocol, TypeVar, final
 
@@ -27,6 +28,8 @@ from shardbus.core.errors import (
 from shardbus.core.placement import even_hash_starts
 from shardbus.core.tier import CHOSEN, Tier
 from shardbus.stores.base import FragmentId, StoreError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -112,7 +115,7 @@ class Namespace:
         self._unrecorded: set[int] = set()
         self._creating = 0
         self._creating_partitioned = 0
-        # A write ended in an unknown way: read again before anything else is decided.
+        # An operation ended in an unknown way: read again before anything else is decided.
         self._is_stale = False
         # Entities whose new description has not reached every fragment.
         self._unapplied: set[str] = set()
@@ -183,15 +186,18 @@ class Namespace:
         await self._fragments.sweep(self._is_owned)
         for key in list(self._unapplied):
             entity = self._directory.find(key)
-            if entity is not None:
-                await self._fragments.update(entity)
-            self._unapplied.discard(key)
+            try:
+                if entity is not None:
+                    await self._fragments.update(entity)
+                self._unapplied.discard(key)
+            except Unavailable as error:
+                log.warning("the update of '%s' is left for the next sweep: %s", key, error)
 
     def problems(self) -> list[str]:
         """What is wrong with the namespace as a whole, in words for people."""
         found = [f"the record of entity {number} is damaged" for number in self._damaged]
         if self._is_stale:
-            found.append("the outcome of the last write of the catalogue is unknown")
+            found.append("the outcome of the last management operation is unknown")
         found += [
             f"the update of '{key}' has not reached every fragment" for key in self._unapplied
         ]
@@ -261,12 +267,19 @@ class Namespace:
         validate(spec, self.settings.tier)
         await self._fragments.check_whole(old, "updated")
         entity = old.updated(spec, self._clock.now_ms())
-        await self._write(lambda: self._catalogue.put(entity))
-        self._unapplied.add(name.lower())
-        self._directory.put(entity)
-        await self._fragments.update(entity)
-        self._unapplied.discard(name.lower())
+        await self._apply(entity)
         return entity
+
+    async def _apply(self, entity: Entity) -> None:
+        key = entity.name.lower()
+        try:
+            await self._write(lambda: self._catalogue.put(entity))
+            self._directory.put(entity)
+            await self._fragments.update(entity)
+        except (Unavailable, asyncio.CancelledError):
+            self._unapplied.add(key)
+            raise
+        self._unapplied.discard(key)
 
     async def _delete(self, name: str) -> None:
         entity = self.get(name)
@@ -336,6 +349,10 @@ class Namespace:
                 if self._is_stale:
                     await self.sweep()
                 return await work()
+        except asyncio.CancelledError:
+            # Something was left half done: the next operation reads again and sweeps first.
+            self._is_stale = True
+            raise
         finally:
             self._waiting -= 1
 
@@ -351,9 +368,6 @@ class Namespace:
             raise Unavailable(
                 f"The catalogue could not be written: {error}", is_unknown=True
             ) from error
-        except asyncio.CancelledError:
-            self._is_stale = True
-            raise
 
     async def _call(self, job: Callable[[], T]) -> T:
         answer: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()

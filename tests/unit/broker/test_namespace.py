@@ -1,14 +1,11 @@
-"""How entities come, change and go: all of it or nothing (R5-R8, R28, R29)."""
+"""How entities come, change and go (R5-R8, R28, R29)."""
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
 
 import pytest
 
 from shardbus.broker.auth import development_rule
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE, FragmentStatistics
-from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.core.access import LISTEN, AccessRule
 from shardbus.core.entity import Entity
 from shardbus.core.errors import (
@@ -19,91 +16,10 @@ from shardbus.core.errors import (
     QUOTA_EXCEEDED,
     ErrorKind,
     Refused,
-    Unavailable,
 )
-from shardbus.core.tier import NEWER, OLDER, PREMIUM, STANDARD, tier_named
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.catalogue import MemoryCatalogue
-from tests.unit.broker.hosts import FakeHost, InlineWorker, SetClock
-
-
-class World:
-    """A namespace with its catalogue and brokers, which outlive it."""
-
-    def __init__(self, tier: str = STANDARD, generation: str = NEWER, brokers: int = 4) -> None:
-        self.catalogue = FailingCatalogue()
-        self.hosts = [FakeHost(f"b{number}") for number in range(brokers)]
-        self.clock = SetClock()
-        self.settings = NamespaceSettings(tier_named(tier, generation), development_rule())
-        self.namespace = self.start()
-
-    def start(self) -> Namespace:
-        return Namespace(self.catalogue, self.hosts, self.clock, self.settings, InlineWorker())
-
-    def fragments(self) -> set[FragmentId]:
-        return {fragment for host in self.hosts for fragment in host.fragments}
-
-
-class FailingCatalogue:
-    """A catalogue whose next write fails, before or after it took effect."""
-
-    def __init__(self) -> None:
-        self.inner = MemoryCatalogue(created_at_ms=7)
-        self.failure = ""
-
-    def created_at_ms(self) -> int:
-        return self.inner.created_at_ms()
-
-    def entities(self) -> list[Entity]:
-        return self.inner.entities()
-
-    def damaged(self) -> list[int]:
-        return self.inner.damaged()
-
-    def rules(self) -> list[AccessRule]:
-        return self.inner.rules()
-
-    def reserve_id(self) -> int:
-        return self.inner.reserve_id()
-
-    def put(self, entity: Entity) -> None:
-        self.fail("before")
-        self.inner.put(entity)
-        self.fail("after")
-
-    def remove(self, entity_id: int) -> None:
-        self.fail("before")
-        self.inner.remove(entity_id)
-        self.fail("after")
-
-    def set_rules(self, rules: Sequence[AccessRule]) -> None:
-        self.inner.set_rules(rules)
-
-    def fail(self, moment: str) -> None:
-        if self.failure == moment:
-            self.failure = ""
-            raise StoreError("the disk is gone")
-
-
-class Heard:
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def entity_created(self, entity: Entity) -> None:
-        self.events.append(f"created {entity.name}")
-
-    def entity_updated(self, entity: Entity) -> None:
-        self.events.append(f"updated {entity.name}")
-
-    def entity_deleted(self, entity: Entity) -> None:
-        self.events.append(f"deleted {entity.name}")
-
-
-def create(world: World, name: str = "Orders", is_partitioned: bool | None = None) -> Entity:
-    spec = world.namespace.new_spec()
-    if is_partitioned is not None:
-        spec.is_partitioned = is_partitioned
-    return asyncio.run(world.namespace.create_queue(name, spec))
+from shardbus.core.tier import NEWER, OLDER, PREMIUM
+from shardbus.stores.base import FragmentId
+from tests.unit.broker.world import Heard, World, create
 
 
 def test_a_queue_is_partitioned_in_sixteen_by_default_and_spread_over_all_brokers() -> None:
@@ -267,41 +183,6 @@ def test_entities_are_listed_by_name_and_page() -> None:
     assert world.namespace.page(3, 2) == []
 
 
-def test_a_broker_that_is_down_leaves_no_half_made_entity() -> None:
-    """R28."""
-    world = World()
-    world.hosts[2].outage = "its store is gone"
-
-    with pytest.raises(Unavailable, match=r"'Orders' was not created.*its store is gone"):
-        create(world)
-
-    assert world.fragments() == set()
-    assert world.namespace.find("orders") is None
-    world.hosts[2].outage = ""
-    assert len(create(world).fragments) == 16
-
-
-@pytest.mark.parametrize("verb", ["updated", "deleted"])
-def test_an_entity_with_a_fragment_down_is_neither_updated_nor_deleted(verb: str) -> None:
-    """R28."""
-    world = World()
-    entity = create(world)
-    spec = entity.spec.copy()
-    spec.lock_ms = 5000
-    world.hosts[1].outage = "its store is gone"
-    before = world.fragments()
-
-    with pytest.raises(Unavailable, match=rf"cannot be {verb} .*its store is gone"):
-        if verb == "updated":
-            asyncio.run(world.namespace.update_queue("orders", spec))
-        else:
-            asyncio.run(world.namespace.delete("orders"))
-
-    assert world.fragments() == before
-    assert world.namespace.get("orders").spec.lock_ms == 60_000
-    assert [known.spec.lock_ms for known in world.catalogue.entities()] == [60_000]
-
-
 def test_an_update_takes_effect_in_every_fragment_and_survives() -> None:
     """R28."""
     world = World()
@@ -371,129 +252,6 @@ def test_listeners_hear_of_every_change_after_it_is_durable() -> None:
     assert heard.events == ["created Orders", "updated Orders", "deleted Orders"]
 
 
-def test_fragments_that_nobody_owns_are_removed_at_start_and_others_stay() -> None:
-    """R28."""
-    world = World()
-    entity = create(world)
-    orphan = Entity(99, "ghost", entity.spec, 0)
-    asyncio.run(world.hosts[0].create_fragments(orphan, [0, 5]))
-    stray = Entity(entity.entity_id, "Orders", entity.spec, 0)
-    wrong_home = next(home.number for home in entity.fragments if home.broker_index != 3)
-    asyncio.run(world.hosts[3].create_fragments(stray, [wrong_home]))
-
-    world.namespace = world.start()
-    asyncio.run(world.namespace.recover())
-
-    assert [len(host.fragments) for host in world.hosts] == [4, 4, 4, 4]
-    assert {fragment.entity_id for fragment in world.fragments()} == {entity.entity_id}
-    assert world.namespace.problems() == []
-    assert world.namespace.created_at_ms == 7
-
-
-def test_a_broker_that_cannot_be_swept_does_not_stop_the_start_and_is_named() -> None:
-    world = World()
-    world.hosts[1].outage = "no route"
-
-    asyncio.run(world.namespace.recover())
-
-    assert world.namespace.problems() == [
-        "broker b1 may hold fragments of deleted entities: no route"
-    ]
-    world.hosts[1].outage = ""
-    asyncio.run(world.namespace.sweep())
-    assert world.namespace.problems() == []
-
-
-def test_starting_with_fewer_brokers_than_the_fragments_need_is_refused() -> None:
-    world = World()
-    create(world)
-    world.hosts = world.hosts[:2]
-
-    with pytest.raises(Refused, match="start at least 4"):
-        asyncio.run(world.start().recover())
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_creation_whose_record_is_unknown_is_found_out_before_anything_else(moment: str) -> None:
-    """R28: whether the write took effect or not, there is a whole entity or none."""
-    world = World()
-    heard = Heard()
-    world.namespace.subscribe(heard)
-    world.catalogue.failure = moment
-
-    with pytest.raises(Unavailable) as failure:
-        create(world)
-    create(world, "next", is_partitioned=False)
-
-    assert failure.value.is_unknown
-    is_there = moment == "after"
-    assert (world.namespace.find("orders") is not None) == is_there
-    assert len(world.fragments()) == (17 if is_there else 1)
-    assert heard.events == (["created Orders"] if is_there else []) + ["created next"]
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_deletion_whose_record_is_unknown_is_found_out_before_anything_else(moment: str) -> None:
-    """R28."""
-    world = World()
-    create(world)
-    world.catalogue.failure = moment
-
-    with pytest.raises(Unavailable):
-        asyncio.run(world.namespace.delete("orders"))
-    create(world, "next", is_partitioned=False)
-
-    is_there = moment == "before"
-    assert (world.namespace.find("orders") is not None) == is_there
-    assert len(world.fragments()) == (17 if is_there else 1)
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class CrashAt:
-    """Ends the process at the nth step from now on."""
-
-    def __init__(self, step: int) -> None:
-        self.steps_left = step
-
-    def __call__(self) -> None:
-        self.steps_left -= 1
-        if self.steps_left == 0:
-            raise Crash
-
-
-# A deletion has the most steps: four brokers asked for statistics, then two steps at each.
-@pytest.mark.parametrize("step", range(1, 14))
-@pytest.mark.parametrize("verb", ["create", "update", "delete"])
-def test_a_crash_at_any_step_leaves_a_whole_entity_or_none(verb: str, step: int) -> None:
-    """R28."""
-    world = World()
-    if verb != "create":
-        create(world)
-    crash = CrashAt(step)
-    for host in world.hosts:
-        host.step = crash
-
-    with contextlib.suppress(Crash):
-        if verb == "create":
-            create(world)
-        elif verb == "update":
-            asyncio.run(world.namespace.update_queue("orders", world.namespace.new_spec()))
-        else:
-            asyncio.run(world.namespace.delete("orders"))
-    has_crashed = crash.steps_left <= 0
-    crash.steps_left = 1000
-    restarted = world.start()
-    asyncio.run(restarted.recover())
-
-    entity = restarted.find("orders")
-    assert has_crashed == (step <= (8 if verb == "create" else 12))
-    assert len(world.fragments()) == (0 if entity is None else 16)
-    assert entity is not None or verb != "update"
-
-
 def test_counts_and_sizes_are_summed_over_all_fragments() -> None:
     """R29."""
     world = World()
@@ -536,32 +294,6 @@ def test_with_a_fragment_down_the_numbers_are_partial_and_the_status_is_limited(
     assert statistics.availability == "Limited"
     assert statistics.message_count() == 0
     assert statistics.problems() == ["fragment 3 is unavailable: no route"]
-
-
-def test_a_broker_that_never_answers_is_given_up() -> None:
-    world = World()
-    entity = create(world)
-    world.settings.host_wait_ms = 1
-
-    class SilentHost(FakeHost):
-        async def statistics(
-            self, entity_id: int, numbers: Sequence[int]
-        ) -> list[FragmentStatistics]:
-            return await asyncio.Future[list[FragmentStatistics]]()
-
-    silent = SilentHost("b0")
-    silent.fragments = world.hosts[0].fragments
-    world.hosts[0] = silent
-    world.namespace = world.start()
-
-    async def run() -> list[str]:
-        await world.namespace.recover()
-        return (await world.namespace.statistics(entity)).problems()
-
-    problems = asyncio.run(run())
-
-    assert len(problems) == 4
-    assert "broker b0 has not answered in 1 ms" in problems[0]
 
 
 def test_the_namespaces_own_rules_survive_and_cannot_replace_the_root_rule() -> None:

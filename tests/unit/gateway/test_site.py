@@ -320,7 +320,7 @@ def test_a_conditional_update_on_a_version_is_refused() -> None:
     assert ask(endpoint, "PUT", "/q", entry(), if_match='"7"').status == 400
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("method", ["PATCH", "OPTIONS"])
 def test_a_method_that_means_nothing_here_is_named(method: str) -> None:
     response = ask(Endpoint(), method, "/q")
 
@@ -401,6 +401,14 @@ def test_a_queue_may_be_named_health() -> None:
     ask(endpoint, "PUT", "/health?api-version=2021-05", entry())
 
     assert element(ask(endpoint, "GET", "/health?api-version=2021-05"), "title", ATOM) == "health"
+
+
+@pytest.mark.parametrize("name", ["a/messages", "a/subscriptions2", "topics"])
+def test_a_queue_may_have_a_name_that_looks_like_a_path_of_the_api(name: str) -> None:
+    endpoint = Endpoint()
+
+    assert ask(endpoint, "PUT", f"/{name}", entry()).status == 201
+    assert element(ask(endpoint, "GET", f"/{name}"), "title", ATOM) == name
 
 
 def test_the_root_says_where_one_is() -> None:

@@ -53,10 +53,11 @@ class Admin:
         path = request.path.lower()
         if path.startswith("$"):
             return await self._resource(request, path, writer)
-        if "/subscriptions" in path or path.endswith("/messages"):
+        if "subscriptions" in path.split("/"):
+            raise Refused(NOT_IMPLEMENTED, "This version of the bus does not offer topics yet.")
+        if request.method == "POST":
             raise Refused(
-                NOT_IMPLEMENTED,
-                "This version of the bus offers neither topics nor messages over HTTP yet.",
+                NOT_IMPLEMENTED, "This version of the bus takes no messages over HTTP yet."
             )
         return await self._queue(request, version, writer)
 
