@@ -11,7 +11,12 @@ from setuptools.command.build_ext import build_ext
 HOT_GLOBS = (
     "src/shardbus/amqp/*.py",
     "src/shardbus/core/**/*.py",
+    "src/shardbus/stores/batch.py",
     "src/shardbus/stores/chunk.py",
+    "src/shardbus/stores/directory.py",
+    "src/shardbus/stores/page.py",
+    "src/shardbus/stores/reader.py",
+    "src/shardbus/stores/writer.py",
     "src/shardbus/broker/storage.py",
     "src/shardbus/broker/runner.py",
     "src/shardbus/broker/dispatch.py",

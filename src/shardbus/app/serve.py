@@ -20,6 +20,7 @@ import click
 import uvloop
 
 from shardbus.amqp.config import ConnectionConfig
+from shardbus.app import garbage
 from shardbus.app.failures import CommandError, Usage
 from shardbus.app.settings import DEVELOPMENT_KEY_NAME, Settings
 from shardbus.broker.auth import Authorizer
@@ -139,8 +140,14 @@ async def _listen(settings: Settings, bus: Bus, stopping: asyncio.Event) -> None
             http=await listen(web, settings.http_port),
             tls=await listen(secure, settings.tls_port) if settings.tls_port else 0,
         )
+        garbage.calm()
         click.echo(ready_line(settings, ports))
-        await stopping.wait()
+        async with asyncio.TaskGroup() as tasks:
+            collecting = tasks.create_task(
+                garbage.collect_now_and_then(lambda: amqp.closed_connections)
+            )
+            await stopping.wait()
+            collecting.cancel()
         amqp.close()
 
 

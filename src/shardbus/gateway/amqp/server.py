@@ -27,15 +27,20 @@ class AmqpServer:
         self._config = config
         self._connections_max = connections_max
         self._protocols: set[AmqpProtocol] = set()
+        self.closed_connections = 0
         bus.namespace.subscribe(self)
 
     def new_protocol(self) -> AmqpProtocol:
-        protocol = AmqpProtocol(self._bus, self._config, self._protocols.discard)
+        protocol = AmqpProtocol(self._bus, self._config, self._closed)
         self._protocols.add(protocol)
         if len(self._protocols) > self._connections_max:
             log.warning("refusing a connection: %d are open", self._connections_max)
             self._bus.loop.call_soon(protocol.close, _too_many(self._connections_max))
         return protocol
+
+    def _closed(self, protocol: AmqpProtocol) -> None:
+        self._protocols.discard(protocol)
+        self.closed_connections += 1
 
     @property
     def connections(self) -> int:
