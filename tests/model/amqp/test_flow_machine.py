@@ -43,7 +43,6 @@ class Flows(RuleBasedStateMachine):
         self.outcomes: dict[int, int] = {}
         self.unconfirmed: dict[int, int] = {}
         self.confirmed: set[int] = set()
-        self.granted = 0
 
     @rule(credit=st.integers(0, 12))
     def grant(self, credit: int) -> None:
@@ -115,8 +114,11 @@ class Flows(RuleBasedStateMachine):
         assert not self.to_client
         assert not self.to_server
         waiting = len(self.sent) - len(self.received)
-        assert self.lane.outlet.credit + waiting == self.lane.receiver.credit
-        if waiting:
+        if waiting == 0:
+            assert self.lane.outlet.credit == self.lane.receiver.credit
+        else:
+            # Credit that was taken back too late is still used by what waits.
+            assert self.lane.outlet.credit + waiting >= self.lane.receiver.credit
             # Only a client with too much unsettled keeps its window shut.
             assert self.lane.receiver.unsettled_count >= CLIENT.unsettled_max
         assert set(self.outcomes) == set(self.asked)
