@@ -71,6 +71,8 @@ _DEADLETTER_SOURCE: Final = b"\xa3\x17x-opt-deadletter-source"
 FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x42\x40\x40\x40\x43"
 _HEADER_PREFIX: Final = b"\x00\x53\x70\xc0"
 _ANNOTATIONS_PREFIX: Final = b"\x00\x53\x72"
+# A properties section that has nothing but a message-id of 32 characters.
+_PROPERTIES_OF_ID: Final = b"\x00\x53\x73\xc0\x23\x01"
 
 
 def encode_delivery(
@@ -90,11 +92,27 @@ def encode_delivery(
         parts.append(head.kept_annotations)
         count += head.kept_annotations_count
     parts[2] = _map_head(parts, count)
-    if overlay is None and stamp.absolute_expiry_ms < 0 and head.bare_offset >= 0:
+    identifier = b"" if head.message_id_raw else _identifier(stamp)
+    if overlay is not None or stamp.absolute_expiry_ms >= 0 or head.bare_offset < 0:
+        _append_bare(parts, payload, head, (stamp, identifier), overlay)
+    elif not identifier:
+        parts.append(payload[head.bare_offset :])
+    elif head.properties_length == 0:
+        parts.append(_PROPERTIES_OF_ID)
+        parts.append(identifier)
         parts.append(payload[head.bare_offset :])
     else:
-        _append_bare(parts, payload, head, stamp, overlay)
+        _append_bare(parts, payload, head, (stamp, identifier), overlay)
     return b"".join(parts)
+
+
+def _identifier(stamp: Stamp) -> bytes:
+    """The message-id of a message whose sender gave none, encoded; the same at every delivery.
+
+    The JavaScript SDK leaves it out when it sends, and fails without it when it settles.
+    """
+    digits = u64(stamp.enqueued_time_ms) + u64(stamp.sequence_number)
+    return b"\xa1\x20" + digits.hex().encode()
 
 
 def _header(head: MessageHead, stamp: Stamp) -> bytes:
@@ -152,13 +170,16 @@ def _append_bare(
     parts: list[bytes],
     payload: bytes,
     head: MessageHead,
-    stamp: Stamp,
+    changes: tuple[Stamp, bytes],
     overlay: Mapping[str, Value] | None,
 ) -> None:
     """Append the sender's sections, in the specification's order whatever order they came in."""
+    stamp, identifier = changes
     properties = _slice(payload, head.properties_offset, head.properties_length)
+    if identifier:
+        properties = _with_field(properties, 0, identifier)
     if stamp.absolute_expiry_ms >= 0:
-        properties = _with_expiry(properties, stamp.absolute_expiry_ms)
+        properties = _with_field(properties, 8, b"\x83" + u64(stamp.absolute_expiry_ms))
     application = _slice(
         payload, head.application_properties_offset, head.application_properties_length
     )
@@ -174,7 +195,8 @@ def _slice(payload: bytes, offset: i64, length: i64) -> bytes:
     return payload[offset : offset + length]
 
 
-def _with_expiry(section: bytes, expiry_ms: int) -> bytes:
+def _with_field(section: bytes, index: int, value: bytes) -> bytes:
+    """The properties section, or a new one, with one field set to an encoded value."""
     fields: list[bytes] = []
     if section:
         reader = Reader(section, 0, len(section))
@@ -182,9 +204,9 @@ def _with_expiry(section: bytes, expiry_ms: int) -> bytes:
         while reader.fields_left > 0:
             reader.fields_left -= 1
             fields.append(reader.raw())
-    while len(fields) < 9:
+    while len(fields) <= index:
         fields.append(NULL)
-    fields[8] = b"\x83" + u64(expiry_ms)
+    fields[index] = value
     return b"\x00\x53\x73" + compound(codes.LIST8, fields)
 
 

@@ -1,6 +1,6 @@
 """What `Connection.receive` tells its owner, in the order it happened."""
 
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from mypy_extensions import mypyc_attr
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Delivery:
     """One whole message as the peer sent it."""
 
-    __match_args__ = ("delivery_id", "tag", "payload")
+    __match_args__: Final = ("delivery_id", "tag", "payload")
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Delivery:
 class SaslInitReceived:
     """Server: the client chose an offered mechanism; answer with `Connection.sasl_outcome`."""
 
-    __match_args__ = ("mechanism", "response", "hostname")
+    __match_args__: Final = ("mechanism", "response", "hostname")
 
     def __init__(self, mechanism: str, response: bytes, hostname: str) -> None:
         self.mechanism = mechanism
@@ -51,7 +51,7 @@ class SaslInitReceived:
 class SaslFailed:
     """Client: the server refused; `code` is its outcome code, -1 when it lacks our mechanism."""
 
-    __match_args__ = ("code",)
+    __match_args__: Final = ("code",)
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -69,7 +69,7 @@ class ConnectionClosed:
     Write the output that is left, then close the transport.
     """
 
-    __match_args__ = ("error",)
+    __match_args__: Final = ("error",)
 
     def __init__(self, error: AmqpError | None) -> None:
         self.error = error
@@ -79,7 +79,7 @@ class ConnectionClosed:
 class SessionBegun:
     """A session is up: begun by the peer (answered already), or our own begin was answered."""
 
-    __match_args__ = ("session",)
+    __match_args__: Final = ("session",)
 
     def __init__(self, session: "AmqpSession") -> None:
         self.session = session
@@ -89,7 +89,7 @@ class SessionBegun:
 class SessionEnded:
     """A session is over, whoever ended it; its links were reported as detached before."""
 
-    __match_args__ = ("session", "error")
+    __match_args__: Final = ("session", "error")
 
     def __init__(self, session: "AmqpSession", error: AmqpError | None) -> None:
         self.session = session
@@ -100,7 +100,7 @@ class SessionEnded:
 class LinkAttached:
     """The peer attached: answer `link.accept(...)` or `link.refuse(...)`, now or later."""
 
-    __match_args__ = ("link",)
+    __match_args__: Final = ("link",)
 
     def __init__(self, link: "Link") -> None:
         self.link = link
@@ -110,7 +110,7 @@ class LinkAttached:
 class LinkOpened:
     """Our own attach was answered with a terminus. A refusal is a LinkDetached instead."""
 
-    __match_args__ = ("link",)
+    __match_args__: Final = ("link",)
 
     def __init__(self, link: "Link") -> None:
         self.link = link
@@ -124,7 +124,7 @@ class LinkDetached:
     connection brings it too. The unsettled deliveries of the link are forgotten here.
     """
 
-    __match_args__ = ("link", "error", "closed")
+    __match_args__: Final = ("link", "error", "closed")
 
     def __init__(self, link: "Link", error: AmqpError | None, closed: bool) -> None:
         self.link = link
@@ -136,7 +136,7 @@ class LinkDetached:
 class LinkFlowed:
     """The peer's receiver changed `link.credit` or `link.drain`; or it answered our drain."""
 
-    __match_args__ = ("link",)
+    __match_args__: Final = ("link",)
 
     def __init__(self, link: "Link") -> None:
         self.link = link
@@ -146,7 +146,7 @@ class LinkFlowed:
 class DeliveriesReceived:
     """Consecutive messages on one link."""
 
-    __match_args__ = ("link", "deliveries")
+    __match_args__: Final = ("link", "deliveries")
 
     def __init__(self, link: "Link", deliveries: list[Delivery]) -> None:
         self.link = link
@@ -162,7 +162,7 @@ class SettlementsReceived:
     `tags` runs parallel to `ids`. Settled deliveries are already forgotten by the engine.
     """
 
-    __match_args__ = ("link", "ids", "tags", "state", "settled")
+    __match_args__: Final = ("link", "ids", "tags", "state", "settled")
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from shardbus.amqp.types import Described, Value
 class AmqpError:
     """A condition (symbol), a text for people and a map for programs; always sent as 3 fields."""
 
-    __match_args__ = ("condition", "description")
+    __match_args__: Final = ("condition", "description")
 
     def __init__(
         self, condition: str, description: str = "", info: dict[Value, Value] | None = None
