@@ -84,7 +84,8 @@ def encode_delivery(
     """The message as a receiver gets it: the sender's sections under our header and annotations.
 
     `head` must be the scan of `payload`. `overlay` entries replace or join the application
-    properties; None values are left out. The sender's delivery annotations are dropped.
+    properties; None values are left out. The sender's delivery annotations are dropped, and a
+    message without a message-id gets one.
     """
     parts = [_header(head, stamp), _ANNOTATIONS_PREFIX, b""]
     count: i64 = _stamp_annotations(parts, stamp)
@@ -92,17 +93,15 @@ def encode_delivery(
         parts.append(head.kept_annotations)
         count += head.kept_annotations_count
     parts[2] = _map_head(parts, count)
-    identifier = b"" if head.message_id_raw else _identifier(stamp)
-    if overlay is not None or stamp.absolute_expiry_ms >= 0 or head.bare_offset < 0:
-        _append_bare(parts, payload, head, (stamp, identifier), overlay)
-    elif not identifier:
+    is_untouched = overlay is None and stamp.absolute_expiry_ms < 0 and head.bare_offset >= 0
+    if is_untouched and head.message_id_raw:
         parts.append(payload[head.bare_offset :])
-    elif head.properties_length == 0:
+    elif is_untouched and head.properties_length == 0:
         parts.append(_PROPERTIES_OF_ID)
-        parts.append(identifier)
+        parts.append(_identifier(stamp))
         parts.append(payload[head.bare_offset :])
     else:
-        _append_bare(parts, payload, head, (stamp, identifier), overlay)
+        _append_bare(parts, payload, head, stamp, overlay)
     return b"".join(parts)
 
 
@@ -170,14 +169,13 @@ def _append_bare(
     parts: list[bytes],
     payload: bytes,
     head: MessageHead,
-    changes: tuple[Stamp, bytes],
+    stamp: Stamp,
     overlay: Mapping[str, Value] | None,
 ) -> None:
     """Append the sender's sections, in the specification's order whatever order they came in."""
-    stamp, identifier = changes
     properties = _slice(payload, head.properties_offset, head.properties_length)
-    if identifier:
-        properties = _with_field(properties, 0, identifier)
+    if not head.message_id_raw:
+        properties = _with_field(properties, 0, _identifier(stamp))
     if stamp.absolute_expiry_ms >= 0:
         properties = _with_field(properties, 8, b"\x83" + u64(stamp.absolute_expiry_ms))
     application = _slice(

@@ -48,7 +48,8 @@ def test_a_plain_message_gets_header_and_annotations_in_their_golden_form() -> N
         + b"\xa3\x13x-opt-enqueued-time\x83"
         + (9).to_bytes(8, "big")
     )
-    assert encoded == golden + DATA
+    identifier = b"\x00\x53\x73\xc0\x23\x01\xa1\x20" + b"%016x%016x" % (9, 5)
+    assert encoded == golden + identifier + DATA
 
 
 def test_every_stamp_has_the_type_of_the_reference() -> None:
@@ -98,6 +99,20 @@ def test_the_bare_message_is_untouched_byte_for_byte() -> None:
 
     assert encoded.endswith(bare)
     assert 0x71 not in delivered(payload, stamp)
+
+
+@pytest.mark.parametrize("sent", [[None, None, None, "label"], []], ids=["others", "none"])
+def test_a_message_without_an_id_gets_one_that_never_changes(sent: list[Value]) -> None:
+    """The JavaScript SDK sends none, and cannot settle a message that has none."""
+    payload = section(0x73, sent) + DATA
+    stamp = Stamp(sequence_number=1 << 48 | 7, enqueued_time_ms=9)
+    again = Stamp(sequence_number=1 << 48 | 7, enqueued_time_ms=9, delivery_count=3)
+
+    properties = delivered(payload, stamp)[0x73]
+
+    assert properties == [f"{9:016x}{1 << 48 | 7:016x}", *sent[1:]]
+    assert delivered(payload, again)[0x73] == properties
+    assert delivered(payload, again, {"reason": "x"})[0x73] == properties
 
 
 def test_sections_out_of_order_are_put_in_order() -> None:
@@ -177,7 +192,11 @@ def test_the_expiry_is_written_only_when_asked() -> None:
     stamp.absolute_expiry_ms = 77
     with_properties = delivered(PROPERTIES + DATA, stamp)
     assert with_properties[0x73] == ["id", *[None] * 2, "label", *[None] * 4, Timestamp(77)]
-    assert delivered(DATA, stamp)[0x73] == [*[None] * 8, Timestamp(77)]
+    assert delivered(DATA, stamp)[0x73] == [
+        "0" * 15 + "1" + "0" * 15 + "1",
+        *[None] * 7,
+        Timestamp(77),
+    ]
 
 
 def test_a_delivery_can_be_scanned_and_stamped_again() -> None:
