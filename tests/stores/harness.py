@@ -115,11 +115,13 @@ class Scalpel:
         return number, first
 
     def flip_payload(self, fragment: FragmentId, sequence_number: int) -> None:
-        """Spoil one byte of one payload, in its chunk or where it is kept."""
+        """Spoil one byte of one payload, wherever it is now."""
         key = self.key(fragment, sequence_number)
-        kept = self.execute("SELECT body FROM kept WHERE key = ?", key)
-        if kept:
-            self._flip("kept", "key", key, "body", 0)
+        own = self.execute("SELECT chunk FROM entry WHERE key = ?", key)
+        if own:
+            number = own[0][0]
+            assert isinstance(number, int)
+            self._flip("chunk", "id", number, "body", 0)
             return
         number, first = self.chunk_of(fragment, sequence_number)
         head = self.execute("SELECT head FROM chunk WHERE id = ?", number)[0][0]

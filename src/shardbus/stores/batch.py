@@ -185,19 +185,37 @@ class Batch:
                 run.add(key, latest, payload, is_next)
             else:
                 run.close()
-                self._enter(key, latest, len(payload))
-                self._keep(key, latest, payload)
+                self._enter(key, latest, len(payload), self._keep(key, latest, payload))
         run.close()
         return last
 
-    def _enter(self, key: int, entry: Entry, size: int) -> None:
+    def _enter(self, key: int, entry: Entry, size: int, number: int) -> None:
         data = pack_state(key, entry)
         due_at_ms = due_at(entry)
-        self.cells += (ENTER, key, None, entry.line, size, due_at_ms, entry.state, data, None)
+        self.cells += (ENTER, key, number, entry.line, size, due_at_ms, entry.state, data, None)
 
-    def _keep(self, key: int, entry: Entry, payload: bytes) -> None:
+    def _keep(self, key: int, entry: Entry, payload: bytes) -> int:
+        """A chunk for one message that is not like the others; its number."""
+        number = self._take_number()
         head = pack_head(key, [record_of(entry, payload)])
-        self.cells += (KEEP, key, None, None, None, None, None, head, payload)
+        self.cells += (KEEP, None, number, None, None, None, None, head, payload)
+        return number
+
+    def _copy(self, key: int, chunk: Chunk, records: list[Record]) -> int:
+        """A chunk for one message that leaves its chunk, with the bytes as they are stored."""
+        number = self._take_number()
+        position = key - chunk.first
+        offset = 0
+        for before in records[:position]:
+            offset += before[2]
+        size = records[position][2]
+        head = pack_head(key, [records[position]])
+        self.cells += (COPY, None, number, offset, size, None, chunk.number, head, None)
+        return number
+
+    def _take_number(self) -> int:
+        self.next_chunk += 1
+        return self.next_chunk - 1
 
     def _remove(self, key: int, chunk: Chunk | None) -> None:
         """A message that an earlier commit stored is gone; without a chunk it was an entry."""
@@ -211,28 +229,21 @@ class Batch:
     ) -> None:
         """A message that an earlier commit stored has changed.
 
-        From its chunk (of which `records` is the head, None if damaged) it moves to `kept`.
+        `records` is the head of its chunk, None if damaged.
         """
         if chunk is None or not chunk.holds(key):
             data = pack_state(key, entry)
             line = entry.line
             self.cells += (CHANGE, key, None, line, None, due_at(entry), entry.state, data, None)
             return
-        position = key - chunk.first
-        if records is not None and position < len(records):
-            record = records[position]
-            offset = 0
-            for before in records[:position]:
-                offset += before[2]
-            self._enter(key, entry, record[2])
-            head = pack_head(key, [record])
-            self.cells += (COPY, key, chunk.number, offset, record[2], None, None, head, None)
+        if records is not None and key - chunk.first < len(records):
+            size = records[key - chunk.first][2]
+            self._enter(key, entry, size, self._copy(key, chunk, records))
         else:
-            number = chunk.number
-            self.cells += (EVIDENCE, chunk.first, number, None, None, None, None, None, None)
-            self._enter(key, entry, entry.size_bytes)
-            if entry.payload is not None:
-                self._keep(key, entry, entry.payload)
+            first = chunk.first
+            self.cells += (EVIDENCE, first, chunk.number, None, None, None, None, None, None)
+            number = 0 if entry.payload is None else self._keep(key, entry, entry.payload)
+            self._enter(key, entry, entry.size_bytes, number)
         self._leave(key, chunk)
 
     def _leave(self, key: int, chunk: Chunk) -> None:
@@ -307,8 +318,9 @@ class Run:
         batch = self._batch
         due_at_ms, is_mixed = due_of(self._records, 0)
         count = len(self._records)
-        chunk = Chunk(batch.next_chunk, self._first, count, self._size_bytes, due_at_ms, is_mixed)
+        number = batch.next_chunk
         batch.next_chunk += 1
+        chunk = Chunk(number, self._first, count, self._size_bytes, due_at_ms, is_mixed)
         batch.cells += (
             APPEND,
             chunk.first,

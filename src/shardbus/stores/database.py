@@ -80,7 +80,7 @@ class FileLock:
         os.close(self._descriptor)
 
 
-def prepare(path: Path) -> None:
+def prepare(path: Path, page_bytes: int = PAGE_BYTES) -> None:
     """Make the file if there is none; refuse one that is not ours, without touching it."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         needed = ".".join(str(part) for part in SQLITE_VERSION_MIN)
@@ -89,7 +89,7 @@ def prepare(path: Path) -> None:
         )
     try:
         if not path.exists():
-            _make(path)
+            _make(path, page_bytes)
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
     except OSError as error:
@@ -105,7 +105,7 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
     """A connection for the one writer, on the newest schema."""
     synchronous = _SYNCHRONOUS.get(durability)
     if synchronous is None:
-        raise ValueError(f"durability is 'full' or 'relaxed', not {durability!r}")
+        raise StoreError(f"durability is 'full' or 'relaxed', not {durability!r}")
     connection = _connect(path, "rw")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -127,7 +127,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _make(path: Path) -> None:
+def _make(path: Path, page_bytes: int) -> None:
     # Made aside and renamed, so that a crash leaves either no file or a whole one.
     aside = path.with_name(path.name + ".new")
     for leftover in (aside, aside.with_name(aside.name + "-journal")):
@@ -135,7 +135,7 @@ def _make(path: Path) -> None:
     os.close(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = _connect(aside, "rw")
     try:
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute(f"PRAGMA page_size = {page_bytes}")
         connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -29,6 +29,17 @@ class ChunkRow:
 
 
 @final
+class EntryRow:
+    """A message that left its chunk for one of its own, as its row describes it."""
+
+    def __init__(self, key: int, size_bytes: int, chunk: int, data: bytes) -> None:
+        self.key = key
+        self.size_bytes = size_bytes
+        self.chunk = chunk
+        self.data = data
+
+
+@final
 class PageBuilder:
     """Takes messages in rising order until a bound is reached.
 
@@ -158,6 +169,17 @@ def chunk_rows(text: str | None) -> list[ChunkRow]:
 
 def _first(row: ChunkRow) -> int:
     return row.first
+
+
+def entry_rows(text: str | None) -> list[EntryRow]:
+    """Rows of `key size chunk state-in-hex`."""
+    rows: list[EntryRow] = []
+    if not text:
+        return rows
+    for line in text.split(";"):
+        key, size, number, data = line.split(" ")
+        rows.append(EntryRow(int(key), int(size), int(number), bytes.fromhex(data)))
+    return rows
 
 
 def cut(text: str | None, heads: bytes, bodies: bytes) -> dict[int, tuple[bytes, bytes]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final, final
 
@@ -31,7 +31,15 @@ from shardbus.stores.chunk import (
     unpack_head,
     unpack_state,
 )
-from shardbus.stores.page import ChunkRow, PageBuilder, chunk_rows, cut, due_in_chunk
+from shardbus.stores.page import (
+    ChunkRow,
+    EntryRow,
+    PageBuilder,
+    chunk_rows,
+    cut,
+    due_in_chunk,
+    entry_rows,
+)
 
 # What one query may bring of payloads, unless a single message is larger.
 READ_BYTES_MAX: Final = 1024 * 1024
@@ -97,25 +105,20 @@ SELECT group_concat(id || ' ' || length(CAST(head AS BLOB)) || ' 0', ';'),
     CAST(group_concat(head, '') AS BLOB), x''
 FROM chunk WHERE id IN (SELECT value FROM json_each(?1))
 """
-_KEPT: Final = """
-SELECT group_concat(key || ' ' || length(CAST(head AS BLOB)) || ' ' || length(CAST(body AS BLOB)),
-    ';'), CAST(group_concat(head, '') AS BLOB), CAST(group_concat(body, '') AS BLOB)
-FROM kept WHERE key IN (SELECT value FROM json_each(?1))
-"""
 _ENTRIES_FROM: Final = """
-SELECT group_concat(key || ' ' || size || ' ' || hex(data), ';')
+SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
 FROM (
-    SELECT key, size, data FROM entry
+    SELECT key, size, chunk, data FROM entry
     WHERE line = ?1 AND state = ?2 AND key >= ?3 AND key <= ?4 ORDER BY key LIMIT ?5)
 """
 _ENTRIES_OF: Final = """
-SELECT group_concat(key || ' ' || size || ' ' || hex(data), ';')
+SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
 FROM entry WHERE key IN (SELECT value FROM json_each(?1))
 """
 _ENTRIES_DUE: Final = """
-SELECT group_concat(key || ' ' || size || ' ' || hex(data), ';')
+SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
 FROM (
-    SELECT key, size, data FROM entry
+    SELECT key, size, chunk, data FROM entry
     WHERE key >> 43 = ?1 AND due_at > 0 AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
 """
 # Heads that one query brings when expired messages are sought.
@@ -126,7 +129,7 @@ BROWSABLE: Final = (ACTIVE, DEFERRED, SCHEDULED)
 NOTHING: Final = (b"", b"")
 
 Bytes = dict[int, tuple[bytes, bytes]]
-"""Head and body by chunk number or by key."""
+"""Head and body by chunk number."""
 
 
 @final
@@ -205,7 +208,7 @@ class Reader(Lookup):
         if keys:
             with Snapshot(self.connection):
                 self._find_in_chunks(keys, found)
-                self._find_in_kept([key for key in keys if key not in found], found)
+                self._find_among_entries([key for key in keys if key not in found], found)
         return [found.get(key) for key in wanted]
 
     def due(self, local: int, number: int, *, now_ms: int, count_max: int) -> Due:
@@ -214,8 +217,8 @@ class Reader(Lookup):
         with Snapshot(self.connection):
             next_due_ms = self.next_due_ms(local, after_ms=now_ms)
             text = self.text(_ENTRIES_DUE, (local, now_ms, count_max + 1))
-            for key, _, data in _entry_rows(text):
-                entry = unpack_state(key, base, data)
+            for row in entry_rows(text):
+                entry = unpack_state(row.key, base, row.data)
                 if entry is not None:
                     expired.append(entry)
             rows = chunk_rows(self.text(_CHUNKS_DUE, (local, now_ms, count_max + 1)))
@@ -236,29 +239,32 @@ class Reader(Lookup):
 
     def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
         """Give the builder what left its chunks: as much as it may need, and where more begins."""
-        rows: list[tuple[int, int, bytes]] = []
+        rows: list[EntryRow] = []
         for state in states:
             parameters = (ask.line, state, ask.start_key, ask.high_key, ask.count_max + 1)
-            rows += _entry_rows(self.text(_ENTRIES_FROM, parameters))
+            rows += entry_rows(self.text(_ENTRIES_FROM, parameters))
         rows.sort(key=_key)
         size_bytes = 0
         stop = 0
-        for key, size, _ in rows:
-            size_bytes += size
+        for row in rows:
+            size_bytes += row.size_bytes
             if stop == ask.count_max or (stop > 0 and size_bytes > ask.bytes_max):
-                builder.barrier = key
+                builder.barrier = row.key
                 break
             stop += 1
-        chosen = rows[:stop]
-        for start, end in _groups([size for _, size, _ in chosen]):
-            group = chosen[start:end]
-            kept = self.heads_and_bodies(_KEPT, [key for key, _, _ in group])
-            for key, _, data in group:
-                entry = unpack_state(key, ask.base, data)
-                if entry is not None:
-                    entry.payload = _whole(key, kept.get(key, NOTHING))
-                is_whole = entry is not None and entry.payload is not None
-                builder.aside.append((key, entry if is_whole else None))
+        for row, payload in self._own_payloads(rows[:stop]):
+            entry = None if payload is None else unpack_state(row.key, ask.base, row.data)
+            if entry is not None:
+                entry.payload = payload
+            builder.aside.append((row.key, entry))
+
+    def _own_payloads(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, bytes | None]]:
+        """Messages with chunks of their own, and their payloads where they are whole."""
+        for start, end in _groups([row.size_bytes for row in rows]):
+            group = rows[start:end]
+            found = self.heads_and_bodies(_BYTES, [row.chunk for row in group])
+            for row in group:
+                yield row, _whole(row.key, found.get(row.chunk, NOTHING))
 
     def _add_chunks(self, builder: PageBuilder, ask: Ask) -> bool:
         """Give the builder chunks until it is full; True if there is more than it took."""
@@ -294,16 +300,13 @@ class Reader(Lookup):
                 head, body = chunks.get(row.number, NOTHING)
                 _slice(row, head, body, inside[row.number], found)
 
-    def _find_in_kept(self, keys: list[int], found: dict[int, bytes]) -> None:
+    def _find_among_entries(self, keys: list[int], found: dict[int, bytes]) -> None:
         if not keys:
             return
-        rows = _entry_rows(self.text(_ENTRIES_OF, (str(keys),)))
-        for start, end in _groups([size for _, size, _ in rows]):
-            kept = self.heads_and_bodies(_KEPT, [key for key, _, _ in rows[start:end]])
-            for key, record in kept.items():
-                payload = _whole(key, record)
-                if payload is not None:
-                    found[key] = payload
+        rows = entry_rows(self.text(_ENTRIES_OF, (str(keys),)))
+        for row, payload in self._own_payloads(rows):
+            if payload is not None:
+                found[row.key] = payload
 
     def _add_due(
         self,
@@ -352,21 +355,12 @@ def _key_in(local: int, base: int, sequence_number: int) -> int:
     return key_of(local, counter) if 0 <= counter <= COUNTER_MAX else -1
 
 
-def _entry_rows(text: str | None) -> list[tuple[int, int, bytes]]:
-    """Key, payload bytes and state record, from rows of `key size record-in-hex`."""
-    rows: list[tuple[int, int, bytes]] = []
-    for line in text.split(";") if text else ():
-        key, size, data = line.split(" ")
-        rows.append((int(key), int(size), bytes.fromhex(data)))
-    return rows
-
-
-def _key(row: tuple[int, int, bytes]) -> int:
-    return row[0]
+def _key(row: EntryRow) -> int:
+    return row.key
 
 
 def _whole(key: int, record: tuple[bytes, bytes]) -> bytes | None:
-    """The payload of a kept message, None if it is damaged or missing."""
+    """The payload of a chunk of one message, None if it is damaged or missing."""
     head, body = record
     records = unpack_head(key, head)
     if records is None or len(records) != 1 or records[0][2] != len(body):

@@ -70,7 +70,20 @@ _SWEEP: Final = (
         SELECT first FROM place WHERE first BETWEEN ?1 AND ?2 ORDER BY first LIMIT ?3)
     """,
 )
-_SWEEP_KEYED: Final = ("entry", "kept", "evidence")
+_SWEEP_KEYED: Final = (
+    """
+    DELETE FROM chunk WHERE id IN (
+        SELECT chunk FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
+    """,
+    """
+    DELETE FROM entry WHERE key IN (
+        SELECT key FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
+    """,
+    """
+    DELETE FROM evidence WHERE key IN (
+        SELECT key FROM evidence WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
+    """,
+)
 
 
 @final
@@ -127,11 +140,7 @@ class Writer(Lookup):
         removed = 0
         for sql in _SWEEP:
             removed += self.connection.execute(sql, (low, high, SWEEP_CHUNKS_MAX)).rowcount
-        for table in _SWEEP_KEYED:
-            sql = (
-                f"DELETE FROM {table} WHERE key IN (SELECT key FROM {table} "
-                "WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)"
-            )
+        for sql in _SWEEP_KEYED:
             removed += self.connection.execute(sql, (low, high, SWEEP_ENTRIES_MAX)).rowcount
         if removed == 0:
             self.connection.execute("DELETE FROM fragment WHERE local = ?", (local,))

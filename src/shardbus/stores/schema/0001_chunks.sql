@@ -42,22 +42,19 @@ CREATE TABLE gap (
     bitmap BLOB NOT NULL
 );
 
--- Messages that settling, expiry or damage changed. They left their chunk for `kept`.
+-- Messages that settling, expiry or damage changed. Each left its chunk for one of its own; 0 if
+-- its bytes are lost.
 CREATE TABLE entry (
     key INTEGER PRIMARY KEY,
     line INTEGER NOT NULL,
     state INTEGER NOT NULL,
     size INTEGER NOT NULL,
     due_at INTEGER NOT NULL,
+    chunk INTEGER NOT NULL,
     data BLOB NOT NULL
 );
 CREATE INDEX entry_line ON entry (line, state);
 CREATE INDEX entry_due ON entry (key >> 43, due_at) WHERE due_at > 0;
-CREATE TABLE kept (
-    key INTEGER PRIMARY KEY,
-    head BLOB NOT NULL,
-    body BLOB NOT NULL
-);
 
 -- Chunks with a damaged head, as they were when their messages were set aside.
 CREATE TABLE evidence (
@@ -101,7 +98,8 @@ END;
 -- count: the line; flag: the state. A message that is here already was taken for a part of its
 -- chunk because the gap of the chunk is damaged; then what is here is right.
 CREATE TRIGGER work_enter INSTEAD OF INSERT ON work WHEN new.kind = 6 BEGIN
-    INSERT OR IGNORE INTO entry VALUES (new.key, new.count, new.flag, new.size, new.due_at, new.head);
+    INSERT OR IGNORE INTO entry
+    VALUES (new.key, new.count, new.flag, new.size, new.due_at, new.chunk, new.head);
 END;
 
 CREATE TRIGGER work_change INSTEAD OF INSERT ON work WHEN new.kind = 7 BEGIN
@@ -110,18 +108,18 @@ CREATE TRIGGER work_change INSTEAD OF INSERT ON work WHEN new.kind = 7 BEGIN
 END;
 
 CREATE TRIGGER work_keep INSTEAD OF INSERT ON work WHEN new.kind = 8 BEGIN
-    INSERT OR IGNORE INTO kept VALUES (new.key, new.head, new.body);
+    INSERT INTO chunk VALUES (new.chunk, new.head, new.body);
 END;
 
--- count: where in the body of the chunk the payload begins.
+-- flag: the chunk that the payload is copied from; count: where in its body it begins.
 CREATE TRIGGER work_copy INSTEAD OF INSERT ON work WHEN new.kind = 9 BEGIN
-    INSERT OR IGNORE INTO kept SELECT new.key, new.head, substr(body, new.count + 1, new.size)
-    FROM chunk WHERE id = new.chunk;
+    INSERT INTO chunk SELECT new.chunk, new.head, substr(body, new.count + 1, new.size)
+    FROM chunk WHERE id = new.flag;
 END;
 
 CREATE TRIGGER work_forget INSTEAD OF INSERT ON work WHEN new.kind = 10 BEGIN
+    DELETE FROM chunk WHERE id = (SELECT chunk FROM entry WHERE key = new.key);
     DELETE FROM entry WHERE key = new.key;
-    DELETE FROM kept WHERE key = new.key;
 END;
 
 CREATE TRIGGER work_evidence INSTEAD OF INSERT ON work WHEN new.kind = 11 BEGIN
