@@ -192,8 +192,9 @@ class Checker:
         if sending is None or sending.outcome == "refused":
             raise Violation(f"phantom: message {mark} was never sent or was refused")
         place = Place(fragment, delivery.entry.sequence_number)
-        if self.journal.places[mark] != place:
-            raise Violation(f"message {mark} came from {place}, not {self.journal.places[mark]}")
+        if self.journal.places.get(mark) != place:
+            kept = self.journal.places.get(mark)
+            raise Violation(f"message {mark} came from {place}, but is stored at {kept}")
         if sending.key is not None:
             home = self._fragment_of_key.setdefault((sending.entity_id, sending.key), fragment)
             if home != fragment:

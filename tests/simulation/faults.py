@@ -1,4 +1,4 @@
-"""A store that fails in every way its contract allows, and in no other."""
+"""Stores that fail in every way their contract allows, and in no other."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -45,24 +45,20 @@ class Faults:
         return self._chance.uniform(0.05, 4.0)
 
 
-class FaultyStore:
-    """A MessageStore that outlives the processes that use it, as a disk does."""
+class Disk:
+    """A MessageStore that outlives the processes that use it; subclasses let it fail."""
 
-    def __init__(
-        self,
-        faults: Faults,
-        journal: Journal,
-        now_s: Callable[[], float],
-        loaded: Callable[[FragmentId], None],
-    ) -> None:
+    def __init__(self) -> None:
         self.kept = MemoryStore()
-        self._faults = faults
-        self._journal = journal
-        self._now_s = now_s
-        self._loaded = loaded
-        self._reads_fail_until_s = 0.0
-        self._commits = 0
-        self.latency_s = faults.latency_s
+
+    def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
+        """Raise StoreError here, and nothing was stored."""
+
+    def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
+        """Raise StoreError here, and everything was."""
+
+    def before_read(self, fragment: FragmentId, what: str) -> None:
+        """Raise StoreError here, and the read has failed."""
 
     def fragments(self) -> list[FragmentId]:
         return self.kept.fragments()
@@ -77,12 +73,72 @@ class FaultyStore:
         return self.kept.sweep()
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
+        self.before_commit(commits)
+        self.kept.commit(commits)
+        self.after_commit(commits)
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        self.before_read(fragment, "load")
+        return self.kept.load(fragment)
+
+    def read_line(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        self.before_read(fragment, "line")
+        return self.kept.read_line(
+            fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def browse(
+        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+    ) -> Page:
+        self.before_read(fragment, "browse")
+        return self.kept.browse(
+            fragment, line, start=start, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def read_payloads(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        self.before_read(fragment, "payloads")
+        return self.kept.read_payloads(fragment, sequence_numbers)
+
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+        self.before_read(fragment, "due")
+        return self.kept.read_due(fragment, now_ms=now_ms, count_max=count_max)
+
+    def close(self) -> None:
+        """A disk stays when a process ends."""
+
+
+class FaultyStore(Disk):
+    """A disk with bad luck."""
+
+    def __init__(
+        self,
+        faults: Faults,
+        journal: Journal,
+        now_s: Callable[[], float],
+        loaded: Callable[[FragmentId], None],
+    ) -> None:
+        super().__init__()
+        self.latency_s = faults.latency_s
+        self._faults = faults
+        self._journal = journal
+        self._now_s = now_s
+        self._loaded = loaded
+        self._reads_fail_until_s = 0.0
+        self._commits = 0
+
+    def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         faults = self._faults
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):
             raise StoreError("planted: the commit did not happen")
-        self.kept.commit(commits)
+
+    def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
+        faults = self._faults
         self._journal.applied(commits)
         self._commits += 1
         if self._commits % 16 == 0:
@@ -93,42 +149,10 @@ class FaultyStore:
         if faults.happens(faults.commit_fails_after):
             raise StoreError("planted: the commit happened, but who knows")
 
-    def load(self, fragment: FragmentId) -> FragmentImage:
-        self._read()
-        self._loaded(fragment)
-        return self.kept.load(fragment)
-
-    def read_line(
-        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
-    ) -> Page:
-        self._read()
-        return self.kept.read_line(
-            fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
-        )
-
-    def browse(
-        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
-    ) -> Page:
-        self._read()
-        return self.kept.browse(
-            fragment, line, start=start, count_max=count_max, bytes_max=bytes_max
-        )
-
-    def read_payloads(
-        self, fragment: FragmentId, sequence_numbers: Sequence[int]
-    ) -> list[bytes | None]:
-        self._read()
-        return self.kept.read_payloads(fragment, sequence_numbers)
-
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
-        self._read()
-        return self.kept.read_due(fragment, now_ms=now_ms, count_max=count_max)
-
-    def close(self) -> None:
-        """A disk stays when a process ends."""
-
-    def _read(self) -> None:
+    def before_read(self, fragment: FragmentId, what: str) -> None:
         if self._faults.happens(self._faults.reads_fail):
             self._reads_fail_until_s = self._now_s() + self._faults.outage_s()
         if self._now_s() < self._reads_fail_until_s:
             raise StoreError("planted: the disk does not answer")
+        if what == "load":
+            self._loaded(fragment)

@@ -97,6 +97,8 @@ async def _drain(simulation: Simulation) -> None:
     """Faults are over: fragments come back, old locks run out, and every message comes out."""
     bus = await simulation.bus_up()
     await _until(simulation, bus.is_available, CALM_S_MAX, "fragments come back")
+    for plan in simulation.plans:
+        await Sender(simulation, plan).probe()
     longest_ms = max(plan.rules.lock_ms for plan in simulation.plans)
     await asyncio.sleep(longest_ms / 1000 + 1)
     started_s = simulation.loop.time()

@@ -23,8 +23,14 @@ def failure_of(seed: int) -> str | None:
     try:
         run(seed)
     except Exception as failure:  # noqa: BLE001 - whatever goes wrong, the seed must be told
+        cause = _cause(failure)
         return (
-            f"seed {seed}: {type(failure).__name__}: {failure}\n"
+            f"seed {seed}: {type(cause).__name__}: {cause}\n"
             f"play it again with: make sim SEEDS={seed}"
         )
     return None
+
+
+def _cause(failure: Exception) -> Exception:
+    """The first failure of a group of tasks."""
+    return _cause(failure.exceptions[0]) if isinstance(failure, ExceptionGroup) else failure

@@ -57,6 +57,15 @@ class Sender:
             await self._send_batch(min(count, 400))
             count -= 400
 
+    async def probe(self) -> None:
+        """Nothing is wrong any more, so every fragment takes a message."""
+        checker = self._simulation.checker
+        known = len(checker.sendings)
+        await self._send_each(20 * self._plan.fragments)
+        for sending in list(checker.sendings.values())[known:]:
+            if sending.outcome != "accepted":
+                raise Violation(f"message {sending.mark} was {sending.outcome} without a fault")
+
     async def _send_each(self, count: int) -> None:
         bus = await self._simulation.bus_up()
         messages = [self._message(self._key(), None) for _ in range(count)]

@@ -1,0 +1,92 @@
+"""Plants a known bug in a scratch copy of the source and runs the tests that must notice."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SECONDS_MAX: Final = 240
+# What pytest says when tests ran and some failed; anything else is not a catch.
+TESTS_FAILED: Final = 1
+CAUGHT: Final = "caught"
+
+
+class Mutant:
+    """One row of tests/mutants.toml."""
+
+    def __init__(self, row: dict[str, object]) -> None:
+        self.name = str(row["name"])
+        self.caught_by = str(row["caught_by"])
+        self.seeds = str(row.get("seeds", ""))
+        self.is_fast = bool(row.get("fast", False))
+        file = str(row["file"])
+        self.edits = [(file, str(row["old"]), str(row["new"]))]
+        more = row.get("with", [])
+        assert isinstance(more, list)
+        for old, new in more:
+            self.edits.append((str(row.get("with_file", file)), str(old), str(new)))
+
+
+def mutants() -> list[Mutant]:
+    rows = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))
+    return [Mutant(row) for row in rows["mutant"]]
+
+
+def plant(mutant: Mutant, source: Path) -> None:
+    """Edit the copy of `src`; each old text must be there exactly once."""
+    for file, old, new in mutant.edits:
+        path = source / "shardbus" / file
+        text = path.read_text(encoding="utf-8")
+        found = text.count(old)
+        if found != 1:
+            raise ValueError(f"mutant {mutant.name!r}: {found} places in {file} read {old!r}")
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def verdict(mutant: Mutant) -> str:
+    """`caught`, or what happened instead."""
+    with tempfile.TemporaryDirectory(prefix="shardbus-mutant-") as scratch:
+        copy = Path(scratch)
+        ignored = shutil.ignore_patterns("__pycache__", "*.so", "node_modules", "conformance")
+        shutil.copytree(ROOT / "src", copy / "src", ignore=ignored)
+        shutil.copytree(ROOT / "tests", copy / "tests", ignore=ignored)
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        plant(mutant, copy / "src")
+        return _run(mutant, copy)
+
+
+def _run(mutant: Mutant, copy: Path) -> str:
+    is_simulated = mutant.caught_by == "simulation"
+    target = "tests/simulation/test_simulation.py" if is_simulated else mutant.caught_by
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", target]
+    if is_simulated:
+        command += ["-k", "promise"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(copy / "src"), *filter(None, sys.path)]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / "hypothesis"),
+        "SHARDBUS_EXPECT_COMPILED": "0",
+        "SEEDS": mutant.seeds,
+    }
+    try:
+        ended = subprocess.run(
+            command,
+            cwd=copy,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not caught in {SECONDS_MAX} s"
+    if ended.returncode == TESTS_FAILED:
+        return CAUGHT
+    return f"not caught (pytest said {ended.returncode}):\n{ended.stdout[-2000:]}"
