@@ -1,5 +1,6 @@
 """Brokers without fragments behind them, for tests of what is above brokers."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -22,14 +23,14 @@ class SetClock:
 
 
 class InlineWorker:
-    """Runs jobs where they are submitted."""
+    """Runs jobs where they are submitted; their results come later, as from a thread."""
 
     def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
         try:
             result: T | StoreError = job()
         except StoreError as error:
             result = error
-        then(result)
+        asyncio.get_running_loop().call_soon(then, result)
 
     def close(self) -> None:
         """Nothing is ever left to do."""
@@ -46,35 +47,36 @@ class FakeHost:
         self.step: Callable[[], None] = _go_on
         """Called before and after each effect: the place to crash."""
 
-    def reach(self) -> None:
+    async def reach(self) -> None:
+        await asyncio.sleep(0)
         if self.outage:
             raise Unavailable(self.outage)
         self.step()
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
-        self.reach()
+        await self.reach()
         for number in numbers:
             self.fragments.setdefault(FragmentId(entity.entity_id, number), entity)
         self.step()
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
-        self.reach()
+        await self.reach()
         for number in numbers:
             self.fragments[FragmentId(entity.entity_id, number)] = entity
         self.step()
 
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
-        self.reach()
+        await self.reach()
         for number in numbers:
             self.fragments.pop(FragmentId(entity_id, number), None)
         self.step()
 
     async def fragment_ids(self) -> list[FragmentId]:
-        self.reach()
+        await self.reach()
         return list(self.fragments)
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
-        self.reach()
+        await self.reach()
         return [
             self.statistics_of.get(
                 FragmentId(entity_id, number),

@@ -70,6 +70,64 @@ def test_fragments_that_nobody_owns_are_removed_at_start_and_others_stay() -> No
     assert world.namespace.created_at_ms == 7
 
 
+def test_a_sweep_spares_an_entity_that_is_being_made() -> None:
+    """R28."""
+    world = World()
+
+    async def run() -> Entity:
+        making = asyncio.ensure_future(
+            world.namespace.create_queue("Orders", world.namespace.new_spec())
+        )
+        for _ in range(40):
+            await world.namespace.sweep()
+        return await making
+
+    entity = asyncio.run(run())
+
+    assert len(entity.fragments) == 16
+    assert len(world.fragments()) == 16
+
+
+@pytest.mark.parametrize("delay_ticks", range(0, 40, 3))
+def test_a_sweep_spares_an_entity_that_may_have_been_recorded(delay_ticks: int) -> None:
+    """R28: whenever the sweep starts, while a write ends in an unknown way."""
+    world = World()
+    world.catalogue.failure = "after"
+
+    async def sweep_later() -> None:
+        for _ in range(delay_ticks):
+            await asyncio.sleep(0)
+        await world.namespace.sweep()
+
+    async def run() -> None:
+        sweeping = asyncio.ensure_future(sweep_later())
+        with pytest.raises(Unavailable):
+            await world.namespace.create_queue("Orders", world.namespace.new_spec())
+        await sweeping
+        await world.namespace.sweep()
+
+    asyncio.run(run())
+
+    assert world.namespace.find("orders") is not None
+    assert len(world.fragments()) == 16
+
+
+def test_the_fragments_of_an_entity_whose_record_is_damaged_are_kept() -> None:
+    """D4: what is damaged is set aside and reported, never thrown away."""
+    world = World()
+    entity = create(world)
+    create(world, "sound")
+    world.catalogue.damaged_ids = [entity.entity_id]
+
+    world.namespace = world.start()
+    asyncio.run(world.namespace.recover())
+
+    assert world.namespace.find("orders") is None
+    assert world.namespace.find("sound") is not None
+    assert len(world.fragments()) == 32
+    assert world.namespace.problems() == [f"the record of entity {entity.entity_id} is damaged"]
+
+
 def test_a_broker_that_cannot_be_swept_does_not_stop_the_start_and_is_named() -> None:
     world = World()
     world.hosts[1].outage = "no route"

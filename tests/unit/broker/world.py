@@ -36,15 +36,17 @@ class FailingCatalogue:
     def __init__(self) -> None:
         self.inner = MemoryCatalogue(created_at_ms=7)
         self.failure = ""
+        self.damaged_ids: list[int] = []
 
     def created_at_ms(self) -> int:
         return self.inner.created_at_ms()
 
     def entities(self) -> list[Entity]:
-        return self.inner.entities()
+        sound = self.inner.entities()
+        return [entity for entity in sound if entity.entity_id not in self.damaged_ids]
 
     def damaged(self) -> list[int]:
-        return self.inner.damaged()
+        return self.damaged_ids
 
     def rules(self) -> list[AccessRule]:
         return self.inner.rules()
