@@ -296,12 +296,12 @@ class Reader:
             key = self.value()
             value = self.value()
             pairs.append((key, value))
-            if is_plain:
-                is_plain = is_plain_key(key)
-                if is_plain:
-                    if key in entries:
-                        raise DecodeError("a map with the same key twice")
-                    entries[key] = value
+            if not is_plain_key(key):
+                is_plain = False
+            elif key in entries:
+                raise DecodeError("a map with the same key twice")
+            else:
+                entries[key] = value
         return entries if is_plain else Map(pairs)
 
     def _array(self, count: i64) -> Value:

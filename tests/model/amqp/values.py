@@ -93,8 +93,9 @@ SCALARS: st.SearchStrategy[Value] = st.one_of(
 )
 
 
-def _mapping(pairs: list[tuple[Value, Value]]) -> Value:
-    """A dict when a dict can hold the keys apart, as decoding gives it."""
+def _mapping(drawn: list[tuple[Value, Value]]) -> Value:
+    """A dict when a dict can hold the keys apart, as decoding gives it; no key twice."""
+    pairs = list({repr(shape(pair[0])): pair for pair in drawn}.values())
     if all(is_plain_key(key) for key, _ in pairs):
         return dict(pairs)
     return Map(pairs)

@@ -113,6 +113,7 @@ MALFORMED = {
     "an element beyond its list": "c0030154",
     "a map with a lonely key": "c1020141",
     "a map with a key twice": "c10904a1016b41a1016b42",
+    "a map with a key twice beside a key of no dict": "c10706404041404042",
     "an array with more elements than bytes": "e0030552" + "01",
     "an array of an unknown type": "e0030146" + "00",
     "an array of nearly 2**32 nulls": "f000000005ffffffff40",
