@@ -21,6 +21,10 @@ HOT_GLOBS = (
     "src/shardbus/broker/runner.py",
     "src/shardbus/broker/dispatch.py",
     "src/shardbus/broker/router.py",
+    "src/shardbus/broker/exchange.py",
+    "src/shardbus/broker/fields.py",
+    "src/shardbus/broker/frames.py",
+    "src/shardbus/broker/wire.py",
     "src/shardbus/gateway/amqp/inbound.py",
     "src/shardbus/gateway/amqp/outbound.py",
 )

@@ -1,0 +1,160 @@
+"""Every frame of the internal protocol as Hypothesis strategies, and what a frame says."""
+
+from hypothesis import strategies as st
+
+from shardbus.broker.frames import (
+    FRAGMENT_STATES,
+    Answered,
+    Ask,
+    Beat,
+    Browse,
+    Browsed,
+    Fence,
+    Fenced,
+    Frame,
+    Hello,
+    Open,
+    Prove,
+    Reject,
+    Request,
+    State,
+    Told,
+    Unwatch,
+    Watch,
+    Welcome,
+    Woken,
+)
+from shardbus.core.command import (
+    Delivery,
+    Done,
+    Purge,
+    Purged,
+    Receive,
+    Received,
+    Renew,
+    Renewed,
+    Send,
+    Sent,
+    Settle,
+    Settled,
+)
+from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
+from shardbus.core.message import Entry, Message
+from shardbus.stores.base import FragmentId, Page
+
+Facts = object | tuple[object, ...]
+
+_ids = st.integers(0, 2**63 - 1)
+_u16 = st.integers(0, 2**16 - 1)
+_u32 = st.integers(0, 2**32 - 1)
+_lines = st.integers(0, 2)
+_texts = st.text(st.characters(codec=None), max_size=20)
+_maybe_texts = st.none() | _texts
+_bytes = st.binary(max_size=40)
+_tokens = st.lists(st.binary(min_size=16, max_size=16), max_size=4)
+_nonces = st.binary(min_size=32, max_size=32)
+_fragments = st.builds(FragmentId, _ids, _u16)
+
+_messages = st.builds(
+    Message,
+    _bytes,
+    message_id=_maybe_texts,
+    session_id=_maybe_texts,
+    partition_key=_maybe_texts,
+    ttl_ms=st.integers(-1, 2**40),
+)
+
+
+def _entries(payloads: st.SearchStrategy[bytes | None]) -> st.SearchStrategy[Entry]:
+    return st.builds(
+        Entry,
+        _ids,
+        payloads,
+        _u32,
+        enqueued_at_ms=_ids,
+        expires_at_ms=_ids,
+        delivery_count=_u32,
+        line=_lines,
+        state=st.integers(0, 3),
+        reason=_maybe_texts,
+        description=_maybe_texts,
+        modified=_bytes,
+    )
+
+
+@st.composite
+def _deliveries(draw: st.DrawFn) -> Delivery:
+    payload = draw(_bytes)
+    entry = draw(_entries(st.just(payload)))
+    return Delivery(entry, payload, draw(_u32), draw(_bytes), draw(_ids))
+
+
+commands = st.one_of(
+    st.builds(Send, st.lists(_messages, max_size=4)),
+    st.builds(
+        Receive,
+        _lines,
+        _u32,
+        is_locking=st.booleans(),
+        token_seed=st.binary(min_size=8, max_size=8),
+    ),
+    st.builds(
+        Settle,
+        st.integers(0, 3),
+        _tokens,
+        reason=_maybe_texts,
+        description=_maybe_texts,
+        modified=_bytes,
+    ),
+    st.builds(Renew, _tokens),
+    st.builds(Purge, _lines, _u32),
+)
+answers = st.one_of(
+    st.builds(Sent, _ids, _u32),
+    st.builds(Received, st.lists(_deliveries(), max_size=3), st.booleans()),
+    st.builds(Settled, st.lists(st.booleans(), max_size=5)),
+    st.builds(Renewed, _ids),
+    st.builds(Purged, _u32),
+    st.builds(Done),
+    st.builds(Refused, st.sampled_from(ALL_KINDS), _texts),
+    st.builds(Unavailable, _texts, st.booleans()),
+)
+_pages = st.builds(
+    Page,
+    st.lists(_entries(st.none() | _bytes), max_size=3),
+    st.lists(_ids, max_size=3),
+    st.booleans(),
+)
+
+frames: st.SearchStrategy[Frame] = st.one_of(
+    st.builds(Hello, _u16, _texts, _nonces),
+    st.builds(Prove, _u16, _texts, _nonces, _nonces),
+    st.builds(Welcome, _nonces),
+    st.builds(Reject, _texts),
+    st.builds(Beat, _ids),
+    st.builds(Open, _texts, st.lists(_u16, max_size=5)),
+    st.builds(Request, _ids, _fragments, commands),
+    st.builds(Answered, _ids, answers, st.booleans()),
+    st.builds(Browse, _ids, _fragments, _lines, start=_ids, count_max=_u32, bytes_max=_u32),
+    st.builds(Browsed, _ids, _pages),
+    st.builds(Watch, _fragments, _lines),
+    st.builds(Unwatch, _fragments, _lines),
+    st.builds(Woken, _fragments, _lines),
+    st.builds(State, _fragments, st.sampled_from(FRAGMENT_STATES), _texts),
+    st.builds(Ask, _ids, _texts),
+    st.builds(Told, _ids, _texts),
+    st.builds(Fence, _ids),
+    st.builds(Fenced, _ids, _ids),
+)
+
+
+def facts(value: object) -> Facts:
+    """All that a value says, comparable: compiled classes have no `__eq__` and no `__dict__`."""
+    if value is None or isinstance(value, bytes | str | int):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(facts(item) for item in value)
+    names = [name for name in dir(value) if not name.startswith("_")]
+    told = [(name, getattr(value, name)) for name in names]
+    said = tuple((name, facts(item)) for name, item in told if not callable(item))
+    return type(value).__name__, said
