@@ -25,7 +25,9 @@ def _serve_options() -> list[click.Parameter]:
 def _setting_option(row: Setting) -> click.Option:
     names = [row.flag, row.name]
     if row.kind is Kind.SWITCH:
-        return click.Option(names, is_flag=True, default=None, help=row.help)
+        # What is on by default needs a flag that switches it off.
+        flag = f"{row.flag}/--no-{row.flag[2:]}" if row.default else row.flag
+        return click.Option([flag, row.name], is_flag=True, default=None, help=row.help)
     shown = f"{row.help}  [default: {row.default}]" if row.default != "" else row.help
     # Read as text whatever the kind: the table checks values from every source in the same way.
     return click.Option(names, metavar="|".join(row.choices) or row.kind.name, help=shown)

@@ -39,7 +39,7 @@ from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
-from shardbus.gateway.tls import development_certificate, server_context
+from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
 from shardbus.stores.base import StoreError
 from shardbus.stores.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite import SqliteStore
@@ -47,6 +47,7 @@ from shardbus.stores.sqlite import SqliteStore
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 5_000
+SWEEP_S: Final = 600
 
 
 def run(settings: Settings) -> int:
@@ -143,18 +144,31 @@ async def _listen(settings: Settings, bus: Bus, stopping: asyncio.Event) -> None
         garbage.calm()
         click.echo(ready_line(settings, ports))
         async with asyncio.TaskGroup() as tasks:
-            collecting = tasks.create_task(
-                garbage.collect_now_and_then(lambda: amqp.closed_connections)
-            )
+            chores = [
+                tasks.create_task(garbage.collect_now_and_then(lambda: amqp.closed_connections)),
+                tasks.create_task(_sweep_now_and_then(bus)),
+            ]
             await stopping.wait()
-            collecting.cancel()
+            for chore in chores:
+                chore.cancel()
         amqp.close()
+
+
+async def _sweep_now_and_then(bus: Bus) -> None:
+    """Remove what deletions and crashes left behind, should a broker have been away at the time."""
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        try:
+            await bus.namespace.sweep()
+        except Unavailable as error:
+            log.warning("sweeping waits for the next time: %s", error)
 
 
 def _tls_context(settings: Settings, clock: Clock) -> ssl.SSLContext:
     if settings.tls_cert is not None and settings.tls_key is not None:
         return server_context(settings.tls_cert, settings.tls_key)
-    files = development_certificate(settings.data_dir / "tls", now_ms=clock.now_ms())
+    hosts = LOCAL_HOSTS if settings.is_loopback else (*LOCAL_HOSTS, settings.host)
+    files = development_certificate(settings.data_dir / "tls", now_ms=clock.now_ms(), hosts=hosts)
     return server_context(files.certificate, files.key)
 
 
@@ -200,6 +214,7 @@ def _namespace_settings(settings: Settings) -> NamespaceSettings:
     tier = tier_named(settings.tier, settings.premium_generation)
     root = AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, settings.sas_key)
     chosen = NamespaceSettings(tier, root)
+    chosen.is_partitioned_by_default = settings.partitioned_by_default
     chosen.entities_max = settings.entities_max
     if tier.partitioned_count_max:
         chosen.partitioned_entities_max = settings.partitioned_entities_max

@@ -108,6 +108,12 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Premium only: newer never partitions, older always does, in 2 fragments.",
     ),
     Setting(
+        "partitioned_by_default",
+        Kind.SWITCH,
+        True,
+        "Whether an entity is partitioned when its creator does not say, where the tier asks.",
+    ),
+    Setting(
         "sas_key",
         Kind.TEXT,
         "",
@@ -157,6 +163,7 @@ class Settings:
     brokers: int
     tier: str
     premium_generation: str
+    partitioned_by_default: bool
     sas_key: str
     durability: Literal["full", "relaxed"]
     entities_max: int
@@ -245,6 +252,7 @@ class _Gathered:
             brokers=self._number("brokers"),
             tier=self._text("tier"),
             premium_generation=self._text("premium_generation"),
+            partitioned_by_default=self._switch("partitioned_by_default"),
             sas_key=self._text("sas_key") or DEVELOPMENT_KEY,
             durability="relaxed" if self._text("durability") == "relaxed" else "full",
             entities_max=self._number("entities_max"),
@@ -306,6 +314,11 @@ class _Gathered:
     def _number(self, name: str) -> int:
         value = self._values[name]
         assert isinstance(value, int) and not isinstance(value, bool), name
+        return value
+
+    def _switch(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), name
         return value
 
     def _optional_path(self, name: str) -> Path | None:
