@@ -284,15 +284,19 @@ class Receiver(LinkEnd):
         """What has arrived, at least one message. Raises TimeoutError when none comes."""
         while not self._deliveries:
             await self.change()
-        taken = list(self._deliveries)
-        self._deliveries.clear()
-        return taken
+        return self.take_waiting()
 
     async def take_many(self, count: int) -> list[Delivery]:
         """Exactly so many messages; what arrived beyond them stays for the next call."""
         while len(self._deliveries) < count:
             await self.change()
         return [self._deliveries.popleft() for _ in range(count)]
+
+    def take_waiting(self) -> list[Delivery]:
+        """What has arrived and was not taken, without waiting."""
+        taken = list(self._deliveries)
+        self._deliveries.clear()
+        return taken
 
     @property
     def waiting(self) -> int:

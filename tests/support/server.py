@@ -16,6 +16,7 @@ from typing import IO, Final
 
 from shardbus.app.sas import parse_connection_string
 
+COMMAND: Final = (str(Path(sys.executable).with_name("shardbus")), "serve")
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.01
@@ -186,7 +187,7 @@ def launch(
 ) -> subprocess.Popen[bytes]:
     """`shardbus serve` as this interpreter finds it, compiled where the tests are."""
     return subprocess.Popen(
-        [sys.executable, "-m", "shardbus.app.cli", "serve", *arguments],
+        [*COMMAND, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -197,7 +198,7 @@ def launch(
 def serve_and_fail(*arguments: str, timeout_s: float = START_TIMEOUT_S) -> tuple[int, str]:
     """Run a server that is expected not to start: its exit code and what it said."""
     done = subprocess.run(
-        [sys.executable, "-m", "shardbus.app.cli", "serve", *arguments],
+        [*COMMAND, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

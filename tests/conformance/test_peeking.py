@@ -1,0 +1,73 @@
+"""Browsing with the Python SDKs."""
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+
+from tests.conformance.conftest import Queue
+from tests.conformance.sdk import Received, Receiver, Sdk, fragments, pair, sequence_number, texts
+
+
+async def walk(receiver: Receiver, count: int) -> list[list[Received]]:
+    """Every page of the queue, from its start, as a client walks it."""
+    pages: list[list[Received]] = []
+    from_number = 1
+    while page := await receiver.peek(count, from_number):
+        pages.append(page)
+        from_number = sequence_number(page[-1]) + 1
+        assert len(pages) < 1000, "the walk does not end"
+    return pages
+
+
+async def test_walking_in_pages_shows_every_message_once_and_each_fragment_in_order(
+    sdk: Sdk, queue: Queue
+) -> None:
+    """R20."""
+    bodies = [f"{number:03}" for number in range(130)]
+    async with pair(sdk, queue.name) as (sender, receiver):
+        for start in range(0, len(bodies), 10):
+            await sender.send([ServiceBusMessage(body) for body in bodies[start : start + 10]])
+        pages = await walk(receiver, 40)
+    messages = [message for page in pages for message in page]
+    assert sorted(texts(messages)) == bodies
+    for fragment in set(fragments(messages)):
+        numbers = [n for n in map(sequence_number, messages) if n >> 48 == fragment]
+        assert numbers == sorted(set(numbers))
+
+
+async def test_a_peek_from_the_start_shows_the_oldest_message(sdk: Sdk, queue: Queue) -> None:
+    """R20: over all fragments, by enqueue time."""
+    async with pair(sdk, queue.name) as (sender, receiver):
+        for number in range(20):
+            await sender.send(ServiceBusMessage(f"{number:02}"))
+        [oldest] = await receiver.peek()
+
+    assert texts([oldest]) == ["00"]
+
+
+async def test_a_page_ends_at_256_kilobytes_and_the_rest_follows(sdk: Sdk, queue: Queue) -> None:
+    """R21."""
+    bodies = [f"{number:02}" + "x" * 60_000 for number in range(12)]
+    async with pair(sdk, queue.name) as (sender, receiver):
+        for body in bodies:
+            await sender.send(ServiceBusMessage(body))
+        pages = await walk(receiver, 100)
+    assert all(1 <= len(page) <= 4 for page in pages)
+    assert sorted(texts([message for page in pages for message in page])) == bodies
+
+
+async def test_peeking_locks_nothing_and_shows_locked_messages(sdk: Sdk, queue: Queue) -> None:
+    async with pair(sdk, queue.name) as (sender, receiver):
+        await sender.send(ServiceBusMessage("seen"))
+        [before] = await receiver.peek()
+        [message] = await receiver.receive()
+        [during] = await receiver.peek()
+        await receiver.complete(message)
+
+        assert texts([before, message, during]) == ["seen"] * 3
+        assert before.state == ServiceBusMessageState.ACTIVE
+        assert before.locked_until_utc is None
+        assert message.delivery_count == 0
+
+
+async def test_peeking_an_empty_queue_gives_nothing(sdk: Sdk, queue: Queue) -> None:
+    async with sdk.receiver(queue.name) as receiver:
+        assert await receiver.peek(10) == []

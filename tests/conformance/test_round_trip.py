@@ -1,0 +1,170 @@
+"""What a sender wrote is what a receiver reads: properties, their types, and every kind of body."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader
+
+from tests.conformance.conftest import Queue
+from tests.conformance.sdk import Received, Sdk, Sendable, pair
+
+SENT_PROPERTIES: dict[str, object] = {
+    "text": "Grüße, 世界",
+    "empty": "",
+    "yes": True,
+    "no": False,
+    "small": 7,
+    "negative": -5,
+    "int": 2**31 - 1,
+    "long": 2**62,
+    "double": 2.5,
+    "id": uuid.UUID("12345678-1234-5678-1234-567812345678"),
+}
+MOMENT = datetime(2024, 2, 29, 12, 30, 15, 250_000, tzinfo=UTC)
+
+
+async def through(sdk: Sdk, queue: Queue, *messages: Sendable) -> list[Received]:
+    """The messages as a receiver gets them, each completed before the next is sent."""
+    received: list[Received] = []
+    async with pair(sdk, queue.name) as (sender, receiver):
+        for message in messages:
+            await sender.send(message)
+            received.extend(await receiver.receive())
+            await receiver.complete(received[-1])
+    return received
+
+
+async def test_application_properties_keep_their_types(sdk: Sdk, queue: Queue) -> None:
+    properties = {**SENT_PROPERTIES, "moment": MOMENT}
+    message = AmqpAnnotatedMessage(data_body=b"x", application_properties=properties)
+
+    [received] = await through(sdk, queue, message)
+
+    # The SDK shows text as bytes, and moments as milliseconds.
+    expected: dict[str | bytes, object] = {
+        name.encode(): value.encode() if isinstance(value, str) else value
+        for name, value in SENT_PROPERTIES.items()
+    }
+    expected[b"moment"] = int(MOMENT.timestamp() * 1000)
+    found = received.application_properties
+    assert found == expected
+    assert found is not None
+    assert {name: type(found[name]) for name in expected} == {
+        name: type(value) for name, value in expected.items()
+    }
+
+
+async def test_message_properties_come_back_as_sent(sdk: Sdk, queue: Queue) -> None:
+    message = ServiceBusMessage(
+        "x",
+        message_id="id-1",
+        correlation_id="correlation-1",
+        subject="subject-1",
+        content_type="application/json",
+        reply_to="somewhere",
+        reply_to_session_id="their session",
+        to="someone",
+        partition_key="pinned",
+        time_to_live=timedelta(hours=1),
+    )
+    started = datetime.now(UTC) - timedelta(seconds=5)
+
+    [received] = await through(sdk, queue, message)
+
+    assert received.message_id == "id-1"
+    assert received.correlation_id == "correlation-1"
+    assert received.subject == "subject-1"
+    assert received.content_type == "application/json"
+    assert received.reply_to == "somewhere"
+    assert received.reply_to_session_id == "their session"
+    assert received.to == "someone"
+    assert received.partition_key == "pinned"
+    assert received.time_to_live == timedelta(hours=1)
+    assert received.enqueued_time_utc is not None
+    assert started <= received.enqueued_time_utc <= datetime.now(UTC)
+    assert received.enqueued_sequence_number == received.sequence_number
+
+
+async def test_a_session_id_is_a_partition_key_on_a_plain_queue(sdk: Sdk, queue: Queue) -> None:
+    """R11: SessionId pins the fragment even where sessions are not required."""
+    messages = [ServiceBusMessage(body, session_id="s") for body in ("1", "2")]
+    first, second = await through(sdk, queue, *messages)
+
+    assert first.session_id == second.session_id == "s"
+    assert first.sequence_number is not None
+    assert second.sequence_number is not None
+    assert first.sequence_number >> 48 == second.sequence_number >> 48
+
+
+async def test_several_data_sections_stay_several(sdk: Sdk, queue: Queue) -> None:
+    message = AmqpAnnotatedMessage(data_body=[b"one", b"", b"three"])
+
+    [received] = await through(sdk, queue, message)
+
+    assert received.body_type == AmqpMessageBodyType.DATA
+    assert list(received.body) == [b"one", b"", b"three"]
+
+
+async def test_a_value_body_keeps_its_value(sdk: Sdk, queue: Queue) -> None:
+    values = [
+        ("text", b"text"),
+        (42, 42),
+        (2.5, 2.5),
+        (True, True),
+        (b"\x00\x01", b"\x00\x01"),
+        ({"key": [1, "two", {"three": 3.0}]}, {b"key": [1, b"two", {b"three": 3.0}]}),
+    ]
+    sent = [AmqpAnnotatedMessage(value_body=value) for value, _ in values]
+
+    received = await through(sdk, queue, *sent)
+
+    assert {message.body_type for message in received} == {AmqpMessageBodyType.VALUE}
+    assert [message.body for message in received] == [expected for _, expected in values]
+
+
+async def test_a_sequence_body_keeps_its_lists(sdk: Sdk, queue: Queue) -> None:
+    message = AmqpAnnotatedMessage(sequence_body=[[1, 2, "three"], [4.0, None]])
+
+    [received] = await through(sdk, queue, message)
+
+    assert received.body_type == AmqpMessageBodyType.SEQUENCE
+    assert list(received.body) == [[1, 2, b"three"], [4.0, None]]
+
+
+async def test_header_annotations_and_footer_come_back(sdk: Sdk, queue: Queue) -> None:
+    message = AmqpAnnotatedMessage(
+        data_body=b"x",
+        header=AmqpMessageHeader(priority=7, durable=True, time_to_live=60_000),
+        annotations={"x-opt-custom": "kept", "x-opt-sequence-number": 99},
+        footer={"checksum": 12345},
+    )
+
+    [whole] = await through(sdk, queue, message)
+
+    received = whole.raw_amqp_message
+    assert received.header is not None
+    assert received.annotations is not None
+    assert (received.header.priority, received.header.durable) == (7, True)
+    assert received.header.time_to_live == 60_000
+    assert received.annotations[b"x-opt-custom"] == b"kept"
+    assert received.annotations[b"x-opt-sequence-number"] != 99, "the bus owns this one"
+    assert received.footer == {b"checksum": 12345}
+
+
+async def test_a_large_message_comes_back_whole(sdk: Sdk, queue: Queue) -> None:
+    body = bytes(range(256)) * 1000
+
+    [received] = await through(sdk, queue, ServiceBusMessage(body))
+
+    assert b"".join(received.body) == body
+
+
+async def test_a_partitioned_queue_tells_the_fragment(sdk: Sdk, queue: Queue) -> None:
+    [received] = await through(sdk, queue, ServiceBusMessage("where"))
+
+    annotations = received.raw_amqp_message.annotations
+    assert annotations is not None
+    assert received.sequence_number is not None
+    fragment = received.sequence_number >> 48
+    assert annotations.get(b"x-opt-partition-id") == (fragment if queue.is_partitioned else None)

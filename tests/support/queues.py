@@ -1,0 +1,25 @@
+"""Queues of a running server, made the way the command line makes them."""
+
+from __future__ import annotations
+
+import time
+
+from shardbus.app.atom import Queue
+from shardbus.app.client import HttpTransport, Management
+from shardbus.app.sas import parse_connection_string
+from tests.support.server import Server
+
+
+def create_queue(server: Server, name: str, **elements: str) -> Queue:
+    """Make a queue; `elements` are those of the management API, such as `LockDuration="PT5S"`."""
+    return _management(server).create_queue(name, elements)
+
+
+def describe_queue(server: Server, name: str) -> Queue:
+    return _management(server).queue(name)
+
+
+def _management(server: Server) -> Management:
+    endpoint = f"http://{server.host}:{server.http_port}"
+    credential = parse_connection_string(server.connection_string).credential
+    return Management(HttpTransport(endpoint), endpoint, credential, now_s=int(time.time()))
