@@ -19,6 +19,7 @@ from shardbus.core.message import (
 )
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, Page
 from shardbus.stores.chunk import key_of, sequence_base
+from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.memory import MemoryStore
 from shardbus.stores.sqlite import SqliteStore
 
@@ -57,14 +58,18 @@ class MemoryCase(StoreCase):
 
 
 class SqliteCase(StoreCase):
-    def __init__(self, path: Path, durability: Durability) -> None:
+    def __init__(self, path: Path, durability: Durability, recent_max: int = RECENT_MAX) -> None:
         self.path = path
         self._durability: Durability = durability
-        self.store = SqliteStore(path, durability=durability)
+        self._recent_max = recent_max
+        self.store = self._open()
 
     def reopen(self) -> None:
         self.store.close()
-        self.store = SqliteStore(self.path, durability=self._durability)
+        self.store = self._open()
+
+    def _open(self) -> SqliteStore:
+        return SqliteStore(self.path, durability=self._durability, recent_max=self._recent_max)
 
     def damage(self, fragment: FragmentId, sequence_number: int) -> None:
         with Scalpel(self.path) as scalpel:

@@ -84,7 +84,7 @@ FROM (
     ORDER BY due_at LIMIT ?3)
 LEFT JOIN gap USING (chunk)
 """
-_NEXT_DUE: Final = """
+NEXT_DUE: Final = """
 SELECT min(due_at) FROM (
     SELECT min(due_at) AS due_at FROM place
     WHERE first >> 43 = ?1 AND due_at > 0 AND due_at > ?2
@@ -234,7 +234,7 @@ class Reader(Lookup):
 
     def next_due_ms(self, local: int, *, after_ms: int) -> int:
         """When something is due after a moment; messages of one chunk may be due a little later."""
-        earliest = self.connection.execute(_NEXT_DUE, (local, after_ms)).fetchone()[0]
+        earliest = self.connection.execute(NEXT_DUE, (local, after_ms)).fetchone()[0]
         return NEVER_MS if earliest is None else int(earliest)
 
     def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
