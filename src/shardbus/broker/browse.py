@@ -117,6 +117,14 @@ def _bounded(entries: list[Entry], count: int) -> list[Entry]:
 
 async def _read(runner: Browsable, line: int, start: int, count: int) -> Page:
     """A page of one fragment; an unavailable fragment delays nobody and has nothing to show."""
+    page = await _read_once(runner, line, start, count)
+    while page.damaged and not page.entries and not page.is_end:
+        # An empty answer would mean that there is no more; what is damaged is passed over.
+        page = await _read_once(runner, line, page.damaged[-1] + 1, count)
+    return page
+
+
+async def _read_once(runner: Browsable, line: int, start: int, count: int) -> Page:
     future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
 
     def then(page: Page | Unavailable) -> None:

@@ -1,0 +1,100 @@
+"""Fragments and receivers that do what a test tells them."""
+
+from collections.abc import Callable
+
+from shardbus.broker.runner import Answer, ReplyTo
+from shardbus.core.command import Command, Delivery, Receive, Received, Settle
+from shardbus.core.errors import Unavailable
+from shardbus.core.message import Entry
+
+
+def delivery(number: int, *, is_locking: bool = True) -> Delivery:
+    entry = Entry(number, b"%d" % number, 1, enqueued_at_ms=0)
+    token = number.to_bytes(16, "big") if is_locking else b""
+    return Delivery(entry, entry.payload, 0, token, 0)
+
+
+class ScriptedPort:
+    """A FragmentPort with so many messages; it answers when `answer` is called."""
+
+    def __init__(self, messages: int = 0, first: int = 1) -> None:
+        self.messages = messages
+        self.is_available = True
+        self.asked: list[tuple[Command, ReplyTo]] = []
+        self.released: list[bytes] = []
+        self.watchers: list[Callable[[], None]] = []
+        self.takes: list[int] = []
+        self._next = first
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        if isinstance(command, Settle):
+            self.released += command.tokens
+        elif not self.is_available:
+            reply_to(Unavailable("the fragment is away"))
+        else:
+            assert isinstance(command, Receive)
+            self.takes.append(command.count_max)
+            self.asked.append((command, reply_to))
+
+    def watch(self, line: int, wake: Callable[[], None]) -> None:
+        self.watchers.append(wake)
+
+    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
+        self.watchers.remove(wake)
+
+    def wake(self) -> None:
+        watchers, self.watchers = self.watchers, []
+        for wake in watchers:
+            wake()
+
+    def answer(self, at_most: int = 1 << 30) -> None:
+        """Answer the oldest question with what there is, or with a part of it."""
+        command, reply_to = self.asked.pop(0)
+        assert isinstance(command, Receive)
+        count = min(self.messages, command.count_max, at_most)
+        self.messages -= count
+        numbers = range(self._next, self._next + count)
+        self._next += count
+        deliveries = [delivery(number, is_locking=command.is_locking) for number in numbers]
+        reply_to(Received(deliveries, self.messages > 0))
+
+    def fail(self) -> None:
+        _, reply_to = self.asked.pop(0)
+        reply_to(Unavailable("the commit failed", is_unknown=True))
+
+
+class Link:
+    """A Receiver that keeps what it gets."""
+
+    def __init__(self, credit: int = 0, *, is_locking: bool = True) -> None:
+        self.is_locking = is_locking
+        self.is_draining = False
+        self.granted = credit
+        self.got: list[int] = []
+        self.drains = 0
+
+    def credit(self) -> int:
+        return self.granted
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        assert 0 < len(deliveries) <= self.granted
+        self.granted -= len(deliveries)
+        self.got += [each.entry.sequence_number for each in deliveries]
+
+    def drained(self) -> None:
+        assert self.is_draining
+        self.is_draining = False
+        self.granted = 0
+        self.drains += 1
+
+
+class Heard:
+    """A SendSink and SettleSink that remembers what became of each position."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, Answer] = {}
+
+    def sent(self, positions: list[int], answer: Answer) -> None:
+        for position in positions:
+            assert position not in self.answers
+            self.answers[position] = answer

@@ -1,0 +1,498 @@
+"""Runs one fragment: drain the inbox, apply everything, commit once, then answer (D1)."""
+
+import pytest
+
+from shardbus.broker.runner import (
+    AVAILABLE,
+    INBOX_MAX,
+    RECOVERING,
+    RELOAD_MS_MAX,
+    UNAVAILABLE,
+    Answer,
+    Runner,
+)
+from shardbus.core.command import (
+    ABANDON,
+    COMPLETE,
+    RELEASE,
+    Purge,
+    Purged,
+    Receive,
+    Received,
+    Renew,
+    Sent,
+    Settled,
+    Tick,
+)
+from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.core.limits import WINDOW_COUNT_MAX
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.stores.base import Page
+from tests.unit.broker.house import SEED, House, payloads_of, send_of
+from tests.unit.core.desk import LOCK_MS, rules
+
+
+def unknown(answer: Answer) -> bool:
+    assert isinstance(answer, Unavailable)
+    return answer.is_unknown
+
+
+def test_commands_wait_for_the_first_load(house: House) -> None:
+    runner = house.runner()
+    assert (runner.state, runner.is_available) == (RECOVERING, False)
+
+    answers = house.ask(runner, send_of(b"a"))
+    house.pass_s()
+
+    assert isinstance(answers[0], Sent)
+    assert (runner.state, runner.is_available) == (AVAILABLE, True)
+
+
+def test_nothing_is_answered_before_it_is_stored(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    house.latency_s = 1.0
+
+    answers = house.ask(runner, send_of(b"a"))
+    house.pass_s(1.5)
+    assert answers == []
+    assert house.disk.kept.load(runner.fragment_id).counters.lines[MAIN_LINE].count == 1
+    house.pass_s(1)
+
+    assert isinstance(answers[0], Sent)
+
+
+def test_all_that_waits_in_the_inbox_is_one_commit(house: House) -> None:
+    runner = house.runner()
+
+    answers = [house.ask(runner, send_of(b"a")) for _ in range(10)]
+    house.pass_s()
+
+    assert len(house.disk.transactions) == 1
+    assert all(isinstance(answer, Sent) for [answer] in answers)
+
+
+def test_fragments_woken_together_share_a_transaction(house: House) -> None:
+    runners = [house.runner(number) for number in range(4)]
+    house.pass_s()
+
+    for runner in runners:
+        house.ask(runner, send_of(b"a"))
+    house.pass_s()
+
+    assert [len(transaction) for transaction in house.disk.transactions] == [4]
+
+
+def test_what_changes_nothing_is_answered_without_a_commit(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+    [delivery] = house.receive(runner)
+
+    house.settle(runner, RELEASE, delivery)
+
+    assert len(house.disk.transactions) == 1
+
+
+def test_a_refusal_does_not_disturb_its_neighbours(house: House) -> None:
+    runner = house.runner(0, rules(size_bytes_max=1))
+
+    first = house.ask(runner, send_of(b"a"))
+    second = house.ask(runner, send_of(b"b"))
+    third = house.ask(runner, Renew([b"no such lock"]))
+    house.pass_s()
+
+    assert isinstance(first[0], Sent)
+    assert isinstance(second[0], Refused) and second[0].kind is QUOTA_EXCEEDED
+    assert isinstance(third[0], Refused)
+
+
+@pytest.mark.parametrize(("moment", "is_stored"), [("before", False), ("after", True)])
+def test_a_failed_commit_is_unknown_and_the_store_decides(
+    house: House, moment: str, is_stored: bool
+) -> None:
+    runner = house.runner()
+    house.pass_s()
+    house.disk.commit_failures.append(moment)
+
+    answer = house.answer(runner, send_of(b"a"))
+    house.pass_s(1)
+
+    assert unknown(answer)
+    assert runner.is_available
+    assert payloads_of(house.receive(runner)) == ([b"a"] if is_stored else [])
+
+
+def test_a_failed_completion_may_be_tried_again_after_the_reload(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+    [delivery] = house.receive(runner)
+    house.disk.commit_failures.append("before")
+
+    assert unknown(house.settle(runner, COMPLETE, delivery))
+    house.pass_s(1)
+
+    answer = house.settle(runner, COMPLETE, delivery)
+    assert isinstance(answer, Settled) and answer.lost == [True]
+    assert payloads_of(house.receive(runner)) == [b"a"]
+
+
+def test_what_was_not_applied_when_a_commit_failed_is_merely_unavailable(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    house.disk.commit_failures.append("before")
+    house.latency_s = 0.2
+
+    applied = house.ask(runner, send_of(b"a"))
+    house.pass_s(0.1)
+    waiting = house.ask(runner, send_of(b"b"))
+    house.pass_s(0.35)
+
+    assert [unknown(applied[0]), unknown(waiting[0])] == [True, False]
+
+
+def test_a_refusal_stays_a_refusal_when_its_commit_fails(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    house.disk.commit_failures.append("after")
+
+    house.ask(runner, send_of(b"a"))
+    refused = house.ask(runner, Renew([b"no such lock"]))
+    house.pass_s()
+
+    assert isinstance(refused[0], Refused)
+
+
+def test_a_fragment_that_is_away_turns_commands_down_at_once(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    house.disk.commit_failures.append("before")
+    house.disk.failing_reads.add("load")
+    house.answer(runner, send_of(b"a"))
+
+    answers = house.ask(runner, send_of(b"b"))
+
+    assert not unknown(answers[0])
+    assert isinstance(answers[0], Unavailable)
+    assert answers[0].message.startswith("Fragment 0 is ")
+    assert runner.state in (UNAVAILABLE, RECOVERING)
+
+
+def test_a_fragment_comes_back_by_itself_and_is_tried_ever_more_rarely(house: House) -> None:
+    house.disk.failing_reads.add("load")
+    runner = house.runner()
+    first = house.ask(runner, send_of(b"a"))
+    house.pass_s(60)
+    tries = house.disk.reads.count("load")
+    assert not runner.is_available and not unknown(first[0])
+    assert 12 <= tries <= 30
+
+    house.disk.failing_reads.clear()
+    house.pass_s(RELOAD_MS_MAX / 1000 + 0.1)
+
+    assert runner.state == AVAILABLE
+    assert isinstance(house.answer(runner, send_of(b"b")), Sent)
+
+
+def test_a_full_inbox_turns_commands_down(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    for _ in range(INBOX_MAX):
+        runner.submit(Tick(), lambda _: None)
+
+    [answer] = house.ask(runner, send_of(b"a"))
+
+    assert not unknown(answer)
+    house.pass_s()
+    assert isinstance(house.answer(runner, send_of(b"a")), Sent)
+
+
+def test_an_expired_lock_returns_the_message_without_anyone_asking(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+    house.receive(runner)
+    woken: list[float] = []
+    runner.watch(MAIN_LINE, lambda: woken.append(house.loop.time()))
+
+    house.pass_s(LOCK_MS / 1000 + 1)
+
+    assert len(woken) == 1
+    assert house.receive(runner)[0].delivery_count == 1
+
+
+def test_messages_expire_without_anyone_asking(house: House) -> None:
+    runner = house.runner(0, rules(dead_letters_on_expiry=True))
+    house.answer(runner, send_of(b"a", b"b", ttl_ms=5_000))
+
+    house.pass_s(6)
+
+    lines = house.disk.kept.load(runner.fragment_id).counters.lines
+    assert [line.count for line in lines] == [0, 2, 0]
+
+
+def test_a_quiet_fragment_leaves_the_store_alone(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+    reads = len(house.disk.reads)
+
+    house.pass_s(3_600)
+
+    assert len(house.disk.reads) == reads
+    assert len(house.disk.transactions) == 1
+    assert runner.is_available
+
+
+def test_a_watcher_is_woken_once_when_there_is_something(house: House) -> None:
+    """R19: no polling."""
+    runner = house.runner()
+    house.pass_s()
+    woken: list[str] = []
+    runner.watch(MAIN_LINE, lambda: woken.append("main"))
+    runner.watch(DEAD_LETTER_LINE, lambda: woken.append("dead"))
+
+    house.answer(runner, send_of(b"a"))
+    house.answer(runner, send_of(b"b"))
+
+    assert woken == ["main"]
+
+
+def test_a_watcher_of_a_line_with_messages_is_woken_soon(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+    woken: list[str] = []
+
+    runner.watch(MAIN_LINE, lambda: woken.append("main"))
+    assert woken == []
+    house.pass_s(0)
+
+    assert woken == ["main"]
+
+
+def test_a_watcher_that_left_is_not_woken(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    woken: list[str] = []
+
+    def wake() -> None:
+        woken.append("main")
+
+    runner.watch(MAIN_LINE, wake)
+    runner.unwatch(MAIN_LINE, wake)
+    runner.unwatch(MAIN_LINE, wake)
+    house.answer(runner, send_of(b"a"))
+
+    assert woken == []
+
+
+def test_a_watcher_survives_a_reload(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    woken: list[str] = []
+    runner.watch(MAIN_LINE, lambda: woken.append("main"))
+    house.disk.commit_failures.append("after")
+
+    assert unknown(house.answer(runner, send_of(b"a")))
+    house.pass_s(1)
+
+    assert woken == ["main"]
+
+
+def test_a_watcher_of_a_fragment_that_is_away_is_woken_when_it_is_back(house: House) -> None:
+    """R17: an unavailable fragment rejoins by itself."""
+    house.disk.failing_reads.add("load")
+    runner = house.runner()
+    house.pass_s()
+    woken: list[str] = []
+    runner.watch(MAIN_LINE, lambda: woken.append("main"))
+    house.disk.failing_reads.clear()
+    house.pass_s(1)
+    assert woken == []
+
+    house.answer(runner, send_of(b"a"))
+
+    assert woken == ["main"]
+
+
+def test_what_waits_in_the_store_alone_is_read_before_a_receive(house: House) -> None:
+    house.answer(house.runner(), send_of(*[b"%d" % number for number in range(50)]))
+    runner = house.runner()
+
+    assert payloads_of(house.receive(runner, 50)) == [b"%d" % number for number in range(50)]
+
+
+def test_a_long_line_is_received_in_order(house: House) -> None:
+    runner = house.runner()
+    count = 2 * WINDOW_COUNT_MAX + 7
+    for start in range(0, count, 500):
+        numbers = range(start, min(start + 500, count))
+        house.answer(runner, send_of(*[b"%d" % number for number in numbers]))
+
+    received: list[bytes | None] = []
+    while deliveries := house.receive(runner, 300):
+        received += payloads_of(deliveries)
+        house.settle(runner, COMPLETE, *deliveries)
+
+    assert received == [b"%d" % number for number in range(count)]
+    assert house.disk.kept.load(runner.fragment_id).counters.lines[MAIN_LINE].count == 0
+
+
+def test_commands_stay_in_line_while_a_page_is_read(house: House) -> None:
+    house.answer(house.runner(), send_of(b"a"))
+    runner = house.runner()
+    house.pass_s()
+
+    received = house.ask(runner, Receive(MAIN_LINE, 1, is_locking=True, token_seed=SEED))
+    purged = house.ask(runner, Purge(MAIN_LINE, 1))
+    house.pass_s()
+
+    assert isinstance(received[0], Received) and len(received[0].deliveries) == 1
+    assert isinstance(purged[0], Purged) and purged[0].count == 0
+
+
+def test_a_failed_page_read_turns_the_receive_away_and_loads_again(house: House) -> None:
+    house.answer(house.runner(), send_of(b"a"))
+    runner = house.runner()
+    house.disk.failing_reads.add("line")
+
+    answer = house.answer(runner, Receive(MAIN_LINE, 1, is_locking=True, token_seed=SEED))
+    house.disk.failing_reads.clear()
+    house.pass_s(1)
+
+    assert not unknown(answer)
+    assert payloads_of(house.receive(runner)) == [b"a"]
+
+
+def test_a_message_delivered_again_has_its_payload_again(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+
+    house.settle(runner, ABANDON, *house.receive(runner))
+
+    assert payloads_of(house.receive(runner)) == [b"a"]
+    assert house.disk.reads.count("payloads") == 1
+
+
+def test_receive_and_delete_of_what_came_back_hands_it_out_before_it_is_gone(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a", b"b", b"c"))
+    house.settle(runner, RELEASE, *house.receive(runner, 2))
+
+    deliveries = house.receive(runner, 5, is_locking=False)
+
+    assert payloads_of(deliveries) == [b"a", b"b", b"c"]
+    counters = house.disk.kept.load(runner.fragment_id).counters
+    assert (counters.lines[MAIN_LINE].count, counters.set_aside) == (0, 0)
+
+
+def test_a_failed_read_before_receive_and_delete_removes_nothing(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+    house.settle(runner, RELEASE, *house.receive(runner))
+    house.disk.failing_reads.add("payloads")
+
+    answer = house.answer(runner, Receive(MAIN_LINE, 1, is_locking=False, token_seed=SEED))
+    house.disk.failing_reads.clear()
+    house.pass_s(1)
+
+    assert not unknown(answer)
+    assert payloads_of(house.receive(runner, is_locking=False)) == [b"a"]
+
+
+@pytest.mark.parametrize("is_locking", [True, False])
+def test_a_damaged_message_is_set_aside_and_the_rest_delivered(
+    house: House, is_locking: bool
+) -> None:
+    """D4."""
+    runner = house.runner()
+    sent = house.answer(runner, send_of(b"a", b"b", b"c"))
+    assert isinstance(sent, Sent)
+    house.settle(runner, RELEASE, *house.receive(runner))
+    house.disk.kept.damage(runner.fragment_id, sent.first + 1)
+
+    deliveries = house.receive(runner, is_locking=is_locking)
+
+    assert payloads_of(deliveries) == [b"a", b"c"]
+    counters = house.disk.kept.load(runner.fragment_id).counters
+    assert counters.set_aside == 1
+    assert counters.lines[MAIN_LINE].count == (2 if is_locking else 0)
+
+
+def test_a_damaged_message_in_a_page_is_set_aside(house: House) -> None:
+    """D4."""
+    sent = house.answer(house.runner(), send_of(b"a", b"b"))
+    assert isinstance(sent, Sent)
+    runner = house.runner()
+    house.disk.kept.damage(runner.fragment_id, sent.first)
+
+    assert payloads_of(house.receive(runner)) == [b"b"]
+    assert house.disk.kept.load(runner.fragment_id).counters.set_aside == 1
+
+
+def test_new_rules_hold_for_the_next_command_and_after_a_reload(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+
+    runner.configure(rules(size_bytes_max=1))
+    assert isinstance(house.answer(runner, send_of(b"b")), Refused)
+    house.disk.commit_failures.append("before")
+    house.settle(runner, COMPLETE, *house.receive(runner))
+    house.pass_s(1)
+
+    assert isinstance(house.answer(runner, send_of(b"b")), Refused)
+
+
+def test_browsing_shows_what_is_stored_and_touches_nothing(house: House) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a", b"b"))
+    house.receive(runner, 1)
+    pages: list[Page | Unavailable] = []
+
+    runner.browse(MAIN_LINE, start=0, count_max=10, bytes_max=1_000, then=pages.append)
+    house.pass_s()
+
+    [page] = pages
+    assert isinstance(page, Page)
+    assert [entry.payload for entry in page.entries] == [b"a", b"b"]
+    assert payloads_of(house.receive(runner)) == [b"b"]
+
+
+def test_browsing_a_disk_that_does_not_answer_is_unavailable(house: House) -> None:
+    runner = house.runner()
+    house.disk.failing_reads.add("browse")
+    pages: list[Page | Unavailable] = []
+
+    runner.browse(MAIN_LINE, start=0, count_max=10, bytes_max=1_000, then=pages.append)
+    house.pass_s()
+
+    assert isinstance(pages[0], Unavailable)
+
+
+def stopped_with(house: House, runner: Runner) -> tuple[list[Answer], list[Answer]]:
+    applied = house.ask(runner, send_of(b"a"))
+    house.pass_s(house.latency_s / 2)
+    waiting = house.ask(runner, send_of(b"b"))
+    runner.stop()
+    return applied, waiting
+
+
+def test_stopping_answers_everyone_at_once_and_nobody_twice(house: House) -> None:
+    runner = house.runner()
+    house.pass_s()
+    house.latency_s = 1.0
+
+    applied, waiting = stopped_with(house, runner)
+    assert [unknown(applied[0]), unknown(waiting[0])] == [True, True]
+    house.pass_s(10)
+
+    assert (len(applied), len(waiting), runner.state) == (1, 1, UNAVAILABLE)
+    assert not unknown(house.ask(runner, send_of(b"c"))[0])
+    assert runner.statistics() is None
+
+
+def test_stopping_before_the_first_load_is_final(house: House) -> None:
+    runner = house.runner()
+    answers = house.ask(runner, send_of(b"a"))
+
+    runner.stop()
+    house.pass_s(60)
+
+    assert unknown(answers[0]) and not runner.is_available

@@ -1,0 +1,169 @@
+"""One writer, one reader, group commit."""
+
+import asyncio
+import threading
+
+from shardbus.broker.storage import COMMITS_PER_TRANSACTION_MAX, Storage, ThreadWorker
+from shardbus.core.change import Append, new_counters
+from shardbus.core.message import Entry
+from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, StoreError
+from shardbus.stores.memory import MemoryStore
+from tests.unit.broker.house import House
+
+
+def commit_of(number: int, counter: int = 1) -> FragmentCommit:
+    entry = Entry(counter, b"a", 1, enqueued_at_ms=0)
+    return FragmentCommit(FragmentId(1, number), [Append([entry])], new_counters())
+
+
+def created(house: House, count: int) -> None:
+    house.disk.create([FragmentId(1, number) for number in range(count)])
+
+
+def test_commits_of_one_turn_of_the_loop_share_a_transaction(house: House) -> None:
+    created(house, 3)
+    answers: list[StoreError | None] = []
+
+    for number in range(3):
+        house.storage.commit(commit_of(number), answers.append)
+    house.pass_s()
+
+    assert [len(transaction) for transaction in house.disk.transactions] == [3]
+    assert answers == [None, None, None]
+
+
+def test_commits_that_come_while_one_is_written_share_the_next(house: House) -> None:
+    created(house, 4)
+    answers: list[StoreError | None] = []
+    house.latency_s = 1.0
+
+    house.storage.commit(commit_of(0), answers.append)
+    house.pass_s(0.5)
+    for number in range(1, 4):
+        house.storage.commit(commit_of(number), answers.append)
+    house.pass_s(1.0)
+    assert answers == []
+    house.pass_s(10)
+
+    assert [len(transaction) for transaction in house.disk.transactions] == [1, 3]
+    assert answers == [None] * 4
+
+
+def test_a_transaction_has_a_most(house: House) -> None:
+    count = COMMITS_PER_TRANSACTION_MAX + 10
+    created(house, count)
+    answers: list[StoreError | None] = []
+
+    for number in range(count):
+        house.storage.commit(commit_of(number), answers.append)
+    house.pass_s()
+
+    assert [len(each) for each in house.disk.transactions] == [COMMITS_PER_TRANSACTION_MAX, 10]
+    assert answers == [None] * count
+
+
+def test_everyone_in_a_failed_transaction_hears_of_it(house: House) -> None:
+    created(house, 2)
+    answers: list[StoreError | None] = []
+    house.disk.commit_failures.append("before")
+
+    house.storage.commit(commit_of(0), answers.append)
+    house.storage.commit(commit_of(1), answers.append)
+    house.pass_s()
+    house.storage.commit(commit_of(0), answers.append)
+    house.pass_s()
+
+    assert [str(answer) for answer in answers] == ["the disk is full", "the disk is full", "None"]
+
+
+def test_a_commit_from_the_answer_of_another_is_written_too(house: House) -> None:
+    created(house, 2)
+    answers: list[StoreError | None] = []
+
+    def again(error: StoreError | None) -> None:
+        answers.append(error)
+        house.storage.commit(commit_of(1), answers.append)
+
+    house.storage.commit(commit_of(0), again)
+    house.pass_s()
+
+    assert answers == [None, None]
+
+
+def test_reads_and_writes_are_answered_with_what_they_found(house: House) -> None:
+    created(house, 1)
+    found: list[list[FragmentId] | StoreError] = []
+    house.storage.write(lambda store: store.create([FragmentId(2, 0)]), lambda _: None)
+    house.pass_s()
+
+    house.storage.read(lambda store: store.fragments(), found.append)
+    house.pass_s()
+
+    assert found == [[FragmentId(1, 0), FragmentId(2, 0)]]
+
+
+def test_a_thread_runs_jobs_in_order_and_answers_in_the_loop() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        worker = ThreadWorker("test", loop)
+        ran_in: list[str] = []
+        answered_in: list[str] = []
+        done = asyncio.Event()
+
+        def job() -> None:
+            ran_in.append(threading.current_thread().name)
+
+        def then(result: StoreError | None) -> None:
+            answered_in.append(threading.current_thread().name)
+            if len(answered_in) == 2:
+                done.set()
+
+        worker.submit(job, then)
+        worker.submit(job, then)
+        await asyncio.wait_for(done.wait(), 10)
+        worker.close()
+
+        assert ran_in == ["test", "test"]
+        assert answered_in == [threading.current_thread().name] * 2
+
+    asyncio.run(main())
+
+
+def test_a_thread_outlives_a_job_that_fails_in_any_way() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        worker = ThreadWorker("test", loop)
+        answers: asyncio.Queue[int | StoreError] = asyncio.Queue()
+
+        def fail_as_told() -> int:
+            raise StoreError("full")
+
+        def fail_as_a_bug() -> int:
+            raise ZeroDivisionError("planted")
+
+        for job in (fail_as_told, fail_as_a_bug, lambda: 7):
+            worker.submit(job, answers.put_nowait)
+        found = [str(await asyncio.wait_for(answers.get(), 10)) for _ in range(3)]
+        worker.close()
+
+        assert found == ["full", "internal error: planted", "7"]
+
+    asyncio.run(main())
+
+
+def test_closing_finishes_what_was_submitted() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        store: MessageStore = MemoryStore()
+        writer, reader = ThreadWorker("writer", loop), ThreadWorker("reader", loop)
+        storage = Storage(store, writer, reader, loop)
+        jobs = iter(range(100))
+        ran: list[int] = []
+
+        for _ in range(100):
+            storage.write(lambda _: ran.append(next(jobs)), lambda _: None)
+        storage.close()
+
+        assert ran == list(range(100))
+
+    asyncio.run(main())
