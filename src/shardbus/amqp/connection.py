@@ -189,11 +189,14 @@ class Connection:
             self._fail(error)
 
     def transport_lost(self) -> list[Event]:
-        """The transport is gone: end everything that is left; [] when that was reported before."""
+        """The transport is gone: end everything that is left; [] when that was reported before.
+
+        After a `tick` that closed the connection the close frame is still there to be written.
+        """
         if self._state != states.CLOSED:
             self._shut(AmqpError(errors.CONNECTION_FORCED, "the transport was lost"))
-        self._output = []
-        self._output_size = 0
+            self._output = []
+            self._output_size = 0
         return self.log.take()
 
     def begin_session(self) -> AmqpSession:

@@ -70,7 +70,7 @@ class Link:
         self.delivery_count: i64 = 0
         # Set once the owner was told that the link is over.
         self.is_reported: bool = False
-        # Set while the owner was told less than the credit because the session window is short.
+        # Set while the owner was told less than the credit because the session has no room.
         self.is_starved: bool = False
         self._initial_delivery_count: i64 = 0
         self._knows_delivery_count: bool = is_sender
@@ -91,17 +91,19 @@ class Link:
 
     @property
     def sendable(self) -> int:
-        """How many messages may be sent now: credit, as far as the session window lets them out.
+        """How many messages may be sent now: credit, as far as the session lets them out.
 
-        0 while earlier transfers wait for the window; a LinkFlowed tells when it opens.
+        Less than the credit while earlier transfers wait for the window or too many deliveries are
+        unsettled; a LinkFlowed tells when there is room again.
         """
         if self.state != states.ATTACHED or not self.is_sender:
             return 0
-        window: i64 = self.session.window_left()
-        if window < self.credit:
+        room: i64 = min(
+            self.session.window_left(), self.session.unsettled_max - self.unsettled_count
+        )
+        if room < self.credit:
             self.is_starved = True
-        room: i64 = self.session.unsettled_max - self.unsettled_count
-        return max(min(self.credit, window, room), 0)
+        return max(min(self.credit, room), 0)
 
     @property
     def unsettled_count(self) -> int:
@@ -210,7 +212,8 @@ class Link:
     def confirm(self, ids: Sequence[int], state: DeliveryState | None) -> None:
         """Settle deliveries we sent: role=sender, settled=true, ids coalesced into ranges.
 
-        Ids that are settled already, or whose link is over, are left out.
+        Ids that are settled already, or whose link is over, are left out. If that makes room for
+        a sender that was held back, the LinkFlowed comes with the connection's next events.
         """
         confirmed: list[int] = []
         for delivery_id in ids:
@@ -220,16 +223,24 @@ class Link:
                 del self.session.outgoing[delivery_id]
                 confirmed.append(delivery_id)
         self.session.write_dispositions(False, confirmed, True, encode_state(state))
+        self.wake_starved()
+
+    def wake_starved(self) -> None:
+        """The session's: there may be room again; the owner hears of it if it was waiting."""
+        if self.is_starved:
+            self.is_starved = False
+            self.session.connection.log.add_flow(self)
 
     def grant(self, credit: int, drain: bool = False) -> None:
-        """Let the peer send `credit` messages from now; no flow when it may already.
+        """Let the peer send `credit` messages from now; no flow when it may already. Below 0 is 0.
 
         With `drain` the peer is asked to use the credit up; a LinkFlowed tells that it has.
         """
         if self.state not in (states.ATTACHED, states.ATTACH_SENT):
             return
-        if credit != self.credit or drain != self.drain:
-            self.credit = credit
+        wanted: i64 = max(credit, 0)
+        if wanted != self.credit or drain != self.drain:
+            self.credit = wanted
             self.drain = drain
             self.write_flow(drain)
 

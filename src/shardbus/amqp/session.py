@@ -202,9 +202,7 @@ class AmqpSession:
         self._send_waiting()
         if was_shut and self.window_left() > 0:
             for other in self._by_handle.values():
-                if other.is_starved:
-                    other.is_starved = False
-                    self.connection.log.add_flow(other)
+                other.wake_starved()
         if flow.handle < 0:
             if flow.echo:
                 self.write(self.flow().encode())
@@ -239,11 +237,16 @@ class AmqpSession:
             # Nothing final was said; deliveries stay as they are.
             return
         owners = self.outgoing if is_outgoing else self.incoming
+        starved: list[Link] = []
         for delivery_id in _ids_in_range(owners, disposition.first, disposition.last):
             link = owners.pop(delivery_id)
             tag = link.take_outcome(delivery_id, settled)
             assert tag is not None
             self.connection.log.add_outcome(link, delivery_id, tag, disposition)
+            if settled and link.is_starved:
+                starved.append(link)
+        for link in starved:
+            link.wake_starved()
         if not is_outgoing:
             self.replenish()
 

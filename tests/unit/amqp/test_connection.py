@@ -310,9 +310,9 @@ def test_a_peer_silent_for_twice_our_time_out_is_dropped() -> None:
     assert server.tick(2_500) == -1
 
     assert server.is_closed
+    assert kinds(server.transport_lost()) == ["ConnectionClosed"]
     (close,) = seen(server.take_output())
     assert error_of(close) == errors.RESOURCE_LIMIT_EXCEEDED
-    assert kinds(server.transport_lost()) == ["ConnectionClosed"]
 
 
 def test_without_time_outs_there_is_nothing_to_wait_for() -> None:

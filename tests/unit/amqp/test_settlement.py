@@ -20,6 +20,7 @@ from tests.unit.amqp.bare import Bare, credit_flow, receiver_attach
 from tests.unit.amqp.frames_seen import names, seen
 from tests.unit.amqp.wire import (
     Lane,
+    kinds,
     settlements,
 )
 
@@ -159,8 +160,7 @@ def test_deliveries_are_forgotten_with_their_link() -> None:
 
 
 def test_unsettled_deliveries_are_bounded() -> None:
-    few = ConnectionConfig(container_id="server", unsettled_max=3)
-    lane = Lane(server=few)
+    lane = Lane(server=ConnectionConfig(container_id="server", unsettled_max=3))
     lane.receiver.grant(10)
     lane.run()
     ids = [lane.outlet.send(TAG, b"x", False) for _ in range(3)]
@@ -170,3 +170,24 @@ def test_unsettled_deliveries_are_bounded() -> None:
         lane.outlet.send(TAG, b"x", False)
     lane.outlet.confirm(ids[:1], ACCEPTED)
     assert lane.outlet.sendable == 1
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_sender_held_back_by_unsettled_deliveries_is_told_of_room(settled: bool) -> None:
+    lane = Lane(server=ConnectionConfig(container_id="server", unsettled_max=3))
+    lane.receiver.grant(10)
+    lane.run()
+    ids = [lane.outlet.send(TAG, b"x", False) for _ in range(3)]
+    assert lane.outlet.sendable == 0
+    lane.run()
+    lane.forget()
+
+    lane.receiver.settle(ids[:2], ACCEPTED, settled=settled)
+    lane.run()
+    if not settled:
+        assert kinds(lane.server_events) == ["SettlementsReceived"]
+        lane.outlet.confirm(ids[:2], ACCEPTED)
+        lane.server_events += lane.server.receive(b"", 0)
+
+    assert kinds(lane.server_events) == ["SettlementsReceived", "LinkFlowed"]
+    assert lane.outlet.sendable == 2
