@@ -17,7 +17,7 @@ import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE
 from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.database import SCHEMA_VERSION, open_reader, store_error
+from shardbus.stores.database import LOG_BYTES_MAX, SCHEMA_VERSION, open_reader, store_error
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.harness import Pen, Scalpel, SqliteCase, numbers, read_all, without_payload
 
@@ -209,6 +209,29 @@ def test_the_log_stays_bounded_and_goes_with_the_store(sqlite_case: SqliteCase, 
         "store.db.lock",
     ]
     sqlite_case.store = SqliteStore(sqlite_case.path)
+
+
+def test_a_long_read_lets_the_log_grow_and_commits_go_on(sqlite_case: SqliteCase, pen: Pen) -> None:
+    """What is read is not copied over; when the read is over, the log is cut."""
+    log = sqlite_case.path.with_name("store.db-wal")
+    pen.append([b"first"])
+    pen.write(sqlite_case.store)
+    reader = open_reader(sqlite_case.path)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM chunk").fetchone()
+
+    for _ in range(45):
+        pen.append([bytes(1_000_000)])
+        pen.write(sqlite_case.store)
+    longest = log.stat().st_size
+    assert reader.execute("SELECT count(*) FROM chunk").fetchone() == (1,)
+    reader.close()
+    for _ in range(45):
+        pen.append([bytes(1_000_000)])
+        pen.write(sqlite_case.store)
+
+    assert longest > LOG_BYTES_MAX
+    assert log.stat().st_size <= LOG_BYTES_MAX + 2_000_000
 
 
 def test_the_room_of_removed_messages_is_used_again(sqlite_case: SqliteCase, pen: Pen) -> None:

@@ -22,7 +22,7 @@ from shardbus.stores.base import (
     UnknownFragment,
 )
 from shardbus.stores.chunk import unpack_counters
-from shardbus.stores.database import FileLock, open_reader, open_writer, prepare, store_error
+from shardbus.stores.database import FileLock, Log, open_reader, open_writer, prepare, store_error
 from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
 from shardbus.stores.writer import Writer
@@ -54,6 +54,7 @@ class SqliteStore:
             prepare(self.path)
             self._writer = Writer(open_writer(self.path, durability), recent_max)
             opened.callback(self._writer.connection.close)
+            self._log = Log(self.path, self._writer.connection)
             self._reader = Reader(open_reader(self.path))
             opened.callback(self._reader.connection.close)
             # Replaced, never changed: the reader may look while the writer creates.
@@ -85,6 +86,7 @@ class SqliteStore:
         located = [(self._local(commit.fragment), commit) for commit in commits]
         with Translated(self.path, self._writer):
             self._writer.commit(located)
+            self._log.bound()
 
     def load(self, fragment: FragmentId) -> FragmentImage:
         local = self._local(fragment)
@@ -182,6 +184,6 @@ class Translated:
             # A rollback fails only where the transaction is already gone.
             with suppress(sqlite3.Error):
                 self._writer.roll_back()
-        # A row that is no longer what was written, such as a text where a number was.
-        if isinstance(error, sqlite3.Error | ValueError):
+        # A ValueError is a row that is no longer what was written: a text where a number was.
+        if isinstance(error, sqlite3.Error | ValueError | OSError):
             raise store_error(self._path, error) from error
