@@ -169,8 +169,13 @@ class Runner:
         fragment = self._fragment
         if self._is_busy or fragment is None:
             return
-        now_ms = self._clock.now_ms()
-        changes = self._apply_inbox(fragment, now_ms)
+        try:
+            changes = self._apply_inbox(fragment, self._clock.now_ms())
+        except Exception as bug:
+            # Half of a decision may be in memory: only what is stored can be trusted.
+            log.exception("fragment %s decided wrongly", self.fragment_id)
+            self._forget(StoreError(f"internal error: {bug}"))
+            return
         if changes:
             self._commit(fragment, changes)
         else:
@@ -181,20 +186,29 @@ class Runner:
         wake_at_ms = fragment.wake_at_ms()
         if NEVER_MS < wake_at_ms <= now_ms:
             changes += fragment.apply(Tick(), now_ms).changes
-        inbox, self._inbox = self._inbox, []
-        for position, (command, reply_to) in enumerate(inbox):
-            if self._must_read(fragment, command):
-                # What waits in the store alone comes first: this command and the rest stay in line.
-                self._inbox = inbox[position:]
-                break
-            try:
-                outcome = fragment.apply(command, now_ms)
-            except Refused as refusal:
-                self._answers.append((reply_to, refusal))
-                continue
-            changes += outcome.changes
-            self._answers.append((reply_to, outcome.reply))
+        inbox = self._inbox
+        applied = 0
+        try:
+            for command, reply_to in inbox:
+                if self._must_read(fragment, command):
+                    # What waits in the store alone comes first: the rest stays in line.
+                    break
+                answer = self._decided(fragment, command, now_ms, changes)
+                self._answers.append((reply_to, answer))
+                applied += 1
+        finally:
+            self._inbox = inbox[applied:]
         return changes
+
+    def _decided(
+        self, fragment: Fragment, command: Command, now_ms: int, changes: list[Change]
+    ) -> Answer:
+        try:
+            outcome = fragment.apply(command, now_ms)
+        except Refused as refusal:
+            return refusal
+        changes += outcome.changes
+        return outcome.reply
 
     def _must_read(self, fragment: Fragment, command: Command) -> bool:
         if not isinstance(command, Receive | Purge):

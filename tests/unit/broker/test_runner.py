@@ -21,6 +21,7 @@ from shardbus.core.command import (
     Received,
     Renew,
     Sent,
+    Settle,
     Settled,
     Tick,
 )
@@ -496,3 +497,21 @@ def test_stopping_before_the_first_load_is_final(house: House) -> None:
     house.pass_s(60)
 
     assert unknown(answers[0]) and not runner.is_available
+
+
+def test_a_decision_that_breaks_an_assertion_ends_in_a_reload_and_answers_everybody(
+    house: House,
+) -> None:
+    runner = house.runner()
+    house.answer(runner, send_of(b"a"))
+    [delivery] = house.receive(runner)
+    no_such_settlement = 99
+
+    before = house.ask(runner, send_of(b"b"))
+    broken = house.ask(runner, Settle(no_such_settlement, [delivery.token]))
+    after = house.ask(runner, send_of(b"c"))
+    house.pass_s(1)
+
+    assert [unknown(answer) for answer in before + broken + after] == [True, False, False]
+    assert runner.is_available
+    assert payloads_of(house.receive(runner)) == [b"a"]
