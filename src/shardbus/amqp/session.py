@@ -251,8 +251,8 @@ class AmqpSession:
             self.replenish()
 
     def window_left(self) -> i64:
-        """How many frames the peer takes now; 0 while others wait."""
-        return 0 if self._waiting or self.state != states.MAPPED else self._remote_window
+        """How many frames the peer takes now; while others wait there is no window left."""
+        return self._remote_window if self.state == states.MAPPED else 0
 
     def replenish(self) -> None:
         """Open the incoming window again when it is half used, unless too much is unsettled."""
@@ -312,7 +312,7 @@ class AmqpSession:
 
     def write_transfer(self, link: Link, head: bytes, payload: bytes) -> None:
         """Send a transfer frame, now or when the peer's window opens."""
-        if self._remote_window > 0 and not self._waiting:
+        if self._remote_window > 0:
             self._remote_window -= 1
             self._next_outgoing_id = (self._next_outgoing_id + 1) & UINT_MAX
             self.connection.write(head)

@@ -7,7 +7,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.errors import UsageError
 from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.outcomes import ACCEPTED
-from shardbus.amqp.performatives import Flow, Transfer
+from shardbus.amqp.performatives import Flow, Transfer, encode_detach
 from tests.unit.amqp.frames_seen import error_of, names, seen
 from tests.unit.amqp.wire import Lane, deliveries, kinds
 
@@ -103,6 +103,50 @@ def test_our_detach_follows_the_transfers_that_wait() -> None:
     lane.server.receive(amqp_frame(0, flow.encode()), 0)
 
     assert names(lane.server.take_output()) == ["transfer", "transfer", "detach"]
+
+
+def test_a_window_counts_what_is_still_on_its_way() -> None:
+    """Part 2, 2.5.6: next-incoming-id + incoming-window - next-outgoing-id."""
+    lane = narrow_lane()
+    for number in range(3):
+        lane.outlet.send(TAG, b"%d" % number, True)
+    late = Flow()
+    late.next_incoming_id = 1
+    late.incoming_window = 4
+
+    lane.server.receive(amqp_frame(0, late.encode()), 0)
+
+    assert lane.outlet.sendable == 2
+
+
+def test_a_detach_that_waits_goes_out_when_the_peers_own_arrives() -> None:
+    lane = narrow_lane()
+    for number in range(6):
+        lane.outlet.send(TAG, b"%d" % number, True)
+    lane.outlet.detach()
+    lane.server.take_output()
+
+    events = lane.server.receive(amqp_frame(0, encode_detach(1, True, None)), 0)
+
+    assert kinds(events) == ["LinkDetached"]
+    assert names(lane.server.take_output()) == ["detach"]
+
+
+def test_a_drain_is_answered_after_the_transfers_that_wait() -> None:
+    lane = narrow_lane()
+    for number in range(6):
+        lane.outlet.send(TAG, b"%d" % number, True)
+    lane.outlet.drained()
+    assert names(lane.server.take_output()) == ["transfer"] * 4
+
+    flow = Flow()
+    flow.next_incoming_id = 4
+    flow.incoming_window = 10
+    lane.server.receive(amqp_frame(0, flow.encode()), 0)
+
+    frames = seen(lane.server.take_output())
+    assert [frame.name for frame in frames] == ["transfer", "transfer", "flow"]
+    assert (frames[2].field(5), frames[2].field(6), frames[2].field(8)) == (100, 0, True)
 
 
 def test_a_peers_detach_drops_what_waits_for_it_only() -> None:
