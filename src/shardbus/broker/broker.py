@@ -61,6 +61,10 @@ class Broker:
         await self._write(lambda store: store.create(fragments))
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        self.configure(entity, numbers)
+
+    def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
+        """Let a description take effect in those fragments that run."""
         for number in numbers:
             runner = self._runners.get(FragmentId(entity.entity_id, number))
             if runner is not None:

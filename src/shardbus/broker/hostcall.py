@@ -1,0 +1,126 @@
+"""A broker's rare operations as documents: asked by a gateway, answered in the broker's process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final, final
+
+from shardbus.broker.host import FragmentHost, FragmentStatistics
+from shardbus.core.document import Fields
+from shardbus.core.entity import Entity, entity_from_json
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.stores.base import FragmentId
+
+CREATE: Final = "create-fragments"
+UPDATE: Final = "update-fragments"
+DELETE: Final = "delete-fragments"
+LIST: Final = "fragment-ids"
+COUNT: Final = "statistics"
+
+
+def create_question(entity: Entity, numbers: Sequence[int]) -> str:
+    return _document(CREATE, {"entity": entity.to_json(), "numbers": list(numbers)})
+
+
+def update_question(entity: Entity, numbers: Sequence[int]) -> str:
+    return _document(UPDATE, {"entity": entity.to_json(), "numbers": list(numbers)})
+
+
+def delete_question(entity_id: int, numbers: Sequence[int]) -> str:
+    return _document(DELETE, {"entity_id": entity_id, "numbers": list(numbers)})
+
+
+def list_question() -> str:
+    return _document(LIST, {})
+
+
+def count_question(entity_id: int, numbers: Sequence[int]) -> str:
+    return _document(COUNT, {"entity_id": entity_id, "numbers": list(numbers)})
+
+
+def read_ids(answer: str) -> list[FragmentId]:
+    """The answer to `list_question`; ValueError when it is none."""
+    flat = Fields(json.loads(answer), "list of fragments").integers("fragments")
+    return [FragmentId(flat[at], flat[at + 1]) for at in range(0, len(flat) - 1, 2)]
+
+
+def read_statistics(answer: str) -> list[FragmentStatistics]:
+    """The answer to `count_question`; ValueError when it is none."""
+    parts = Fields(json.loads(answer), "statistics").values("fragments")
+    return [_read_part(Fields(part, "fragment")) for part in parts]
+
+
+@final
+class HostCalls:
+    """Answers the questions above for one broker."""
+
+    def __init__(self, host: FragmentHost) -> None:
+        self._host = host
+
+    async def answer(self, do: str, fields: Fields) -> str | None:
+        """The document to answer with; None when the question is not about fragments.
+
+        Raises ValueError for a damaged question, and what the broker raises.
+        """
+        if do == CREATE:
+            await self._host.create_fragments(_entity(fields), fields.integers("numbers"))
+            return "{}"
+        if do == UPDATE:
+            await self._host.update_fragments(_entity(fields), fields.integers("numbers"))
+            return "{}"
+        if do == DELETE:
+            numbers = fields.integers("numbers")
+            await self._host.delete_fragments(fields.integer("entity_id"), numbers)
+            return "{}"
+        if do == LIST:
+            ids = await self._host.fragment_ids()
+            return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
+        if do == COUNT:
+            numbers = fields.integers("numbers")
+            found = await self._host.statistics(fields.integer("entity_id"), numbers)
+            return json.dumps({"fragments": [_part(part) for part in found]})
+        return None
+
+
+def read_question(document: str) -> tuple[str, Fields]:
+    """What is asked for, and its fields; Refused when the document is no question."""
+    try:
+        fields = Fields(json.loads(document), "question")
+        return fields.text("do"), fields
+    except (ValueError, RecursionError) as error:
+        raise Refused(INVALID_ARGUMENT, f"The question cannot be read: {error}") from error
+
+
+def _document(do: str, fields: dict[str, object]) -> str:
+    return json.dumps({"do": do, **fields}, separators=(",", ":"))
+
+
+def _entity(fields: Fields) -> Entity:
+    return entity_from_json(fields.text("entity"))
+
+
+def _part(part: FragmentStatistics) -> dict[str, object]:
+    return {
+        "number": part.number,
+        "counts": part.counts,
+        "scheduled": part.scheduled_count,
+        "size_bytes": part.size_bytes,
+        "state": part.state,
+        "reason": part.reason,
+    }
+
+
+def _read_part(fields: Fields) -> FragmentStatistics:
+    counts = fields.integers("counts")
+    if len(counts) != 3:
+        raise ValueError("a fragment has other lines than three")
+    part = FragmentStatistics(
+        fields.integer("number"),
+        counts,
+        fields.integer("size_bytes"),
+        fields.text("state"),
+        fields.text("reason"),
+    )
+    part.scheduled_count = fields.integer("scheduled")
+    return part

@@ -1,0 +1,549 @@
+"""A broker in another process, to gateways the same as one in their own (D7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar, final
+
+from shardbus.broker.fields import WireError
+from shardbus.broker.frames import (
+    Answered,
+    Ask,
+    Beat,
+    Browse,
+    Browsed,
+    Fence,
+    Fenced,
+    Frame,
+    Open,
+    Request,
+    State,
+    Told,
+    Unwatch,
+    Watch,
+    Woken,
+)
+from shardbus.broker.host import FragmentStatistics
+from shardbus.broker.hostcall import (
+    count_question,
+    create_question,
+    delete_question,
+    list_question,
+    read_ids,
+    read_statistics,
+    update_question,
+)
+from shardbus.broker.link import Identity, Link
+from shardbus.broker.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer, ReplyTo
+from shardbus.broker.wire import encode
+from shardbus.core.command import (
+    RELEASE,
+    Command,
+    Configure,
+    Delivery,
+    Receive,
+    Received,
+    SetAside,
+    Settle,
+    Tick,
+)
+from shardbus.core.entity import Entity
+from shardbus.core.errors import TOO_LARGE, Refused, Unavailable
+from shardbus.core.limits import LOCKS_MAX
+from shardbus.stores.base import FragmentId, Page
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TICK_MS: Final = 250
+# A broker beats once in a tick, so three silent ones mean that it is known to be out in a second.
+SILENT_TICKS_MAX: Final = 3
+# Its connection is kept much longer: a paused broker goes on where it stood.
+CUT_TICKS_MAX: Final = 120
+GREETING_TICKS_MAX: Final = 20
+ANSWER_TICKS_MAX: Final = 120
+CONNECT_MS_MAX: Final = 5_000
+RETRY_MS_MIN: Final = 50
+RETRY_MS_MAX: Final = 1_000
+WAITING_MAX: Final = 50_000
+QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
+
+Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
+"""Connects a protocol to the broker; OSError when nobody answers."""
+
+
+@final
+class RemoteBroker:
+    """One broker over one connection that is made again whenever it breaks.
+
+    Implements `host.FragmentHost`. `run` keeps the connection. A request that was written when the
+    broker fell silent or the connection broke ends as unknown, one that was not as unavailable.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        dial: Dial,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        new_nonce: Callable[[], bytes],
+    ) -> None:
+        self.name = identity.broker
+        self.is_up = False
+        self.reason = "it has not been reached yet"
+        self.catalogue_version = 0
+        self.on_up: Callable[[], None] = _nothing
+        self.on_catalogue: Callable[[], None] = _nothing
+        self.loop = loop
+        self._identity = identity
+        self._dial = dial
+        self._new_nonce = new_nonce
+        self._link: Link | None = None
+        self._up = asyncio.Event()
+        self._fragments: dict[FragmentId, RemoteFragment] = {}
+        self._entities: dict[int, Entity] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        # Receives that may still be answered, although nobody waits for them any more.
+        self._given_up: dict[int, _Waiting] = {}
+        self._given_up_through = 0
+        self._last_id = 0
+        self._ticks = 0
+        self._silent_ticks = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Connect, and connect again, until cancelled."""
+        retry_ms = RETRY_MS_MIN
+        self._tick()
+        try:
+            while True:
+                was_up = await self._stay_connected()
+                retry_ms = RETRY_MS_MIN if was_up else min(2 * retry_ms, RETRY_MS_MAX)
+                await asyncio.sleep(retry_ms / 1000)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._link is not None:
+                self._link.abort("the gateway is closing")
+            self._fall("the gateway is closing")
+
+    async def wait_until_up(self, wait_ms: int) -> bool:
+        """Whether the broker was reached within this time."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._up.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def problem(self) -> str:
+        """Why the broker is out; empty when it is not."""
+        return "" if self.is_up else f"broker {self.name} is out: {self.reason}"
+
+    def runner(self, entity: Entity, number: int) -> RemoteFragment:
+        """A fragment of this broker, opened there when it is first asked for."""
+        fragment_id = FragmentId(entity.entity_id, number)
+        fragment = self._fragments.get(fragment_id)
+        if fragment is None:
+            fragment = RemoteFragment(self, fragment_id)
+            self._fragments[fragment_id] = fragment
+            self._entities[entity.entity_id] = entity
+            self.tell(Open(entity.to_json(), [number]))
+        return fragment
+
+    def forget(self, entity_id: int) -> None:
+        """An entity is gone: open its fragments no more."""
+        self._entities.pop(entity_id, None)
+        for fragment_id in [one for one in self._fragments if one.entity_id == entity_id]:
+            del self._fragments[fragment_id]
+
+    # host.FragmentHost.
+
+    async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        await self.ask(create_question(entity, numbers))
+
+    async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        if entity.entity_id in self._entities:
+            self._entities[entity.entity_id] = entity
+        await self.ask(update_question(entity, numbers))
+
+    async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._fragments.pop(FragmentId(entity_id, number), None)
+        if not any(fragment.entity_id == entity_id for fragment in self._fragments):
+            self._entities.pop(entity_id, None)
+        await self.ask(delete_question(entity_id, numbers))
+
+    async def fragment_ids(self) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(list_question()))
+
+    async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
+        return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))
+
+    async def ask(self, document: str) -> str:
+        """The answer to a question; raises Unavailable, or Refused when the broker refuses."""
+        answer: asyncio.Future[str | Refused | Unavailable] = self.loop.create_future()
+        self._start(lambda number: Ask(number, document), _Waiting(None, answer=answer))
+        result = await answer
+        if isinstance(result, str):
+            return result
+        raise result
+
+    # What fragments say.
+
+    def submit(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:
+        if isinstance(command, SetAside | Configure | Tick):
+            raise TypeError(f"{type(command).__name__} is not for gateways to say")
+        fragment_id = fragment.fragment_id
+        waiting = _Waiting(fragment, reply_to=reply_to)
+        if isinstance(command, Receive):
+            waiting.receive = command
+        self._start(lambda number: Request(number, fragment_id, command), waiting)
+
+    def browse(
+        self, question: Callable[[int], Browse], then: Callable[[Page | Unavailable], None]
+    ) -> None:
+        self._start(question, _Waiting(None, then=then))
+
+    def tell(self, frame: Frame) -> None:
+        """Say what needs no answer; lost while the broker is out, and said again afterwards."""
+        if self.is_up and self._link is not None:
+            self._link.send(encode(frame))
+
+    def out_of_reach(self) -> Unavailable:
+        return Unavailable(f"Broker {self.name} is out of reach: {self.reason}")
+
+    # What the link says.
+
+    def link_up(self) -> None:
+        self._rise()
+
+    def link_heard(self) -> None:
+        self._silent_ticks = 0
+        if self._link is not None and self._link.is_up and not self.is_up:
+            self._rise()
+
+    def link_lost(self, reason: str) -> None:
+        self._fall(reason)
+        self._given_up.clear()
+
+    def link_said(self, frame: Frame) -> None:
+        match frame:
+            case Answered():
+                self._answered(frame)
+            case Woken():
+                fragment = self._fragments.get(frame.fragment)
+                if fragment is not None:
+                    fragment.woken(frame.line)
+            case Beat():
+                if frame.catalogue_version != self.catalogue_version:
+                    self.catalogue_version = frame.catalogue_version
+                    self.on_catalogue()
+            case State():
+                fragment = self._fragments.get(frame.fragment)
+                if fragment is not None:
+                    fragment.told_state = frame.state
+                    fragment.told_reason = frame.reason
+            case Told() | Browsed():
+                waiting = self._waiting.pop(frame.request_id, None)
+                if waiting is not None:
+                    waiting.told(frame.document if isinstance(frame, Told) else frame.page)
+            case Fence():
+                self.tell(Fenced(frame.number, self._given_up_through))
+            case _:
+                raise WireError(f"a broker does not say {type(frame).__name__}")
+
+    def _answered(self, frame: Answered) -> None:
+        waiting = self._waiting.get(frame.request_id)
+        if waiting is None:
+            self._answered_late(frame)
+            return
+        answer = frame.answer
+        if not frame.is_last:
+            if isinstance(answer, Received):
+                waiting.deliveries += answer.deliveries
+            return
+        del self._waiting[frame.request_id]
+        if waiting.deliveries and isinstance(answer, Received):
+            answer.deliveries = waiting.deliveries + answer.deliveries
+        waiting.answered(answer)
+
+    def _answered_late(self, frame: Answered) -> None:
+        given_up = self._given_up.get(frame.request_id)
+        if given_up is None:
+            return
+        if frame.is_last:
+            del self._given_up[frame.request_id]
+        if isinstance(frame.answer, Received):
+            given_up.hand_back(frame.answer.deliveries)
+
+    # Connecting, rising and falling.
+
+    async def _stay_connected(self) -> bool:
+        link = Link(self, self._identity, self._new_nonce(), self.loop)
+        try:
+            async with asyncio.timeout(CONNECT_MS_MAX / 1000):
+                await self._dial(lambda: link)
+        except OSError as error:
+            self._fall(f"it cannot be reached: {error.strerror or str(error) or 'no answer'}")
+            return False
+        self._link = link
+        self._silent_ticks = 0
+        await link.ended.wait()
+        return link.is_up
+
+    def _rise(self) -> None:
+        self.is_up = True
+        self.reason = ""
+        log.info("broker %s is in reach", self.name)
+        for entity in self._entities.values():
+            numbers = [f.number for f in self._fragments if f.entity_id == entity.entity_id]
+            self.tell(Open(entity.to_json(), numbers))
+        for fragment in list(self._fragments.values()):
+            fragment.rejoin()
+        self._up.set()
+        self.on_up()
+
+    def _fall(self, reason: str) -> None:
+        """Nothing can be asked: end what waits, and skip this broker until it is back."""
+        if self.is_up:
+            log.warning("broker %s is out: %s", self.name, reason)
+        self.is_up = False
+        self.reason = reason
+        self._up.clear()
+        self._given_up_through = self._last_id
+        written_through = self._link.written_through if self._link is not None else 0
+        waiting, self._waiting = self._waiting, {}
+        for number, one in waiting.items():
+            self._give_up(number, one, is_unknown=number <= written_through)
+        if self._link is not None:
+            self._link.drop_unwritten()
+
+    def _give_up(self, number: int, waiting: _Waiting, *, is_unknown: bool) -> None:
+        text = f"Broker {self.name} is out of reach: {self.reason}"
+        if is_unknown:
+            self._expect_late(number, waiting)
+        waiting.answered(Unavailable(text, is_unknown))
+
+    def _expect_late(self, number: int, waiting: _Waiting) -> None:
+        """Nobody waits any more: what came or may still come must not stay locked for nobody."""
+        if waiting.receive is not None and len(self._given_up) < WAITING_MAX:
+            self._given_up[number] = waiting
+        waiting.hand_back(waiting.deliveries)
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
+        link = self._link
+        if link is None or link.ended.is_set():
+            return
+        # Counted in ticks and not in time: if it was us who stood still, nobody was silent.
+        self._silent_ticks += 1
+        if not link.is_up and self._silent_ticks > GREETING_TICKS_MAX:
+            link.abort("it does not greet")
+        elif self._silent_ticks > CUT_TICKS_MAX:
+            link.abort("it has been silent for too long")
+        elif self._silent_ticks > SILENT_TICKS_MAX and self.is_up:
+            self._fall(f"nothing was heard of it for {SILENT_TICKS_MAX * TICK_MS} ms")
+        self.tell(Beat(0))
+        self._end_overdue()
+
+    def _end_overdue(self) -> None:
+        while self._waiting:
+            number = next(iter(self._waiting))
+            waiting = self._waiting[number]
+            if waiting.tick > self._ticks - ANSWER_TICKS_MAX:
+                break
+            del self._waiting[number]
+            self._expect_late(number, waiting)
+            seconds = ANSWER_TICKS_MAX * TICK_MS // 1000
+            text = f"Broker {self.name} has not answered in {seconds} s."
+            waiting.answered(Unavailable(text, is_unknown=True))
+
+    def _start(self, question: Callable[[int], Request | Browse | Ask], waiting: _Waiting) -> None:
+        link = self._link
+        if not self.is_up or link is None:
+            waiting.answered(self.out_of_reach())
+            return
+        if len(self._waiting) >= WAITING_MAX or link.queued_bytes >= QUEUED_BYTES_MAX:
+            waiting.answered(Unavailable(f"Broker {self.name} has too much to do."))
+            return
+        try:
+            data = encode(question(self._last_id + 1))
+        except WireError as error:
+            waiting.answered(Refused(TOO_LARGE, f"This cannot be asked at once: {error}."))
+            return
+        self._last_id += 1
+        waiting.tick = self._ticks
+        self._waiting[self._last_id] = waiting
+        link.send(data, self._last_id)
+
+    def _read(self, read: Callable[[str], list[T]], answer: str) -> list[T]:
+        try:
+            return read(answer)
+        except ValueError as error:
+            raise Unavailable(
+                f"Broker {self.name} gives an answer that is none: {error}"
+            ) from error
+
+
+@final
+class RemoteFragment:
+    """A fragment of a remote broker. Implements `dispatch.FragmentPort` and `browse.Browsable`."""
+
+    def __init__(self, broker: RemoteBroker, fragment_id: FragmentId) -> None:
+        self.fragment_id = fragment_id
+        self.told_state = RECOVERING
+        self.told_reason = "the fragment is being opened"
+        self._broker = broker
+        self._wakes: list[list[Callable[[], None]]] = [[], [], []]
+        # Received and deleted for somebody who gave up waiting: the next one gets them.
+        self._stranded: list[list[Delivery]] = [[], [], []]
+        self._to_release: list[bytes] = []
+
+    @property
+    def state(self) -> str:
+        return self.told_state if self._broker.is_up else UNAVAILABLE
+
+    @property
+    def reason(self) -> str:
+        return self.told_reason if self._broker.is_up else self._broker.problem()
+
+    @property
+    def is_available(self) -> bool:
+        return self.state == AVAILABLE
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        if isinstance(command, Receive) and not command.is_locking:
+            stranded = self._stranded[command.line]
+            if stranded:
+                self._stranded[command.line] = stranded[command.count_max :]
+                reply_to(Received(stranded[: command.count_max], True))
+                return
+        self._broker.submit(self, command, reply_to)
+
+    def watch(self, line: int, wake: Callable[[], None]) -> None:
+        if self._stranded[line]:
+            self._broker.loop.call_soon(wake)
+            return
+        self._wakes[line].append(wake)
+        if len(self._wakes[line]) == 1:
+            self._broker.tell(Watch(self.fragment_id, line))
+
+    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
+        if wake in self._wakes[line]:
+            self._wakes[line].remove(wake)
+            if not self._wakes[line]:
+                self._broker.tell(Unwatch(self.fragment_id, line))
+
+    def browse(
+        self,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        then: Callable[[Page | Unavailable], None],
+    ) -> None:
+        def question(number: int) -> Browse:
+            return Browse(
+                number,
+                self.fragment_id,
+                line,
+                start=start,
+                count_max=count_max,
+                bytes_max=bytes_max,
+            )
+
+        self._broker.browse(question, then)
+
+    def woken(self, line: int) -> None:
+        wakes, self._wakes[line] = self._wakes[line], []
+        for wake in wakes:
+            wake()
+
+    def rejoin(self) -> None:
+        """The broker is back: what waits here waits there again."""
+        for line, wakes in enumerate(self._wakes):
+            if wakes:
+                self._broker.tell(Watch(self.fragment_id, line))
+        tokens, self._to_release = self._to_release, []
+        if tokens:
+            self.release(tokens)
+
+    def release(self, tokens: list[bytes]) -> None:
+        """Unlock messages that nobody waits for any more, now or when the broker is back."""
+        if self._broker.is_up:
+            self.submit(Settle(RELEASE, tokens), _ignore)
+        elif len(self._to_release) + len(tokens) <= LOCKS_MAX:
+            self._to_release += tokens
+
+    def strand(self, line: int, deliveries: list[Delivery]) -> None:
+        self._stranded[line] += deliveries
+        self.woken(line)
+
+
+@final
+class _Waiting:
+    """Somebody who waits for an answer: to a command, to a browse, or to a question."""
+
+    def __init__(
+        self,
+        fragment: RemoteFragment | None,
+        *,
+        reply_to: ReplyTo | None = None,
+        then: Callable[[Page | Unavailable], None] | None = None,
+        answer: asyncio.Future[str | Refused | Unavailable] | None = None,
+    ) -> None:
+        self.tick = 0
+        self.receive: Receive | None = None
+        self.deliveries: list[Delivery] = []
+        self._fragment = fragment
+        self._reply_to = reply_to
+        self._then = then
+        self._answer = answer
+
+    def answered(self, answer: Answer) -> None:
+        if self._reply_to is not None:
+            self._reply_to(answer)
+        elif isinstance(answer, Refused | Unavailable):
+            self._fail(answer)
+        else:
+            self._fail(Unavailable(f"{type(answer).__name__} is no answer to this."))
+
+    def told(self, value: str | Page) -> None:
+        if self._then is not None and isinstance(value, Page):
+            self._then(value)
+        elif self._answer is not None and isinstance(value, str):
+            if not self._answer.done():
+                self._answer.set_result(value)
+        else:
+            self.answered(Unavailable("The broker answered something else.", is_unknown=True))
+
+    def hand_back(self, deliveries: list[Delivery]) -> None:
+        """Messages came, or had come, for a receive that was given up."""
+        if self._fragment is None or self.receive is None or not deliveries:
+            return
+        if self.receive.is_locking:
+            self._fragment.release([delivery.token for delivery in deliveries])
+        else:
+            self._fragment.strand(self.receive.line, deliveries)
+
+    def _fail(self, failure: Refused | Unavailable) -> None:
+        if self._then is not None:
+            self._then(
+                failure if isinstance(failure, Unavailable) else Unavailable(failure.message)
+            )
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_result(failure)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def _ignore(answer: Answer) -> None:
+    """A release that fails leaves a lock that expires by itself."""
