@@ -162,6 +162,20 @@ def test_changes_of_one_commit_apply_in_order(store: MessageStore, pen: Pen) -> 
     assert [line.count for line in counters.lines] == [8, 1, 0]
 
 
+def test_two_commits_of_a_fragment_at_once_apply_in_order(store: MessageStore, pen: Pen) -> None:
+    entries = pen.append(payloads(4))
+    first = pen.commit()
+    pen.move(entries[1:2], line=DEAD_LETTER_LINE)
+    pen.remove(entries[2:3])
+    pen.append([b"more"])
+
+    store.commit([first, pen.commit()])
+
+    assert numbers(read_all(store, pen.fragment)) == [pen.sequence(n) for n in (1, 4, 5)]
+    assert numbers(read_all(store, pen.fragment, DEAD_LETTER_LINE)) == [pen.sequence(2)]
+    assert store.load(pen.fragment).counters.last_counter == 5
+
+
 def test_a_message_may_come_and_go_in_one_commit(store: MessageStore, pen: Pen) -> None:
     entries = pen.append(payloads(3))
     pen.remove(entries)

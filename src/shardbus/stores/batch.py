@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final, final
 
-from shardbus.core.change import Append, Remove
+from shardbus.core.change import Append, Counters, Remove
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, StoreError
 from shardbus.stores.chunk import (
@@ -46,12 +46,15 @@ COLUMNS: Final = 9
 class Delta:
     """What a list of changes comes to for one fragment, message by message."""
 
-    def __init__(self, local: int, commit: FragmentCommit) -> None:
+    def __init__(self, local: int, counters: Counters) -> None:
         self.local = local
-        self.commit = commit
+        self.counters = counters
         self.appended: list[Entry] = []
         self.updated: dict[int, Entry] = {}
         self.removed: dict[int, None] = {}
+
+    def collect(self, commit: FragmentCommit) -> None:
+        self.counters = commit.counters
         for change in commit.changes:
             if isinstance(change, Append):
                 self.appended += change.entries
@@ -78,7 +81,7 @@ class Batch:
         self.next_chunk = next_chunk
         self.last_counters = last_counters
         self.cells: list[Cell] = []
-        self._deltas: list[Delta] = []
+        self._deltas: dict[int, Delta] = {}
         self._removed: list[int] = []
         self._updated: list[tuple[int, Entry]] = []
         self._chunks: dict[int, Chunk] = {}
@@ -88,20 +91,23 @@ class Batch:
         return len(self.cells) // COLUMNS
 
     def add(self, local: int, commit: FragmentCommit) -> None:
-        delta = Delta(local, commit)
-        self._deltas.append(delta)
-        last_counter = self.last_counters[local]
-        for counter in delta.removed:
-            if counter <= last_counter:
-                self._removed.append(key_of(local, counter))
-        for counter, entry in delta.updated.items():
-            if counter <= last_counter and counter not in delta.removed:
-                self._updated.append((key_of(local, counter), entry))
+        delta = self._deltas.get(local)
+        if delta is None:
+            delta = Delta(local, commit.counters)
+            self._deltas[local] = delta
+        delta.collect(commit)
 
     def find(self) -> list[int]:
         """Note where the changed messages of earlier commits are; keys not found in memory."""
-        keys = self._removed + [key for key, _ in self._updated]
-        return self._find(keys)
+        for local, delta in self._deltas.items():
+            last_counter = self.last_counters[local]
+            for counter in delta.removed:
+                if counter <= last_counter:
+                    self._removed.append(key_of(local, counter))
+            for counter, entry in delta.updated.items():
+                if counter <= last_counter and counter not in delta.removed:
+                    self._updated.append((key_of(local, counter), entry))
+        return self._find(self._removed + [key for key, _ in self._updated])
 
     def learn(self, missing: list[int], chunks: list[Chunk]) -> None:
         """Take over what the database knows of missing keys; the others are in no chunk."""
@@ -146,12 +152,10 @@ class Batch:
         for key in self._removed:
             self._remove(key, self._chunks.get(key))
         self._close_chunks(heads)
-        for delta in self._deltas:
-            local = delta.local
-            counters = delta.commit.counters
+        for local, delta in self._deltas.items():
             last = self._append(delta, self.last_counters[local])
-            self.last_counters[local] = max(last, counters.last_counter)
-            packed = pack_counters(local, counters)
+            self.last_counters[local] = max(last, delta.counters.last_counter)
+            packed = pack_counters(local, delta.counters)
             self.cells += (COUNTERS, local, None, None, None, None, None, packed, None)
 
     def _append(self, delta: Delta, last_counter: int) -> int:
