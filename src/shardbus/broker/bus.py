@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Protocol, final
 
 from shardbus.broker.auth import Authorizer
-from shardbus.broker.broker import Broker
 from shardbus.broker.browse import Browsable
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.router import EntityRouter
 from shardbus.core.entity import Entity
+
+
+class OpenFragment(FragmentPort, Browsable, Protocol):
+    """A fragment to be used, here or in another process."""
+
+
+class FragmentOpener(Protocol):
+    """A broker, as far as using its fragments goes."""
+
+    def runner(self, entity: Entity, number: int) -> OpenFragment:
+        """A fragment, started when it is first asked for."""
+        ...
 
 
 @final
@@ -33,7 +44,7 @@ class Bus:
     def __init__(
         self,
         namespace: Namespace,
-        brokers: Sequence[Broker],
+        brokers: Sequence[FragmentOpener],
         authorizer: Authorizer,
         *,
         clock: Clock,

@@ -12,7 +12,7 @@ from shardbus.broker.directory import Directory, EntityListener
 from shardbus.broker.fragments import HOST_WAIT_MS, Fragments
 from shardbus.broker.host import EntityStatistics, FragmentHost
 from shardbus.broker.storage import Worker
-from shardbus.broker.turn import Turns
+from shardbus.broker.turn import Turns, TurnTaker
 from shardbus.core.access import AccessRule
 from shardbus.core.address import validate_name
 from shardbus.core.description import changed, validate, validate_access_rules
@@ -98,15 +98,19 @@ class Namespace:
         clock: Clock,
         settings: NamespaceSettings,
         worker: Worker,
+        turns: TurnTaker | None = None,
     ) -> None:
-        """`worker` is where the catalogue's blocking calls are made."""
+        """`worker` is where the catalogue's blocking calls are made.
+
+        `turns` are given when other gateways manage the same namespace.
+        """
         self.settings = settings
         self.created_at_ms = 0
         self._catalogue = catalogue
         self._fragments = Fragments(hosts, settings.host_wait_ms)
         self._clock = clock
         self._worker = worker
-        self._turns = Turns()
+        self._turns: TurnTaker = turns if turns is not None else Turns()
         self._waiting = 0
         self._directory = Directory()
         self._rules: list[AccessRule] = []
@@ -127,12 +131,13 @@ class Namespace:
         there are, and Unavailable when the catalogue cannot be read. A broker that cannot be
         swept does not stop the start: it is named by `problems`.
         """
-        try:
-            self.created_at_ms = await self._call(self._catalogue.created_at_ms)
-        except StoreError as error:
-            raise Unavailable(f"The catalogue cannot be read: {error}") from error
-        await self._load()
-        await self.sweep()
+        async with self._turns.take(""):
+            try:
+                self.created_at_ms = await self._call(self._catalogue.created_at_ms)
+            except StoreError as error:
+                raise Unavailable(f"The catalogue cannot be read: {error}") from error
+            await self.reload()
+            await self._sweep()
 
     def find(self, path: str) -> Entity | None:
         """The entity of a lower-case path."""
@@ -182,6 +187,10 @@ class Namespace:
 
         Worth calling now and then; `problems` says whether something is still left.
         """
+        async with self._turns.take(""):
+            await self._sweep()
+
+    async def _sweep(self) -> None:
         await self._reload_if_stale()
         await self._fragments.sweep(self._is_owned)
         for key in list(self._unapplied):
@@ -215,8 +224,12 @@ class Namespace:
     async def set_rules(self, rules: Sequence[AccessRule]) -> None:
         """Replace the namespace's own access rules."""
         validate_access_rules(list(rules))
-        await self._write(lambda: self._catalogue.set_rules(rules))
-        self._rules = list(rules)
+
+        async def replace() -> None:
+            await self._write(lambda: self._catalogue.set_rules(rules))
+            self._rules = list(rules)
+
+        await self._in_turn("", replace)
 
     def subscribe(self, listener: EntityListener) -> None:
         """Tell a listener what becomes of entities from now on."""
@@ -314,7 +327,9 @@ class Namespace:
         entity = self._directory.find_id(entity_id)
         return entity is not None and number in entity.numbers_at(broker_index)
 
-    async def _load(self) -> None:
+    async def reload(self) -> None:
+        """Learn what the catalogue holds; Unavailable, and nothing learnt, if it cannot be read."""
+
         def read() -> tuple[list[Entity], list[int], list[AccessRule]]:
             # One job, so that no write comes between reading and taking in what was read.
             return self._catalogue.entities(), self._catalogue.damaged(), self._catalogue.rules()
@@ -347,7 +362,7 @@ class Namespace:
         try:
             async with self._turns.take(name.lower()):
                 if self._is_stale:
-                    await self.sweep()
+                    await self._sweep()
                 return await work()
         except asyncio.CancelledError:
             # Something was left half done: the next operation reads again and sweeps first.
@@ -358,7 +373,7 @@ class Namespace:
 
     async def _reload_if_stale(self) -> None:
         if self._is_stale:
-            await self._load()
+            await self.reload()
 
     async def _write(self, work: Callable[[], None]) -> None:
         try:

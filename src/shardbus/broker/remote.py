@@ -192,6 +192,10 @@ class RemoteBroker:
             return result
         raise result
 
+    def ask_soon(self, document: str) -> None:
+        """Ask, and leave it at that: whatever the answer is, nobody waits for it."""
+        self._start(lambda number: Ask(number, document), _Waiting(None))
+
     # What fragments say.
 
     def submit(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:

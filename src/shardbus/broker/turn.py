@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import final
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol, final
+
+
+class TurnTaker(Protocol):
+    """Decides who may go on; the context lasts as long as the turn."""
+
+    def take(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Wait for the turn of a key; "" is the turn of work on everything. May be Unavailable."""
+        ...
 
 
 @final

@@ -1,0 +1,164 @@
+"""The catalogue of a namespace that several gateways share: read by all, changed by one at a time.
+
+One broker keeps it. A gateway takes the turn before it manages anything, and a write is refused
+unless it names the turn that is running, so that a gateway that was paused can change nothing
+after its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar, final
+
+from shardbus.broker.namespace import Catalogue
+from shardbus.broker.storage import Worker
+from shardbus.core.access import rule_from_document
+from shardbus.core.document import Fields
+from shardbus.core.entity import entity_from_json
+from shardbus.core.errors import Unavailable
+from shardbus.stores.base import StoreError
+
+T = TypeVar("T")
+
+READ: Final = "catalogue-read"
+TAKE_TURN: Final = "catalogue-take-turn"
+END_TURN: Final = "catalogue-end-turn"
+RESERVE: Final = "catalogue-reserve-id"
+PUT: Final = "catalogue-put"
+REMOVE: Final = "catalogue-remove"
+SET_RULES: Final = "catalogue-set-rules"
+
+TURN_MS_MAX: Final = 60_000
+TURN_WAIT_MS: Final = 10_000
+WAITING_MAX: Final = 1_000
+
+
+@final
+class CatalogueDoor:
+    """Answers questions about the catalogue. An `endpoint.Answerer`.
+
+    `version` is another one after every change and every start; `on_change` hears it.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        worker: Worker,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        version: int,
+        on_change: Callable[[int], None],
+    ) -> None:
+        self.version = version
+        self._catalogue = catalogue
+        self._worker = worker
+        self._loop = loop
+        self._on_change = on_change
+        self._turns_given = version
+        self._turn = 0
+        self._expiry: asyncio.TimerHandle | None = None
+        self._waiting: deque[asyncio.Future[int]] = deque()
+
+    async def answer(self, do: str, fields: Fields) -> str | None:
+        if do == READ:
+            return await self._call(self._read)
+        if do == TAKE_TURN:
+            return json.dumps({"turn": await self._take_turn(), "version": self.version})
+        if do == END_TURN:
+            self._end_turn(fields.integer("turn"))
+            return "{}"
+        if do == RESERVE:
+            self._check_turn(fields)
+            return json.dumps({"entity_id": await self._call(self._catalogue.reserve_id)})
+        return await self._change(do, fields)
+
+    def close(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    async def _change(self, do: str, fields: Fields) -> str | None:
+        if do == PUT:
+            entity = entity_from_json(fields.text("entity"))
+            return await self._written(fields, lambda: self._catalogue.put(entity))
+        if do == REMOVE:
+            entity_id = fields.integer("entity_id")
+            return await self._written(fields, lambda: self._catalogue.remove(entity_id))
+        if do == SET_RULES:
+            rules = [rule_from_document(rule) for rule in fields.values("rules")]
+            return await self._written(fields, lambda: self._catalogue.set_rules(rules))
+        return None
+
+    async def _written(self, fields: Fields, work: Callable[[], None]) -> str:
+        self._check_turn(fields)
+        try:
+            await self._call(work)
+        finally:
+            # Also when it failed: then nobody knows, and everybody must read again.
+            self.version += 1
+            self._on_change(self.version)
+        return json.dumps({"version": self.version})
+
+    def _read(self) -> str:
+        entities = [entity.to_json() for entity in self._catalogue.entities()]
+        return json.dumps(
+            {
+                "created_at_ms": self._catalogue.created_at_ms(),
+                "entities": entities,
+                "damaged": self._catalogue.damaged(),
+                "rules": [rule.to_document() for rule in self._catalogue.rules()],
+                "version": self.version,
+            }
+        )
+
+    # Turns.
+
+    async def _take_turn(self) -> int:
+        if not self._turn:
+            return self._give_turn()
+        if len(self._waiting) >= WAITING_MAX:
+            raise Unavailable("Too many gateways wait for their turn at the catalogue.")
+        mine: asyncio.Future[int] = self._loop.create_future()
+        self._waiting.append(mine)
+        try:
+            async with asyncio.timeout(TURN_WAIT_MS / 1000):
+                return await mine
+        except TimeoutError as error:
+            raise Unavailable("Another gateway is changing the namespace: try again.") from error
+
+    def _give_turn(self) -> int:
+        self._turns_given += 1
+        self._turn = self._turns_given
+        self._expiry = self._loop.call_later(TURN_MS_MAX / 1000, self._end_turn, self._turn)
+        return self._turn
+
+    def _end_turn(self, turn: int) -> None:
+        if turn != self._turn:
+            return
+        self._turn = 0
+        if self._expiry is not None:
+            self._expiry.cancel()
+        while self._waiting:
+            next_one = self._waiting.popleft()
+            if not next_one.done():
+                next_one.set_result(self._give_turn())
+                return
+
+    def _check_turn(self, fields: Fields) -> None:
+        if not self._turn or fields.integer("turn") != self._turn:
+            raise Unavailable("The turn to change the namespace has passed: try again.")
+
+    async def _call(self, job: Callable[[], T]) -> T:
+        answer: asyncio.Future[T | StoreError] = self._loop.create_future()
+
+        def then(result: T | StoreError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        self._worker.submit(job, then)
+        result = await answer
+        if isinstance(result, StoreError):
+            raise Unavailable(f"The catalogue: {result}", is_unknown=True)
+        return result
