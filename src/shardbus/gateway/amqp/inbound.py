@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
+from mypy_extensions import i64
+
 from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.events import Delivery
 from shardbus.amqp.link import Link
@@ -55,9 +57,10 @@ class Inbound:
 
     def receive(self, deliveries: list[Delivery]) -> None:
         singles = _Singles(self)
+        now_ms = self._shell.now_ms()
+        self._in_flight += len(deliveries)
+        self._shell.add_pending(_size_of(deliveries))
         for delivery in deliveries:
-            self._in_flight += 1
-            self._shell.add_pending(len(delivery.payload))
             try:
                 if isinstance(delivery.state, TransactionalState):
                     raise Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
@@ -66,7 +69,7 @@ class Inbound:
                     singles = _Singles(self)
                     self._send_batch(delivery)
                 else:
-                    singles.add(delivery, read_message(delivery.payload, self._shell.now_ms()))
+                    singles.add(delivery, read_message(delivery.payload, now_ms))
             except DecodeError as error:
                 self.refused([delivery], Refused(INVALID_ARGUMENT, error.description))
             except Refused as refusal:
@@ -77,7 +80,7 @@ class Inbound:
         for delivery in deliveries:
             if not delivery.settled:
                 self._accepted.append(delivery.delivery_id)
-            self._shell.add_pending(-len(delivery.payload))
+        self._shell.add_pending(-_size_of(deliveries))
         self._in_flight -= len(deliveries)
         self._shell.settle_soon(self)
 
@@ -85,8 +88,7 @@ class Inbound:
         ids = [delivery.delivery_id for delivery in deliveries if not delivery.settled]
         if ids:
             self.link.settle(ids, Rejected(amqp_error(failure)))
-        for delivery in deliveries:
-            self._shell.add_pending(-len(delivery.payload))
+        self._shell.add_pending(-_size_of(deliveries))
         self._in_flight -= len(deliveries)
         self._shell.settle_soon(self)
 
@@ -109,6 +111,13 @@ class Inbound:
         now_ms = self._shell.now_ms()
         messages = [read_message(payload, now_ms) for payload in payloads]
         self._router.send_batch(messages, _Batch(self, delivery).answered)
+
+
+def _size_of(deliveries: list[Delivery]) -> int:
+    size: i64 = 0
+    for delivery in deliveries:
+        size += len(delivery.payload)
+    return size
 
 
 @final
