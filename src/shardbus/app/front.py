@@ -1,0 +1,124 @@
+"""What clients see of the bus: ports, protocols, and the line that says it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.app import garbage
+from shardbus.app.settings import DEVELOPMENT_KEY_NAME, Settings
+from shardbus.broker.bus import Bus
+from shardbus.broker.clock import Clock
+from shardbus.broker.namespace import NamespaceSettings
+from shardbus.core.access import ALL_RIGHTS, AccessRule
+from shardbus.core.errors import Unavailable
+from shardbus.core.tier import tier_named
+from shardbus.gateway.amqp.server import AmqpServer
+from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.site import Site
+from shardbus.gateway.listener import Listener, Protocols
+from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 5_000
+SWEEP_S: Final = 600
+
+
+async def serve_clients(
+    settings: Settings, bus: Bus, stopping: asyncio.Event, problems: Callable[[], list[str]]
+) -> None:
+    """Open the ports, say that we are ready, and serve until told to stop."""
+    amqp = AmqpServer(bus, ConnectionConfig(), connections_max=CONNECTIONS_MAX)
+    admin = Admin(bus.namespace, bus.authorizer, bus.clock)
+    site = Site(admin, problems, bus.clock, system="shardbus")
+    context = _tls_context(settings, bus.clock)
+    async with HttpGateway(site.respond, site.refused) as http, AsyncExitStack() as listeners:
+        # Administration clients dial HTTPS on whatever port the connection string names.
+        everything = Protocols(amqp=amqp.new_protocol, http=http.connection, tls=context)
+        secure = Protocols(
+            amqp=amqp.new_protocol, http=http.connection, tls=context, is_tls_required=True
+        )
+        web = Protocols(http=http.connection, tls=context)
+
+        async def listen(protocols: Protocols, port: int) -> int:
+            listener = await listeners.enter_async_context(Listener(protocols))
+            return await listener.listen(settings.host, port)
+
+        ports = Ports(
+            amqp=await listen(everything, settings.amqp_port),
+            http=await listen(web, settings.http_port),
+            tls=await listen(secure, settings.tls_port) if settings.tls_port else 0,
+        )
+        garbage.calm()
+        click.echo(ready_line(settings, ports))
+        async with asyncio.TaskGroup() as tasks:
+            chores = [
+                tasks.create_task(garbage.collect_now_and_then(lambda: amqp.closed_connections)),
+                tasks.create_task(_sweep_now_and_then(bus)),
+            ]
+            await stopping.wait()
+            for chore in chores:
+                chore.cancel()
+        amqp.close()
+
+
+async def _sweep_now_and_then(bus: Bus) -> None:
+    """Remove what deletions and crashes left behind, should a broker have been away at the time."""
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        try:
+            await bus.namespace.sweep()
+        except Unavailable as error:
+            log.warning("sweeping waits for the next time: %s", error)
+
+
+def _tls_context(settings: Settings, clock: Clock) -> ssl.SSLContext:
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        return server_context(settings.tls_cert, settings.tls_key)
+    hosts = LOCAL_HOSTS if settings.is_loopback else (*LOCAL_HOSTS, settings.host)
+    files = development_certificate(settings.data_dir / "tls", now_ms=clock.now_ms(), hosts=hosts)
+    return server_context(files.certificate, files.key)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the server listens; `tls` is 0 when that port is off."""
+
+    amqp: int
+    http: int
+    tls: int
+
+
+def ready_line(settings: Settings, ports: Ports) -> str:
+    """The one line on standard output that tells people and programs that we serve, and where."""
+    host = "localhost" if settings.is_loopback else settings.host
+    words = [
+        "ready",
+        f"Endpoint=sb://{host}:{ports.amqp};SharedAccessKeyName={DEVELOPMENT_KEY_NAME};"
+        f"SharedAccessKey={settings.sas_key};UseDevelopmentEmulator=true;",
+        f"http://{host}:{ports.http}",
+    ]
+    if ports.tls:
+        words.append(f"amqps://{host}:{ports.tls}")
+    return " ".join(words)
+
+
+def namespace_settings(settings: Settings) -> NamespaceSettings:
+    tier = tier_named(settings.tier, settings.premium_generation)
+    root = AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, settings.sas_key)
+    chosen = NamespaceSettings(tier, root)
+    chosen.is_partitioned_by_default = settings.partitioned_by_default
+    chosen.entities_max = settings.entities_max
+    if tier.partitioned_count_max:
+        chosen.partitioned_entities_max = settings.partitioned_entities_max
+    return chosen
