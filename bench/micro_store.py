@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import sqlite3
 import sys
@@ -26,7 +25,7 @@ from shardbus.core.change import Append, Counters, LineCounters, Remove, Update
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Entry
 from shardbus.stores import chunk
 from shardbus.stores.base import FragmentCommit, FragmentId
-from shardbus.stores.database import prepare
+from shardbus.stores.database import PAGE_BYTES, prepare
 from shardbus.stores.sqlite import SqliteStore
 
 ROUNDS = 5
@@ -107,7 +106,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 @contextmanager
-def new_store(page_bytes: int = 4096) -> Iterator[SqliteStore]:
+def new_store(page_bytes: int = PAGE_BYTES) -> Iterator[SqliteStore]:
     directory = Path(tempfile.mkdtemp(prefix="micro-store-"))
     path = directory / "store.db"
     prepare(path, page_bytes)
@@ -131,7 +130,7 @@ def fsync_us() -> float:
     return sorted(took)[len(took) // 2] * 1e6
 
 
-def row_per_message_us(per_commit: int) -> tuple[float, float]:
+def row_per_message_us(per_commit: int) -> Results:
     """Insert and delete by plain SQL, a row per message and a transaction per commit."""
     directory = Path(tempfile.mkdtemp(prefix="micro-store-"))
     connection = sqlite3.connect(directory / "rows.db", isolation_level=None)
@@ -156,12 +155,17 @@ def row_per_message_us(per_commit: int) -> tuple[float, float]:
         connection.executemany("DELETE FROM message WHERE id = ?", rows)
         connection.execute("COMMIT")
 
-    starts = range(0, MESSAGES, per_commit)
-    inserted = sum(timed(partial(insert, start)) for start in starts)
-    deleted = sum(timed(partial(delete, start)) for start in starts)
+    name = f"a row per message, {per_commit} a commit:"
+    results: Results = {}
+    for what, action in (("insert", insert), ("delete", delete)):
+        cpu = time.thread_time()
+        took = sum(timed(partial(action, start)) for start in range(0, MESSAGES, per_commit))
+        cpu = time.thread_time() - cpu
+        results[f"{name} {what}, us per message"] = took / MESSAGES * 1e6
+        results[f"{name} {what}, us of processor per message"] = cpu / MESSAGES * 1e6
     connection.close()
     shutil.rmtree(directory)
-    return inserted / MESSAGES * 1e6, deleted / MESSAGES * 1e6
+    return results
 
 
 def shape_us(fragments: int, per_fragment: int) -> Results:
@@ -271,9 +275,10 @@ def backlog(messages: int) -> Results:
     directory = Path(tempfile.mkdtemp(prefix="micro-store-"))
     store = SqliteStore(directory / "store.db")
     load = Load(store, 16, 16)
-    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    load.fill(10_000)
+    before_mb = resident_mb()
     load.fill(messages)
-    after_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    grown_mb = resident_mb() - before_mb
     store.close()
     start = time.perf_counter()
     store = SqliteStore(directory / "store.db")
@@ -298,9 +303,14 @@ def backlog(messages: int) -> Results:
         f"backlog of {messages}: open and load, ms": opened * 1e3,
         f"backlog of {messages}: one page from the middle, ms": page * 1e3,
         f"backlog of {messages}: first commit, ms": first * 1e3,
-        f"backlog of {messages}: memory grown by, MB": (after_kib - before_kib) / 1024,
+        f"backlog of {messages}: memory grown by, MB": grown_mb,
         f"backlog of {messages}: bytes on disk per payload byte": size / (messages * SIZE),
     }
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def best_of(rounds: int, measures: list[Callable[[], Results]]) -> Results:
@@ -315,9 +325,7 @@ def best_of(rounds: int, measures: list[Callable[[], Results]]) -> Results:
 def rows() -> Results:
     results: Results = {"fsync, us (median)": fsync_us()}
     for per_commit in (16, 256):
-        inserted, deleted = row_per_message_us(per_commit)
-        results[f"a row per message, {per_commit} a commit: insert, us per message"] = inserted
-        results[f"a row per message, {per_commit} a commit: delete, us per message"] = deleted
+        results.update(row_per_message_us(per_commit))
     return results
 
 

@@ -15,12 +15,12 @@ APPLICATION_ID: Final = 0x53424D53
 SCHEMA_VERSION: Final = 1
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
-# 4096 wrote the fewest bytes for small commits and was as fast as 8192 for large ones (ADR 3).
-PAGE_BYTES: Final = 4096
+# Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).
+PAGE_BYTES: Final = 8192
 WRITER_CACHE_KIB: Final = 4096
 READER_CACHE_KIB: Final = 2048
 # A commit that leaves more pages than this in the log also copies them to the file.
-CHECKPOINT_PAGES: Final = 2000
+CHECKPOINT_PAGES: Final = 1000
 # That copying must leave what somebody still reads; a log this long makes the writer wait for it.
 LOG_BYTES_MAX: Final = 32 * 1024 * 1024
 LOG_WAIT_MS: Final = 200
