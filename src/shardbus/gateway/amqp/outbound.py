@@ -113,7 +113,11 @@ class Outbound:
             self._router.settle(command, confirmation)
 
     def confirm(self, ids: list[int], state: DeliveryState) -> None:
+        # Credit that could not be used, because too much was unsettled, may be of use now.
+        is_held_back = self.link.credit > 0 and self.link.sendable == 0
         self.link.confirm(ids, state)
+        if is_held_back:
+            self._dispatcher.wake(self)
         self._shell.flush_soon()
 
 
