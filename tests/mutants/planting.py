@@ -73,6 +73,7 @@ def _run(mutant: Mutant, copy: Path) -> str:
         "HYPOTHESIS_STORAGE_DIRECTORY": str(copy / "hypothesis"),
         "SHARDBUS_EXPECT_COMPILED": "0",
         "SEEDS": mutant.seeds,
+        "MUTANT": mutant.name,
     }
     try:
         ended = subprocess.run(

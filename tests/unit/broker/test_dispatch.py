@@ -140,6 +140,26 @@ def test_a_fragment_that_has_more_is_asked_again_without_being_watched() -> None
     assert (port.asked, len(port.watchers)) == ([], 1)
 
 
+def test_a_fragment_that_is_slow_to_answer_keeps_nobody_from_watching_the_others() -> None:
+    """R17."""
+    slow, other = ScriptedPort(5), ScriptedPort(1, first=100)
+    dispatcher = dispatcher_of(slow, other)
+    link = joined(dispatcher, Link(1))
+    other.wake()
+    slow.wake()
+    other.answer()
+
+    link.granted = 5
+    dispatcher.wake(link)
+    assert len(slow.asked) == len(other.watchers) == 1
+    link.granted += 1
+    other.messages = 1
+    other.wake()
+    other.answer()
+
+    assert link.got == [100, 101]
+
+
 def test_an_unavailable_fragment_delays_nobody_and_rejoins_by_itself() -> None:
     """R17."""
     away, here = ScriptedPort(5), ScriptedPort(5, first=100)
