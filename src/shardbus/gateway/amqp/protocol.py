@@ -12,6 +12,7 @@ from shardbus.amqp.connection import Connection
 from shardbus.amqp.errors import CONNECTION_FORCED
 from shardbus.amqp.events import (
     ConnectionClosed,
+    ConnectionOpened,
     DeliveriesReceived,
     Event,
     LinkAttached,
@@ -166,6 +167,9 @@ class AmqpProtocol(asyncio.Protocol):
             self._linkless_since_ms = self._monotonic_ms()
         elif isinstance(event, SaslInitReceived):
             self._authenticate(event)
+        elif isinstance(event, ConnectionOpened):
+            # Only now is it known how often the client wants to hear from us.
+            self._tick()
         elif isinstance(event, ConnectionClosed):
             self._closed(event)
 
@@ -225,6 +229,9 @@ class AmqpProtocol(asyncio.Protocol):
             self._transport.write(output)
 
     def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         now_ms = self._monotonic_ms()
         next_ms = self._connection.tick(now_ms)
         if self._connection.is_closed:
