@@ -374,6 +374,8 @@ class Checker:
             return
         if sending.outcome == "refused":
             raise Violation(f"message {mark} was refused, but stored at {place}")
+        if place in self.journal.damaged:
+            return
         if place not in self.journal.removed:
             raise Violation(f"message {mark} at {place} does not come out")
         has_expiry = sending.ttl_ms >= 0 or rules.default_ttl_ms >= 0

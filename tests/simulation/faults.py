@@ -12,7 +12,7 @@ from shardbus.stores.base import (
     StoreError,
 )
 from shardbus.stores.memory import MemoryStore
-from tests.simulation.journal import Journal, check_conservation
+from tests.simulation.journal import Journal, Place, check_conservation
 from tests.simulation.world import Crash
 
 
@@ -29,6 +29,7 @@ class Faults:
         self.crash_after = 0.002 * severity
         self.reads_fail = 0.003 * severity
         self.stall = 0.002 * severity
+        self.damage = 0.01 * severity
 
     def stop(self) -> None:
         self._is_over = True
@@ -40,6 +41,9 @@ class Faults:
         if self.happens(self.stall):
             return self._chance.uniform(1.0, 8.0)
         return self._chance.uniform(0.0002, 0.004)
+
+    def chosen(self, places: list[Place]) -> Place:
+        return self._chance.choice(places)
 
     def outage_s(self) -> float:
         return self._chance.uniform(0.05, 4.0)
@@ -156,3 +160,7 @@ class FaultyStore(Disk):
             raise StoreError("planted: the disk does not answer")
         if what == "load":
             self._loaded(fragment)
+        if self._faults.happens(self._faults.damage) and (kept := self._journal.kept_in(fragment)):
+            place = self._faults.chosen(kept)
+            self._journal.damaged.add(place)
+            self.kept.damage(fragment, place.sequence_number)
