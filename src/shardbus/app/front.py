@@ -101,7 +101,8 @@ class Ports:
 
 def ready_line(settings: Settings, ports: Ports) -> str:
     """The one line on standard output that tells people and programs that we serve, and where."""
-    host = "localhost" if settings.is_loopback else settings.host
+    # The development certificate has the name; any other loopback address must be told as it is.
+    host = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
     words = [
         "ready",
         f"Endpoint=sb://{host}:{ports.amqp};SharedAccessKeyName={DEVELOPMENT_KEY_NAME};"
