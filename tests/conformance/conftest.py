@@ -15,7 +15,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from shardbus.app.sas import Credential, parse_connection_string
 from tests.conformance.sdk import AioSdk, Sdk, SyncSdk
 from tests.support.amqp_client import Address
-from tests.support.server import Server, running_server
+from tests.support.server import Server, free_port, running_server
 
 LOCK_SHORT_S: Final = 5
 DELIVERY_COUNT_MAX: Final = 3
@@ -47,7 +47,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("conformance") / "data") as server:
+    data_dir = tmp_path_factory.mktemp("conformance") / "data"
+    with running_server(data_dir, "--tls-port", str(free_port())) as server:
         yield server
 
 

@@ -39,6 +39,8 @@ from shardbus.app.sas import Credential
 TIMEOUT_S: Final = 30.0
 WINDOW: Final = 1_000
 
+HEARTBEAT: Final = 0
+"""The `performative` of an empty frame, which keeps the line alive."""
 TRANSFER: Final = 0x14
 FLOW: Final = 0x13
 
@@ -359,14 +361,19 @@ class Requests:
 
 @asynccontextmanager
 async def connected(
-    address: Address, credential: Credential | None = None
+    address: Address,
+    credential: Credential | None = None,
+    *,
+    mechanism: str = "ANONYMOUS",
+    idle_timeout_ms: int = 120_000,
 ) -> AsyncIterator[AmqpClient]:
-    """A client whose open was answered: SASL PLAIN with the credential, ANONYMOUS without."""
+    """A client whose open was answered: SASL PLAIN with the credential, `mechanism` without."""
     config = ConnectionConfig(
         container_id="shardbus-test",
         hostname=address.host,
+        idle_timeout_ms=idle_timeout_ms,
         max_message_size=16 * 1024 * 1024,
-        sasl_mechanism="ANONYMOUS" if credential is None else "PLAIN",
+        sasl_mechanism=mechanism if credential is None else "PLAIN",
         sasl_response=b""
         if credential is None
         else plain_response(credential.key_name, credential.key),
@@ -404,9 +411,9 @@ class _FrameCounter:
 
     def _count(self, position: int, size: int) -> None:
         offset = self._buffer[position + 4] * 4
-        # A performative is a described list: 0x00 0x53 code. An empty frame keeps the line alive.
-        if size >= offset + 3:
-            self._frames[self._buffer[position + offset + 2]] += 1
+        # A performative is a described list: 0x00 0x53 code.
+        code = self._buffer[position + offset + 2] if size >= offset + 3 else HEARTBEAT
+        self._frames[code] += 1
 
 
 def _future() -> asyncio.Future[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.01
 _CONNECTION_STRING: Final = re.compile(r"Endpoint=sb://\S+")
 _HTTP_URL: Final = re.compile(r"https?://[^\s/;]+:(\d+)")
+_TLS_URL: Final = re.compile(r"amqps://[^\s/;]+:(\d+)")
 
 
 class ServerFailed(AssertionError):
@@ -36,6 +38,7 @@ class Ready:
     host: str
     amqp_port: int
     http_port: int
+    tls_port: int
 
 
 class Server:
@@ -71,6 +74,11 @@ class Server:
     @property
     def http_port(self) -> int:
         return self._known().http_port
+
+    @property
+    def tls_port(self) -> int:
+        """Where AMQP is spoken with TLS only; 0 when that port is off."""
+        return self._known().tls_port
 
     @property
     def ca_file(self) -> Path:
@@ -208,6 +216,14 @@ def serve_and_fail(*arguments: str, timeout_s: float = START_TIMEOUT_S) -> tuple
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+def free_port() -> int:
+    """A port that nobody listens on, for the one setting where 0 means off."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def _read_ready(line: str) -> Ready:
     found = _CONNECTION_STRING.search(line)
     http = _HTTP_URL.search(line)
@@ -216,4 +232,5 @@ def _read_ready(line: str) -> Ready:
     address = parse_connection_string(found[0])
     if address.port is None:
         raise ServerFailed(f"the connection string names no port: {line}")
-    return Ready(found[0], address.host, address.port, int(http[1]))
+    tls = _TLS_URL.search(line)
+    return Ready(found[0], address.host, address.port, int(http[1]), int(tls[1]) if tls else 0)

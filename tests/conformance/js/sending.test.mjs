@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { KINDS, bodies, fragmentOf, newClient, receiveAll, withQueue } from "./bus.mjs";
+import { KINDS, bodies, connectionString, fragmentOf, newClient, receiveAll, withQueue } from "./bus.mjs";
 
 for (const kind of KINDS) {
   describe(`sending to a ${kind} queue`, () => {
@@ -101,3 +101,21 @@ test("a batch with two keys is refused as a whole", () =>
 
     assert.deepEqual(await client.createReceiver(queue).peekMessages(1), []);
   }));
+
+test("an oversized message is reported as such", () =>
+  withQueue("partitioned", async ({ client, queue }) => {
+    await assert.rejects(client.createSender(queue).sendMessages({ body: "x".repeat(300_000) }), {
+      code: "MessageSizeExceeded",
+    });
+  }));
+
+test("a wrong key is refused", async () => {
+  const client = newClient(connectionString.replace(/SharedAccessKey=[^;]*/, "SharedAccessKey=no"));
+  try {
+    await assert.rejects(client.createSender("any").sendMessages({ body: "x" }), {
+      code: "UnauthorizedAccess",
+    });
+  } finally {
+    await client.close();
+  }
+});

@@ -1,0 +1,82 @@
+"""The `shardbus` command as a client of the server, and what the server shows over HTTP."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.server import Server
+
+SHARDBUS: Final = str(Path(sys.executable).with_name("shardbus"))
+
+
+def run(server: Server, *arguments: str) -> tuple[int, str]:
+    """Exit code and output of a command that talks to this server."""
+    endpoint = f"http://{server.host}:{server.http_port}"
+    done = subprocess.run(
+        [SHARDBUS, *arguments, "--endpoint", endpoint],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode()
+
+
+def test_a_queue_lives_from_create_to_delete(server: Server, queue_name: str) -> None:
+    """R5, R9, R31."""
+    created = run(server, "queue", "create", queue_name, "--lock-duration", "30s", "--json")
+    again = run(server, "queue", "create", queue_name)
+    shown = run(server, "queue", "show", queue_name, "--json")
+    listed = run(server, "queue", "list", "--json")
+    deleted = run(server, "queue", "delete", queue_name)
+    gone = run(server, "queue", "show", queue_name)
+
+    assert created[0] == 0, created
+    assert again[0] != 0
+    assert queue_name in again[1]
+    document = json.loads(shown[1])
+    assert document == json.loads(created[1])
+    assert document["name"] == queue_name
+    assert "16" in json.dumps(document)
+    assert queue_name in listed[1]
+    assert deleted[0] == 0
+    assert gone[0] != 0
+    assert "there is no queue" in gone[1]
+
+
+def test_partitioning_can_be_switched_off(server: Server, queue_name: str) -> None:
+    """R31."""
+    code, output = run(server, "queue", "create", queue_name, "--no-partitioning")
+    run(server, "queue", "delete", queue_name)
+
+    assert code == 0, output
+
+
+def test_a_bad_name_is_refused_with_a_reason(server: Server) -> None:
+    code, output = run(server, "queue", "create", "not*allowed")
+
+    assert code != 0
+    assert "not*allowed" in output or "'*'" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["http", "https"])
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own port", "amqp port"])
+def test_health_is_told_on_every_port(server: Server, is_secure: bool, is_shared: bool) -> None:
+    scheme = "https" if is_secure else "http"
+    port = server.amqp_port if is_shared else server.http_port
+    context = ssl.create_default_context(cafile=str(server.ca_file)) if is_secure else None
+
+    with urllib.request.urlopen(
+        f"{scheme}://{server.host}:{port}/health", timeout=20, context=context
+    ) as response:
+        assert response.status == 200
+        assert json.load(response)["status"] == "healthy"
