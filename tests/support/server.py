@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -114,7 +114,7 @@ class Server:
         self.start_s = time.monotonic() - started
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye, no flush."""
+        """SIGKILL to the server and to every process that it has started: no goodbye, no flush."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -168,10 +168,12 @@ class Server:
         self._process = None
         if process.poll() is None:
             process.send_signal(number)
+        if number is signal.SIGKILL:
+            _kill_group(process.pid)
         try:
             return process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            _kill_group(process.pid)
             process.wait()
             raise ServerFailed(f"{number.name} did not end the server\n{self.output}") from None
 
@@ -200,6 +202,7 @@ def launch(
         stdout=log,
         stderr=subprocess.STDOUT,
         env=environment,
+        start_new_session=True,
     )
 
 
@@ -214,6 +217,12 @@ def serve_and_fail(*arguments: str, timeout_s: float = START_TIMEOUT_S) -> tuple
         check=False,
     )
     return done.returncode, done.stdout.decode(errors="replace")
+
+
+def _kill_group(pid: int) -> None:
+    # The server leads a group of its own, so that nothing it started can outlive a test.
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def free_port() -> int:
