@@ -122,6 +122,8 @@ class Dispatcher:
         if seat is None:
             return
         seat.is_gone = True
+        if seat in self._hungry:
+            self._hungry.remove(seat)
         if seat in self._draining:
             self._draining.remove(seat)
         if not self._seats:
@@ -176,7 +178,8 @@ class Dispatcher:
             source = self._ready.popleft()
             source.is_ready = False
             self._take(source, seat, free)
-            self._hungry.append(seat)
+            if not seat.is_gone:
+                self._hungry.append(seat)
         self._is_matching = False
         if self._draining:
             self._end_drains()

@@ -155,6 +155,7 @@ class Runner:
         self._fragment = None
         self._is_first_load = False
         self._cancel_timer()
+        self._storage.withdraw(self.fragment_id)
         self._turn_away("the fragment was stopped", is_unknown=True)
 
     # Draining.

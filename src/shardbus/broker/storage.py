@@ -14,7 +14,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol, TypeVar, final
 
-from shardbus.stores.base import FragmentCommit, MessageStore, StoreError
+from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +95,13 @@ class Storage:
             # At the end of this turn of the loop, so that fragments woken together share an fsync.
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
+
+    def withdraw(self, fragment: FragmentId) -> None:
+        """Drop a commit that is not being written yet; it is never answered.
+
+        A fragment that is deleted before its commit would fail the transaction of all the others.
+        """
+        self._waiting = [item for item in self._waiting if item[0].fragment != fragment]
 
     def read(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]

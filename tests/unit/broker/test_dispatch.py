@@ -1,5 +1,7 @@
 """Receivers with credit meet fragments with messages (D6, R17-R19)."""
 
+import weakref
+
 import pytest
 
 from shardbus.broker.dispatch import TAKE_MAX, TAKE_MIN, Dispatcher
@@ -245,6 +247,22 @@ def test_nothing_is_watched_when_the_last_receiver_has_left() -> None:
     dispatcher.remove(link)
 
     assert port.watchers == []
+
+
+def test_receivers_that_come_and_go_leave_nothing_behind() -> None:
+    """D3: nobody sends to this queue, but many ask."""
+    dispatcher = dispatcher_of(ScriptedPort())
+    stays = joined(dispatcher, Link(1))
+    gone: list[weakref.ref[Link]] = []
+
+    for _ in range(100):
+        link = joined(dispatcher, Link(10))
+        dispatcher.remove(link)
+        gone.append(weakref.ref(link))
+        del link
+
+    assert [ref for ref in gone if ref() is not None] == []
+    assert stays.got == []
 
 
 def test_a_receiver_that_left_takes_nothing_from_the_others() -> None:

@@ -515,3 +515,22 @@ def test_a_decision_that_breaks_an_assertion_ends_in_a_reload_and_answers_everyb
     assert [unknown(answer) for answer in before + broken + after] == [True, False, False]
     assert runner.is_available
     assert payloads_of(house.receive(runner)) == [b"a"]
+
+
+def test_deleting_a_busy_fragment_does_not_fail_the_commits_of_others(house: House) -> None:
+    """Its last commit may wait in the same transaction, behind the deletion."""
+    first, doomed, other = (house.runner(number) for number in range(3))
+    house.pass_s()
+    house.latency_s = 1.0
+    house.ask(first, send_of(b"a"))
+    house.pass_s(0.5)
+    told = house.ask(doomed, send_of(b"b"))
+    answers = house.ask(other, send_of(b"c"))
+    house.pass_s(0.1)
+
+    doomed.stop()
+    house.storage.write(lambda store: store.delete([doomed.fragment_id]), lambda _: None)
+    house.pass_s(20)
+
+    assert unknown(told[0])
+    assert isinstance(answers[0], Sent)
