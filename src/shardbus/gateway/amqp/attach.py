@@ -130,8 +130,7 @@ class Attacher:
         return self._accept_request(link, request_link)
 
     def _accept_management(self, link: Link, address: Address) -> list[Event]:
-        handle = self._find(address)
-        self._authorize(LISTEN, address)
+        handle = self._find(LISTEN, address)
         node = f"{address.entity}/{address.line}/$management"
         self._uses[id(link)] = _Use(link, handle, LISTEN, address.entity)
         if link.is_sender:
@@ -157,8 +156,7 @@ class Attacher:
             raise Refused(
                 NOT_ALLOWED, f"Nothing can be sent to '{address.name}': send to its entity."
             )
-        handle = self._find(address)
-        self._authorize(SEND, address)
+        handle = self._find(SEND, address)
         spec = handle.entity.spec
         if not spec.is_sendable():
             raise Refused(
@@ -176,8 +174,7 @@ class Attacher:
         return events
 
     def _accept_receiver(self, link: Link, address: Address) -> list[Event]:
-        handle = self._find(address)
-        self._authorize(LISTEN, address)
+        handle = self._find(LISTEN, address)
         spec = handle.entity.spec
         if not spec.is_receivable():
             raise Refused(
@@ -197,12 +194,11 @@ class Attacher:
         outbound.open()
         return events
 
-    def _find(self, address: Address) -> EntityHandle:
+    def _find(self, right: int, address: Address) -> EntityHandle:
+        # The right comes first: who lacks it does not learn what exists.
+        if not self._grants.allow(right, address.entity):
+            raise claims_required(right, f"sb://shardbus/{address.name}")
         handle = self._bus.find(address.entity)
         if handle is None:
             raise entity_not_found(address.name)
         return handle
-
-    def _authorize(self, right: int, address: Address) -> None:
-        if not self._grants.allow(right, address.entity):
-            raise claims_required(right, f"sb://shardbus/{address.name}")

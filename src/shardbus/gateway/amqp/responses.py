@@ -58,17 +58,18 @@ class ResponseLinks:
         """Where the answer to a request goes.
 
         Java and .NET name the response link's target, JavaScript the link itself, Python nothing:
-        there it is the one response link of the same node on the same session.
+        there it is the one response link of the same node on the same session. Of several that
+        fit, the one on the request's own session is meant: Java uses one name on all of them.
         """
+        nearest = sorted(self._links, key=lambda candidate: candidate.link.session is not session)
         if reply_to:
-            for candidate in self._links:
+            for candidate in nearest:
                 if candidate.reply_to == reply_to:
                     return candidate
-            for candidate in self._links:
+            for candidate in nearest:
                 if candidate.link.name == reply_to:
                     return candidate
-        same = [candidate for candidate in self._links if candidate.node == node]
-        for candidate in same:
-            if candidate.link.session is session:
-                return candidate
-        return same[0] if len(same) == 1 else None
+        same = [candidate for candidate in nearest if candidate.node == node]
+        if same and (len(same) == 1 or same[0].link.session is session):
+            return same[0]
+        return None

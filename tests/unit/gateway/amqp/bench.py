@@ -1,0 +1,116 @@
+"""The AMQP gateway in virtual time: a real bus over a store in memory, and clients on wires."""
+
+from collections.abc import Coroutine
+from itertools import count
+from typing import TypeVar
+
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, Authorizer, development_rule
+from shardbus.broker.broker import Broker
+from shardbus.broker.bus import Bus
+from shardbus.broker.namespace import Namespace, NamespaceSettings
+from shardbus.broker.sas import mint_token
+from shardbus.core.entity import Entity, QueueSpec
+from shardbus.core.tier import NEWER, STANDARD, tier_named
+from shardbus.gateway.amqp.server import AmqpServer
+from shardbus.stores.catalogue import MemoryCatalogue
+from tests.simulation.world import EPOCH_MS, VirtualWorker
+from tests.unit.broker.house import House
+from tests.unit.gateway.amqp.client import Client, plain
+
+T = TypeVar("T")
+
+
+class Bench(House):
+    """A gateway with the queues `q` (one fragment) and `many` (sixteen)."""
+
+    def __init__(
+        self,
+        config: ConnectionConfig | None = None,
+        *,
+        connections_max: int = 10,
+        fragment_bytes_max: int = 0,
+    ) -> None:
+        super().__init__()
+        self.broker = Broker(
+            "b0", self.storage, self.clock, self.loop, fragment_bytes_max=fragment_bytes_max
+        )
+        self.namespace = Namespace(
+            MemoryCatalogue(EPOCH_MS),
+            [self.broker],
+            self.clock,
+            NamespaceSettings(tier_named(STANDARD, NEWER), development_rule()),
+            VirtualWorker(self.loop, lambda: 0.001, self._crash),
+        )
+        seeds = count()
+        self.bus = Bus(
+            self.namespace,
+            [self.broker],
+            Authorizer(self.namespace, self.clock),
+            clock=self.clock,
+            loop=self.loop,
+            new_seed=lambda: next(seeds).to_bytes(8, "big"),
+        )
+        self.server = AmqpServer(
+            self.bus, config or ConnectionConfig(), connections_max=connections_max
+        )
+        self.run(self.namespace.recover())
+        self.create("q")
+        self.create("many", is_partitioned=True)
+
+    def create(
+        self, name: str, *, is_partitioned: bool = False, spec: QueueSpec | None = None
+    ) -> Entity:
+        chosen = spec or QueueSpec()
+        chosen.is_partitioned = is_partitioned
+        return self.run(self.namespace.create_queue(name, chosen))
+
+    def set_status(self, name: str, status: str) -> None:
+        spec = self.namespace.get(name).spec.copy()
+        spec.status = status
+        self.run(self.namespace.update_queue(name, spec))
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    def client(self, config: ConnectionConfig | None = None) -> Client:
+        """A client whose connection is open, with every right unless told otherwise."""
+        client = Client(self.server.new_protocol(), config or plain(), self.loop)
+        self.loop.call_soon(client.connect)
+        self.loop.call_soon(client.beat)
+        self.pass_s()
+        return client
+
+    def token(
+        self,
+        resource: str = "sb://shardbus/",
+        *,
+        key_name: str = DEVELOPMENT_KEY_NAME,
+        key: str = DEVELOPMENT_KEY,
+        valid_s: int = 3600,
+    ) -> str:
+        return mint_token(resource, key_name, key, self.clock.now_ms() // 1000 + valid_s)
+
+    def fill(self, name: str, *contents: bytes) -> None:
+        """Put messages into a queue, each stored before the next is sent."""
+        client = self.client()
+        link = client.sender(name)
+        self.pass_s()
+        for content in contents:
+            client.send(link, content)
+            self.pass_s(0.01)
+        assert len(client.outcomes(link)) == len(contents)
+        client.connection.close()
+        client.flush()
+        self.pass_s()
+
+    def left(self, name: str) -> list[object]:
+        """What another receiver can receive of a queue right now, in the order it comes."""
+        client = self.client()
+        link = client.receiver(name, 1000)
+        self.pass_s(1)
+        bodies = client.bodies(link)
+        client.connection.close()
+        client.flush()
+        self.pass_s()
+        return bodies

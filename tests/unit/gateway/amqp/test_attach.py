@@ -1,0 +1,278 @@
+"""Which links are let in, and how the others are turned away (reference 3)."""
+
+import re
+
+import pytest
+
+from shardbus.amqp.outcomes import ACCEPTED
+from shardbus.amqp.termini import Coordinator, Source, Target
+from shardbus.core.access import LISTEN, SEND, AccessRule
+from tests.unit.amqp.frames_seen import names
+from tests.unit.gateway.amqp.bench import Bench
+from tests.unit.gateway.amqp.client import anonymous, plain
+
+TRACKED = r" TrackingId:[0-9a-f-]{36}_G0, SystemTracker:shardbus, Timestamp:[0-9T:-]{19}$"
+
+
+def dynamic_source() -> Source:
+    source = Source()
+    source.dynamic = True
+    return source
+
+
+def session_source(address: str) -> Source:
+    source = Source()
+    source.address = address
+    source.filters = {"com.microsoft:session-filter": None}
+    return source
+
+
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [
+        ("nowhere", "nowhere"),
+        ("/NoWhere", "NoWhere"),
+        ("amqps://localhost:5672/no/where", "no/where"),
+        ("nowhere/$management", "nowhere"),
+        ("nowhere/$DeadLetterQueue", "nowhere"),
+    ],
+)
+def test_an_unknown_entity_is_refused_in_the_words_that_sdks_match(
+    bench: Bench, address: str, named: str
+) -> None:
+    client = bench.client()
+    link = client.receiver(address)
+    bench.pass_s()
+
+    error = client.detach_error(link)
+
+    assert error.condition == "amqp:not-found"
+    text = rf"^The messaging entity 'sb://[^']+/{named}' could not be found\."
+    assert re.match(text + TRACKED, error.description)
+
+
+def test_a_refusal_is_an_attach_without_termini_and_a_detach_in_one_write(bench: Bench) -> None:
+    client = bench.client()
+    client.sender("nowhere")
+    bench.pass_s()
+
+    [refusal] = [data for data in client.transport.writes if "attach" in names(data)]
+
+    assert [name for name in names(refusal) if name != "begin"] == ["attach", "detach"]
+    [attach] = client.frames("attach")
+    assert (attach.field(5), attach.field(6)) == (None, None)
+    [detach] = client.frames("detach")
+    assert detach.field(1) is True
+
+
+def test_a_refused_link_leaves_the_others_alone(bench: Bench) -> None:
+    client = bench.client()
+    good = client.sender("q", "good")
+    client.receiver("nowhere", 10, name="bad")
+    bench.pass_s()
+
+    ids = client.send(good, b"still here")
+    bench.pass_s()
+
+    assert client.outcomes(good) == {ids[0]: ACCEPTED}
+    assert not client.is_closed()
+
+
+@pytest.mark.parametrize("address", ["q", "q/$DeadLetterQueue", "q/$management", "nowhere"])
+def test_without_a_claim_no_link_is_let_in_and_nobody_learns_what_exists(
+    bench: Bench, address: str
+) -> None:
+    """R34."""
+    client = bench.client(anonymous())
+    link = client.receiver(address)
+    bench.pass_s()
+
+    error = client.detach_error(link)
+
+    assert error.condition == "amqp:unauthorized-access"
+    named = address.split("/", 1)[0]
+    text = (
+        r"^Unauthorized access\. 'Listen' claim\(s\) are required to perform this operation\. "
+        rf"Resource: 'sb://[^']+/{named}'\."
+    )
+    assert re.match(text + TRACKED, error.description)
+
+
+def test_a_rule_without_the_right_is_refused_for_what_it_lacks(bench: Bench) -> None:
+    """R34."""
+    rules = [AccessRule("hear", LISTEN, "hear-key"), AccessRule("say", SEND, "say-key")]
+    bench.run(bench.namespace.set_rules(rules))
+    hearing = bench.client(plain(b"\0hear\0hear-key"))
+    saying = bench.client(plain(b"\0say\0say-key"))
+
+    refused = [hearing.sender("q"), saying.receiver("q"), saying.receiver("q/$management")]
+    allowed = [hearing.receiver("q"), saying.sender("q")]
+    bench.pass_s()
+
+    errors = [
+        client.detach_error(link)
+        for client, link in zip((hearing, saying, saying), refused, strict=True)
+    ]
+    assert {error.condition for error in errors} == {"amqp:unauthorized-access"}
+    assert [error.description.split("'")[1] for error in errors] == ["Send", "Listen", "Listen"]
+    assert hearing.is_opened(allowed[0])
+    assert saying.is_opened(allowed[1])
+
+
+@pytest.mark.parametrize("address", ["q/$DeadLetterQueue", "q/$Transfer/$DeadLetterQueue"])
+def test_nobody_sends_to_a_dead_letter_queue(bench: Bench, address: str) -> None:
+    client = bench.client()
+    link = client.sender(address)
+    bench.pass_s()
+
+    assert client.detach_error(link).condition == "amqp:not-allowed"
+
+
+def test_a_dead_letter_queue_can_be_received_from(bench: Bench) -> None:
+    client = bench.client()
+    link = client.receiver("q/$deadletterqueue", 1)
+    bench.pass_s()
+
+    assert client.is_opened(link)
+
+
+@pytest.mark.parametrize("source", [dynamic_source(), Source(), ""])
+def test_a_link_must_name_its_address(bench: Bench, source: str | Source) -> None:
+    client = bench.client()
+    link = client.receiver(source)
+    bench.pass_s()
+
+    assert client.detach_error(link).condition == "com.microsoft:argument-error"
+
+
+def test_a_sender_without_a_target_address_is_refused(bench: Bench) -> None:
+    client = bench.client()
+    link = client.sender(Target())
+    bench.pass_s()
+
+    assert client.detach_error(link).condition == "com.microsoft:argument-error"
+
+
+def test_an_endless_address_is_refused(bench: Bench) -> None:
+    client = bench.client()
+    link = client.receiver("q" * 5000)
+    bench.pass_s()
+
+    assert client.detach_error(link).condition == "com.microsoft:argument-error"
+
+
+def test_a_session_receiver_is_refused_by_a_queue_without_sessions(bench: Bench) -> None:
+    client = bench.client()
+    link = client.receiver(session_source("q"))
+    bench.pass_s()
+
+    error = client.detach_error(link)
+
+    assert error.condition == "amqp:not-allowed"
+    assert "non-sessionful entity" in error.description
+
+
+def test_a_transaction_coordinator_is_not_implemented(bench: Bench) -> None:
+    client = bench.client()
+    link = client.sender(Coordinator())
+    bench.pass_s()
+
+    assert client.detach_error(link).condition == "amqp:not-implemented"
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [
+        ("Disabled", ["sender", "receiver"]),
+        ("SendDisabled", ["sender"]),
+        ("ReceiveDisabled", ["receiver"]),
+    ],
+)
+def test_a_disabled_entity_refuses_what_is_disabled(
+    bench: Bench, status: str, refused: list[str]
+) -> None:
+    bench.set_status("q", status)
+    client = bench.client()
+    links = [client.sender("q"), client.receiver("q")]
+    bench.pass_s()
+
+    closed = [link for link in links if not client.is_opened(link)]
+
+    assert [link.name for link in closed] == refused
+    conditions = {client.detach_error(link).condition for link in closed}
+    assert conditions == {"com.microsoft:entity-disabled"}
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ("Disabled", ["sender", "receiver", "dead letters"]),
+        ("SendDisabled", ["sender"]),
+        ("ReceiveDisabled", ["receiver", "dead letters"]),
+    ],
+)
+def test_disabling_an_entity_detaches_the_links_it_concerns(
+    bench: Bench, status: str, ended: list[str]
+) -> None:
+    client = bench.client()
+    links = [
+        client.sender("q"),
+        client.receiver("q", 10),
+        client.receiver("q/$DeadLetterQueue", 10, name="dead letters"),
+        client.sender("many", "other sender"),
+        client.receiver("many", 10, name="other receiver"),
+    ]
+    bench.pass_s()
+    bench.set_status("q", status)
+    bench.pass_s()
+
+    closed = [link for link in links if not link.is_attached]
+
+    assert [link.name for link in closed] == ended
+    conditions = {client.detach_error(link).condition for link in closed}
+    assert conditions == {"com.microsoft:entity-disabled"}
+
+
+def test_deleting_an_entity_detaches_its_links_and_no_others(bench: Bench) -> None:
+    client, other = bench.client(), bench.client()
+    gone = [
+        client.sender("q"),
+        client.receiver("q", 10),
+        client.receiver("q/$management", 10, name="management"),
+    ]
+    elsewhere = other.receiver("q", 10)
+    kept = [client.sender("many", "other sender"), client.receiver("many", 1, name="other")]
+    bench.pass_s()
+
+    bench.run(bench.namespace.delete("q"))
+    bench.pass_s()
+
+    assert {client.detach_error(link).condition for link in gone} == {"amqp:resource-deleted"}
+    assert other.detach_error(elsewhere).condition == "amqp:resource-deleted"
+    assert all(link.is_attached for link in kept)
+    client.send(kept[0], b"goes on")
+    bench.pass_s()
+    assert client.bodies(kept[1]) == [b"goes on"]
+
+
+def test_a_sender_is_told_how_large_messages_and_batches_may_be(bench: Bench) -> None:
+    client = bench.client()
+    link = client.sender("q")
+    bench.pass_s()
+
+    assert link.remote_max_message_size == 256 * 1024
+    [attach] = client.frames("attach")
+    properties = attach.field(13)
+    assert isinstance(properties, dict)
+    [(key, value)] = properties.items()
+    assert (key.value, value.value) == ("com.microsoft:max-message-batch-size", 256 * 1024)
+
+
+def test_an_address_is_echoed_to_the_letter(bench: Bench) -> None:
+    client = bench.client()
+    link = client.receiver("amqps://localhost:5672/Q")
+    bench.pass_s()
+
+    assert client.is_opened(link)
+    assert link.remote_source is not None
+    assert link.remote_source.address == "amqps://localhost:5672/Q"
