@@ -307,6 +307,22 @@ def test_a_page_stops_at_its_bytes_but_never_empty(
     assert exact.is_end
 
 
+def test_a_page_skips_nothing_that_does_not_fit(store: MessageStore, pen: Pen) -> None:
+    """A small message must not overtake a large one that came back before it."""
+    sizes = (10, 600, 10, 600, 10)
+    entries = pen.append([b"x" * size for size in sizes])
+    pen.write(store)
+    for entry in entries[1], entries[3]:
+        entry.delivery_count = 1
+    pen.update(without_payload(entries[1::2]))
+    pen.write(store)
+
+    page = store.read_line(pen.fragment, MAIN_LINE, after=0, count_max=9, bytes_max=1_000)
+
+    assert numbers(page.entries) == [pen.sequence(n) for n in (1, 2, 3)]
+    assert not page.is_end
+
+
 def test_browsing_shows_what_reading_hides(store: MessageStore, pen: Pen) -> None:
     entries = without_payload(pen_entries(store, pen, 8))
     pen.move(entries[1:2], state=DEFERRED)

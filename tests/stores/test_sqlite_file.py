@@ -17,7 +17,14 @@ import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE
 from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.database import LOG_BYTES_MAX, SCHEMA_VERSION, open_reader, store_error
+from shardbus.stores.database import (
+    LOG_BYTES_MAX,
+    SCHEMA_VERSION,
+    open_reader,
+    open_writer,
+    prepare,
+    store_error,
+)
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.harness import Pen, Scalpel, SqliteCase, numbers, read_all, without_payload
 
@@ -260,6 +267,57 @@ def test_dead_letters_do_not_keep_their_neighbours_bytes(sqlite_case: SqliteCase
         counts = [scalpel.number(f"SELECT count(*) FROM {table}") for table in tables]
     assert counts == [5, 0, 0, 0, 5]
     assert len(read_all(sqlite_case.store, pen.fragment, DEAD_LETTER_LINE)) == 5
+
+
+def test_nothing_is_left_of_a_dead_letter_that_was_completed(
+    sqlite_case: SqliteCase, pen: Pen
+) -> None:
+    entries = pen.append([bytes(1000)] * 3)
+    pen.write(sqlite_case.store)
+    pen.move(without_payload(entries), line=DEAD_LETTER_LINE)
+    pen.write(sqlite_case.store)
+    pen.remove(entries)
+    pen.write(sqlite_case.store)
+
+    with Scalpel(sqlite_case.path) as scalpel:
+        tables = ("chunk", "recent", "place", "gap", "entry")
+        counts = [scalpel.number(f"SELECT count(*) FROM {table}") for table in tables]
+    assert counts == [0, 0, 0, 0, 0]
+
+
+def test_what_left_a_chunk_is_remembered_when_its_neighbour_is_looked_up(tmp_path: Path) -> None:
+    """The database names the chunk before a key; the copy of it in memory is the newer one."""
+    case = SqliteCase(tmp_path / "store.db", "full", recent_max=0)
+    pen = Pen(FragmentId(1, 0))
+    case.store.create([pen.fragment])
+    entries = pen.append([b"one", b"two", b"three"])
+    pen.write(case.store)
+    letter = pen.append([b"four"])
+    pen.write(case.store)
+    pen.move(without_payload(letter), line=DEAD_LETTER_LINE)
+    pen.remove(entries[:1])
+    pen.write(case.store)
+
+    pen.remove(entries[1:2])
+    pen.remove(letter)
+    pen.write(case.store)
+    pen.remove(entries[2:])
+    pen.write(case.store)
+
+    assert read_all(case.store, pen.fragment) == []
+    case.close()
+
+
+@pytest.mark.parametrize(("durability", "level"), [("full", 2), ("relaxed", 1)])
+def test_a_commit_is_synced_as_promised(tmp_path: Path, durability: str, level: int) -> None:
+    """D4: 2 is FULL, an fsync per commit; 1 is NORMAL, an fsync when the log is copied."""
+    path = tmp_path / "store.db"
+    prepare(path)
+    connection = open_writer(path, durability)
+
+    assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
 
 
 def test_nothing_is_left_of_what_is_gone(sqlite_case: SqliteCase) -> None:
