@@ -141,8 +141,11 @@ def test_half_made_files_of_a_crash_are_made_again(tmp_path: Path) -> None:
 
 
 def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    prepare(path)
+
     with pytest.raises(StoreError, match="'full' or 'relaxed'"):
-        SqliteStore(tmp_path / "store.db", durability="maybe")  # type: ignore[arg-type] # on purpose
+        open_writer(path, "maybe")
 
 
 @contextmanager
