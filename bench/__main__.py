@@ -1,5 +1,6 @@
 """`python -m bench`: start the servers, run the rounds, print the table, keep the results."""
 
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +42,8 @@ def main(
     results: Path,
 ) -> None:
     """Measure Shardbus, RabbitMQ and the floor in turn, and print ratios."""
+    # Ended like this the servers are stopped too, as they are by Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     plan = _plan(quick, rounds, messages)
     chosen = servers or _SERVERS
     # Not the system's directory for temporary files: it may be memory, where fsync costs nothing.

@@ -25,7 +25,7 @@ def table(rounds: Sequence[Round]) -> str:
     """The report for a terminal: medians over the rounds, ratios of the same round."""
     names = list(rounds[0].samples[Workload.SEND])
     lines = [*_throughput(rounds, names), "", *_latency(rounds, names), "", *_floor(rounds)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_against_fastest(rounds, names)])
 
 
 def document(
@@ -37,6 +37,7 @@ def document(
         "machine": machine,
         "plan": asdict(plan),
         "ratios": _all_ratios(rounds),
+        "latency_over_fsync": _all_multiples(rounds),
         "rounds": [_round_document(each) for each in rounds],
     }
 
@@ -54,6 +55,27 @@ def ratios(rounds: Sequence[Round], workload: Workload, peer: str) -> list[float
         for each in rounds
         if OURS in each.samples[workload] and peer in each.samples[base]
     ]
+
+
+def multiples(rounds: Sequence[Round], name: str) -> list[float]:
+    """A server's median latency over one fsync, round by round."""
+    return [
+        median(each.samples[Workload.LATENCY][name].latencies_us) / median(each.fsync_us)
+        for each in rounds
+    ]
+
+
+def fastest_ratios(
+    rounds: Sequence[Round], workload: Workload, peers: Sequence[str]
+) -> list[float]:
+    """Our rate over that of whichever peer was fastest, round by round."""
+    each_peer = [ratios(rounds, workload, peer) for peer in peers]
+    return [min(of_round) for of_round in zip(*each_peer, strict=True)]
+
+
+def _all_multiples(rounds: Sequence[Round]) -> dict[str, float]:
+    names = rounds[0].samples[Workload.LATENCY]
+    return {name: round(median(multiples(rounds, name)), 3) for name in names}
 
 
 def _all_ratios(rounds: Sequence[Round]) -> dict[str, dict[str, float]]:
@@ -118,13 +140,9 @@ def _latency(rounds: Sequence[Round], names: Sequence[str]) -> list[str]:
     for name in names:
         samples = [each.samples[Workload.LATENCY][name] for each in rounds]
         values = [value for sample in samples for value in sample.latencies_us]
-        multiples = [
-            median(sample.latencies_us) / median(each.fsync_us)
-            for sample, each in zip(samples, rounds, strict=True)
-        ]
         lines.append(
             f"{'send latency':<26}{name:<20}{median(values):>10,.0f}"
-            f"{percentile(values, 0.99):>11,.0f}  {_spread(multiples)}"
+            f"{percentile(values, 0.99):>11,.0f}  {_spread(multiples(rounds, name))}"
         )
     lines.append(f"{'fdatasync of 4 KB':<26}{'(floor)':<20}{fsync_us:>10,.0f}")
     return lines
@@ -133,6 +151,17 @@ def _latency(rounds: Sequence[Round], names: Sequence[str]) -> list[str]:
 def _floor(rounds: Sequence[Round]) -> list[str]:
     rows = median(each.sqlite_rows_per_s for each in rounds)
     return [f"{'SQLite, 1 KB, 100/commit':<26}{'(floor)':<20}{rows:>10,.0f}"]
+
+
+def _against_fastest(rounds: Sequence[Round], names: Sequence[str]) -> list[str]:
+    peers = [name for name in names if name != OURS]
+    if not peers or OURS not in names:
+        return []
+    texts = [
+        f"{workload} {_spread(fastest_ratios(rounds, workload, peers))}"
+        for workload in (Workload.SEND, Workload.RECEIVE, Workload.BATCH)
+    ]
+    return ["", f"against the fastest peer of each round: {', '.join(texts)}"]
 
 
 def _round_document(each: Round) -> dict[str, object]:
