@@ -7,7 +7,7 @@ from typing import Final, final
 
 from shardbus.amqp.codes import TIMESTAMP
 from shardbus.amqp.message import Message
-from shardbus.amqp.types import Array, Timestamp, Uuid, Value, value_of
+from shardbus.amqp.types import Array, Timestamp, Uuid, Value, integer_of
 from shardbus.broker.browse import BrowseCursor, browse
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.runner import Answer
@@ -29,6 +29,7 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.core.fragment import LOCK_LOST_TEXT
+from shardbus.core.limits import REASON_CHARACTERS_MAX
 from shardbus.gateway.amqp.outbound import encode_entry, encode_modified
 from shardbus.gateway.amqp.requests import Response
 
@@ -82,14 +83,14 @@ class ManagementNode:
         how = _DISPOSITIONS.get(status) if isinstance(status, str) else None
         if how is None:
             raise Refused(INVALID_ARGUMENT, f"Unknown disposition-status {status!r}.")
-        modified = body.get("properties-to-modify")
+        modified = _properties(body.get("properties-to-modify"))
         for index, share in self._shares(_tokens(body)).items():
             command = Settle(
                 how,
                 share,
                 reason=_text_or_none(body.get("deadletter-reason")),
                 description=_text_or_none(body.get("deadletter-description")),
-                modified=encode_modified(modified) if isinstance(modified, dict) else b"",
+                modified=modified,
             )
             answer = await self._ask(index, command)
             if isinstance(answer, Settled) and any(answer.lost):
@@ -97,9 +98,9 @@ class ManagementNode:
         return Response(200, "OK", {})
 
     async def _peek(self, body: dict[Value, Value]) -> Response:
-        start = value_of(body.get("from-sequence-number"))
-        count = value_of(body.get("message-count"))
-        if not isinstance(start, int) or not isinstance(count, int) or count < 1:
+        start = integer_of(body.get("from-sequence-number"))
+        count = integer_of(body.get("message-count"))
+        if start is None or count is None or count < 1:
             raise Refused(
                 INVALID_ARGUMENT,
                 "peek-message needs 'from-sequence-number' and a 'message-count' of at least 1.",
@@ -163,5 +164,12 @@ def _tag(item: Value) -> bytes:
     return network[3::-1] + network[5:3:-1] + network[7:5:-1] + network[8:]
 
 
+def _properties(value: Value) -> bytes:
+    """Application properties to change, encoded; Refused when they are not a map."""
+    if value is not None and not isinstance(value, dict):
+        raise Refused(INVALID_ARGUMENT, "'properties-to-modify' must be a map.")
+    return encode_modified(value)
+
+
 def _text_or_none(value: Value) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return value[:REASON_CHARACTERS_MAX] if isinstance(value, str) and value else None

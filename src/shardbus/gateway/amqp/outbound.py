@@ -177,7 +177,7 @@ def _dead_letter(error: AmqpError | None, tokens: list[bytes]) -> Settle:
     description: str | None = None
     others: dict[Value, Value] = {}
     if error is not None:
-        description = error.description or None
+        description = _text(error.description or None)
         for key, value in (error.info or {}).items():
             name = key.value if isinstance(key, Symbol) else key
             if name == REASON_KEY:

@@ -183,6 +183,10 @@ class Client:
                     found[ident] = event.state
         return found
 
+    def is_read(self) -> bool:
+        """Whether the server reads what this client writes."""
+        return not self.transport.is_paused
+
     def is_closed(self) -> bool:
         return any(isinstance(event, ConnectionClosed) for event in self.events)
 

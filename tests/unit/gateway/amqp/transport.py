@@ -19,6 +19,7 @@ class SlowTransport(FakeTransport):
         self._input: list[bytes] = []
         self._output: list[bytes] = []
         self._is_stalled = False
+        self._is_ended = False
         self._is_over_high = False
 
     def connect(self, protocol: asyncio.Protocol) -> None:
@@ -65,6 +66,18 @@ class SlowTransport(FakeTransport):
             self._is_over_high = False
             self._protocol.resume_writing()
 
+    def close(self) -> None:
+        """Closed at once, unless the client still has to read what was written before."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._end_soon()
+
+    def abort(self) -> None:
+        self.is_aborted = True
+        self._output.clear()
+        self.is_closed = True
+        self._end_soon()
+
     def waiting_bytes(self) -> int:
         """What the client has sent and nobody has read."""
         return sum(map(len, self._input))
@@ -73,6 +86,13 @@ class SlowTransport(FakeTransport):
         if self._output and not self._is_stalled:
             output, self._output = self._output, []
             self._reader(b"".join(output))
+            if self.is_closed:
+                self._end_soon()
+
+    def _end_soon(self) -> None:
+        if not self._is_ended and not (self._is_stalled and self._output):
+            self._is_ended = True
+            self._loop.call_soon(self.ended, None)
 
     def _read(self) -> None:
         while self._input and not self.is_paused and not self.is_closed:

@@ -1,0 +1,454 @@
+"""The $management node: renewing, peeking, settling, and requests that make no sense."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from shardbus.amqp.codec import encode
+from shardbus.amqp.codes import TIMESTAMP, UUID
+from shardbus.amqp.events import Delivery
+from shardbus.amqp.message import Message, decode_message
+from shardbus.amqp.outcomes import Rejected
+from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Ulong, Uuid, Value
+from tests.support.messages import Seen, annotations_of, seen
+from tests.unit.gateway.amqp.bench import Bench
+from tests.unit.gateway.amqp.client import Client
+
+LOCK_LOST = Symbol("com.microsoft:message-lock-lost")
+
+
+class Desk:
+    """A client's pair of links to the $management node of an entity."""
+
+    def __init__(self, bench: Bench, client: Client, entity: str) -> None:
+        self.client = client
+        self._bench = bench
+        self.node = f"{entity}/$management"
+        self.requests = client.sender(self.node, f"requests {entity}")
+        self.responses = client.receiver(
+            self.node, 1000, name=f"responses {entity}", target=self.node
+        )
+        bench.pass_s()
+
+    def ask(self, operation: str, body: Mapping[str, Value]) -> Message:
+        return self.ask_raw(dict(body), {"operation": f"com.microsoft:{operation}"})
+
+    def ask_raw(self, body: Value, properties: Mapping[str, Value]) -> Message:
+        before = len(self.client.answers(self.responses))
+        self.client.ask(self.requests, body, properties, reply_to=self.node)
+        self._bench.pass_s()
+        [answer] = self.client.answers(self.responses)[before:]
+        return answer
+
+    def peek(self, start: int, count: int) -> list[Seen]:
+        """The page of messages; [] only for 204."""
+        answer = self.ask("peek-message", {"from-sequence-number": start, "message-count": count})
+        assert isinstance(answer.body, dict)
+        messages = answer.body["messages"]
+        assert isinstance(messages, list)
+        assert status_of(answer) == (Int(200) if messages else Int(204))
+        return [seen(item["message"]) for item in messages]
+
+
+@pytest.fixture
+def desk(bench: Bench) -> Desk:
+    return Desk(bench, bench.client(), "q")
+
+
+def status_of(answer: Message) -> Value:
+    return answer.application_properties["statusCode"]
+
+
+def condition_of(answer: Message) -> Value:
+    return answer.application_properties.get("errorCondition")
+
+
+def tokens_of(deliveries: list[Delivery]) -> Array:
+    """Lock tokens as SDKs send them: the tag is a .NET Guid, the uuid has network order."""
+    return Array(UUID, [Uuid(_network(delivery.tag)) for delivery in deliveries])
+
+
+def _network(tag: bytes) -> bytes:
+    return tag[3::-1] + tag[5:3:-1] + tag[7:5:-1] + tag[8:]
+
+
+def locked(bench: Bench, client: Client, name: str, count: int) -> list[Delivery]:
+    """Fill a queue and lock what is in it."""
+    bench.fill(name, *(b"%d" % number for number in range(count)))
+    link = client.receiver(name, count)
+    bench.pass_s(1)
+    deliveries = client.received(link)
+    assert len(deliveries) == count
+    return deliveries
+
+
+def test_statuses_are_in_camel_case_with_an_int_and_a_symbol(desk: Desk) -> None:
+    good = desk.ask("peek-message", {"from-sequence-number": 1, "message-count": Int(1)})
+    bad = desk.ask("what", {})
+
+    assert set(good.application_properties) == {"statusCode", "statusDescription"}
+    assert isinstance(status_of(good), Int)
+    assert set(bad.application_properties) == {
+        "statusCode",
+        "statusDescription",
+        "errorCondition",
+    }
+    assert isinstance(status_of(bad), Int)
+    assert isinstance(condition_of(bad), Symbol)
+
+
+def test_an_unknown_operation_is_not_implemented(desk: Desk) -> None:
+    answer = desk.ask("set-session-state", {})
+
+    assert status_of(answer) == Int(501)
+    assert condition_of(answer) == Symbol("amqp:not-implemented")
+
+
+@pytest.mark.parametrize("name", ["q", "many"])
+def test_renewing_gives_an_array_of_new_deadlines_in_the_order_of_the_tokens(
+    bench: Bench, name: str
+) -> None:
+    client = bench.client()
+    desk = Desk(bench, client, name)
+    deliveries = locked(bench, client, name, 20)
+    bench.pass_s(40)
+
+    asked_at_ms = bench.clock.now_ms()
+    answer = desk.ask("renew-lock", {"lock-tokens": tokens_of(deliveries)})
+
+    assert status_of(answer) == Int(200)
+    assert isinstance(answer.body, dict)
+    expirations = answer.body["expirations"]
+    assert isinstance(expirations, Array)
+    assert expirations.code == TIMESTAMP
+    assert len(expirations.values) == 20
+    for deadline in expirations.values:
+        assert isinstance(deadline, Timestamp)
+        assert 60_000 <= deadline.value - asked_at_ms < 60_100
+    bench.pass_s(40)
+    assert bench.left(name) == []
+    bench.pass_s(20)
+    assert len(bench.left(name)) == 20
+
+
+def test_renewing_is_all_or_nothing_when_a_lock_is_lost(bench: Bench, desk: Desk) -> None:
+    deliveries = locked(bench, desk.client, "q", 2)
+    lost = Delivery(9, deliveries[0].tag[:-1] + b"?", b"", False, 0, None)
+    bench.pass_s(40)
+
+    answer = desk.ask("renew-lock", {"lock-tokens": tokens_of([*deliveries, lost])})
+
+    assert status_of(answer) == Int(410)
+    assert condition_of(answer) == LOCK_LOST
+    bench.pass_s(25)
+    assert bench.left("q") == [b"0", b"1"]
+
+
+def test_renewing_after_the_deadline_is_too_late(bench: Bench, desk: Desk) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+    bench.pass_s(61)
+
+    answer = desk.ask("renew-lock", {"lock-tokens": tokens_of(deliveries)})
+
+    assert status_of(answer) == Int(410)
+
+
+def walk(desk: Desk, count: int) -> list[list[Seen]]:
+    """Every page from the start, as a client walks it."""
+    pages: list[list[Seen]] = []
+    start = 1
+    while page := desk.peek(start, count):
+        pages.append(page)
+        start = page[-1].sequence_number + 1
+        assert len(pages) < 100
+    return pages
+
+
+def bodies_of(page: list[Seen]) -> list[bytes]:
+    return [message.body for message in page]
+
+
+def test_a_peek_merges_sixteen_fragments_by_enqueue_time_page_after_page(bench: Bench) -> None:
+    """R20, R21."""
+    contents = [b"%d" % number for number in range(40)]
+    bench.fill("many", *contents)
+    desk = Desk(bench, bench.client(), "many")
+
+    pages = walk(desk, 7)
+
+    assert [body for page in pages for body in bodies_of(page)] == contents
+    assert [len(page) for page in pages] == [7, 7, 7, 7, 7, 5]
+    assert len({message.fragment for page in pages for message in page}) == 16
+
+
+def test_two_links_that_peek_do_not_disturb_each_other(bench: Bench) -> None:
+    """R21."""
+    bench.fill("many", *(b"%d" % number for number in range(20)))
+    one, other = (Desk(bench, bench.client(), "many") for _ in range(2))
+
+    first = one.peek(1, 5)
+    other.peek(1, 11)
+    second = one.peek(first[-1].sequence_number + 1, 5)
+
+    assert bodies_of(second) == [b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_a_peek_from_anywhere_else_walks_the_fragments_on_from_there(bench: Bench) -> None:
+    """R21."""
+    bench.fill("many", *(b"%d" % number for number in range(40)))
+    numbers = [m.sequence_number for m in walk(Desk(bench, bench.client(), "many"), 40)[0]]
+    start = sorted(numbers)[5]
+    desk = Desk(bench, bench.client(), "many")
+
+    page = desk.peek(start, 100)
+
+    assert [message.sequence_number for message in page] == sorted(numbers)[5:]
+
+
+def test_a_peek_of_nothing_has_no_content(desk: Desk) -> None:
+    assert desk.peek(1, 10) == []
+
+
+def test_a_peek_shows_locked_messages_and_locks_nothing(bench: Bench, desk: Desk) -> None:
+    locked(bench, desk.client, "q", 1)
+    bench.fill("q", b"free")
+
+    answer = desk.ask("peek-message", {"from-sequence-number": 1, "message-count": 10})
+
+    assert isinstance(answer.body, dict)
+    payloads = [item["message"] for item in answer.body["messages"]]
+    assert [seen(payload).body for payload in payloads] == [b"0", b"free"]
+    for payload in payloads:
+        assert "x-opt-locked-until" not in annotations_of(payload, decode_message(payload).head)
+    assert bench.left("q") == [b"free"]
+
+
+@pytest.mark.parametrize("name", ["q", "many"])
+def test_completing_by_management_removes_the_messages(bench: Bench, name: str) -> None:
+    client = bench.client()
+    desk = Desk(bench, client, name)
+    deliveries = locked(bench, client, name, 20)
+
+    answer = desk.ask(
+        "update-disposition",
+        {"disposition-status": "completed", "lock-tokens": tokens_of(deliveries)},
+    )
+
+    assert status_of(answer) == Int(200)
+    assert desk.peek(1, 100) == []
+
+
+def test_abandoning_by_management_counts_a_delivery_and_changes_properties(
+    bench: Bench, desk: Desk
+) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+
+    answer = desk.ask(
+        "update-disposition",
+        {
+            "disposition-status": "abandoned",
+            "lock-tokens": tokens_of(deliveries),
+            "properties-to-modify": {"colour": "red"},
+        },
+    )
+    again = desk.client.receiver("q", 1, name="again")
+    bench.pass_s()
+
+    assert status_of(answer) == Int(200)
+    [message] = desk.client.answers(again)
+    assert message.head.delivery_count == 1
+    assert message.application_properties == {"colour": "red"}
+
+
+def test_suspending_by_management_dead_letters_with_reason_and_description(
+    bench: Bench, desk: Desk
+) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+
+    answer = desk.ask(
+        "update-disposition",
+        {
+            "disposition-status": "suspended",
+            "lock-tokens": tokens_of(deliveries),
+            "deadletter-reason": "too old",
+            "deadletter-description": "d" * 5000,
+        },
+    )
+    dead = desk.client.receiver("q/$DeadLetterQueue", 1, name="dead")
+    bench.pass_s()
+
+    assert status_of(answer) == Int(200)
+    [message] = desk.client.answers(dead)
+    assert message.application_properties == {
+        "DeadLetterReason": "too old",
+        "DeadLetterErrorDescription": "d" * 4096,
+    }
+
+
+def test_a_dead_letter_cannot_be_suspended_again(bench: Bench, desk: Desk) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+    suspended = {"disposition-status": "suspended", "lock-tokens": tokens_of(deliveries)}
+    desk.ask("update-disposition", suspended)
+    dead = desk.client.receiver("q/$DeadLetterQueue", 1, name="dead")
+    bench.pass_s()
+
+    again = {
+        "disposition-status": "suspended",
+        "lock-tokens": tokens_of(desk.client.received(dead)),
+    }
+    answer = Desk(bench, desk.client, "q/$DeadLetterQueue").ask("update-disposition", again)
+
+    assert status_of(answer) == Int(400)
+    assert condition_of(answer) == Symbol("amqp:not-allowed")
+
+
+@pytest.mark.parametrize("status", ["defered", "deferred"])
+def test_deferring_is_not_implemented(bench: Bench, desk: Desk, status: str) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+
+    answer = desk.ask(
+        "update-disposition", {"disposition-status": status, "lock-tokens": tokens_of(deliveries)}
+    )
+
+    assert status_of(answer) == Int(501)
+
+
+@pytest.mark.parametrize("status", ["completed", "abandoned", "suspended"])
+def test_settling_by_management_after_the_lock_is_lost_is_gone(
+    bench: Bench, desk: Desk, status: str
+) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+    bench.pass_s(61)
+
+    answer = desk.ask(
+        "update-disposition", {"disposition-status": status, "lock-tokens": tokens_of(deliveries)}
+    )
+
+    assert status_of(answer) == Int(410)
+    assert condition_of(answer) == LOCK_LOST
+    assert bench.left("q") == [b"0"]
+
+
+def test_a_token_of_another_queue_or_fragment_is_a_lost_lock(bench: Bench, desk: Desk) -> None:
+    elsewhere = locked(bench, desk.client, "many", 3)
+    unknown = Array(UUID, [Uuid(b"\xff" * 16)])
+
+    answers = [
+        desk.ask("renew-lock", {"lock-tokens": tokens})
+        for tokens in (tokens_of(elsewhere), unknown)
+    ]
+
+    assert [status_of(answer) for answer in answers] == [Int(410)] * 2
+
+
+def _without(key: str) -> dict[str, Value]:
+    whole: dict[str, Value] = {"from-sequence-number": 1, "message-count": 1}
+    del whole[key]
+    return whole
+
+
+UNUSABLE: list[tuple[str, Value]] = [
+    ("peek-message", _without("message-count")),
+    ("peek-message", _without("from-sequence-number")),
+    ("peek-message", {"from-sequence-number": "1", "message-count": 1}),
+    ("peek-message", {"from-sequence-number": 1, "message-count": 0}),
+    ("peek-message", {"from-sequence-number": 1, "message-count": True}),
+    ("peek-message", None),
+    ("peek-message", "text"),
+    ("peek-message", b"data"),
+    ("renew-lock", {}),
+    ("renew-lock", {"lock-tokens": []}),
+    ("renew-lock", {"lock-tokens": [Uuid(bytes(16))] * 5001}),
+    ("renew-lock", {"lock-tokens": ["not a token"]}),
+    ("renew-lock", {"lock-tokens": Array(TIMESTAMP, [Timestamp(1)])}),
+    ("renew-lock", {"lock-tokens": Uuid(bytes(16))}),
+    ("update-disposition", {}),
+    ("update-disposition", {"disposition-status": "completed"}),
+    ("update-disposition", {"disposition-status": "eaten", "lock-tokens": [Uuid(bytes(16))]}),
+    ("update-disposition", {"disposition-status": Int(1), "lock-tokens": [Uuid(bytes(16))]}),
+    ("update-disposition", {"disposition-status": ["x"], "lock-tokens": [Uuid(bytes(16))]}),
+    (
+        "update-disposition",
+        {
+            "disposition-status": "abandoned",
+            "lock-tokens": [Uuid(bytes(16))],
+            "properties-to-modify": "red",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("operation", "body"), UNUSABLE)
+def test_a_request_that_makes_no_sense_is_a_bad_request_and_nothing_more(
+    desk: Desk, operation: str, body: Value
+) -> None:
+    answer = desk.ask_raw(body, {"operation": f"com.microsoft:{operation}"})
+
+    assert status_of(answer) == Int(400)
+    assert condition_of(answer) == Symbol("com.microsoft:argument-error")
+    assert desk.peek(1, 1) == []
+
+
+@pytest.mark.parametrize("start", [-5, 0, 2**48, 2**63 - 1, Ulong(2**64 - 1)])
+def test_a_peek_may_start_at_any_number(bench: Bench, start: Value) -> None:
+    bench.fill("many", b"one", b"two")
+    desk = Desk(bench, bench.client(), "many")
+
+    body = {"from-sequence-number": start, "message-count": 2**31}
+    answer = desk.ask("peek-message", body)
+
+    assert status_of(answer) in (Int(200), Int(204))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"nonsense",
+        b"\x00\x53\x74\x40",
+        b"\x00\x53\x74" + encode({Int(1): "key is no text"}) + b"\x00\x53\x77" + encode({}),
+        b"\x00\x53\x73" + encode("no list"),
+        b"\x00\x53\x77\xa1\x05abc",
+    ],
+)
+def test_what_is_no_message_is_rejected_and_the_next_request_answered(
+    bench: Bench, desk: Desk, payload: bytes
+) -> None:
+    [ident] = desk.client.send_raw(desk.requests, payload)
+    bench.pass_s()
+
+    state = desk.client.outcomes(desk.requests)[ident]
+
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == "amqp:decode-error"
+    assert desk.peek(1, 1) == []
+
+
+def test_a_store_that_fails_makes_the_server_busy_and_the_next_request_works(
+    bench: Bench, desk: Desk
+) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+    tokens = tokens_of(deliveries)
+    bench.disk.commit_failures.append("before")
+
+    answer = desk.ask(
+        "update-disposition", {"disposition-status": "completed", "lock-tokens": tokens}
+    )
+    bench.pass_s(10)
+
+    assert status_of(answer) == Int(503)
+    assert condition_of(answer) == Symbol("com.microsoft:server-busy")
+    assert bodies_of(desk.peek(1, 1)) == [b"0"]
+
+
+def test_requests_beyond_all_measure_close_the_connection(bench: Bench, desk: Desk) -> None:
+    bench.latency_s = 10
+    properties = {"operation": "com.microsoft:peek-message"}
+    body = {"from-sequence-number": 1, "message-count": 1}
+
+    for _ in range(201):
+        desk.client.ask(desk.requests, body, properties)
+        bench.pass_s(0.001)
+
+    assert desk.client.close_error().condition == "amqp:connection:forced"
