@@ -13,6 +13,7 @@ from shardbus.amqp.outcomes import (
     AmqpError,
     DeliveryState,
     Modified,
+    Received,
     Rejected,
     Released,
     TransactionalState,
@@ -162,7 +163,9 @@ def settle_command(state: DeliveryState | None, tokens: list[bytes]) -> Settle |
         return Settle(ABANDON, tokens, modified=encode_modified(state.message_annotations))
     if isinstance(state, TransactionalState):
         raise Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
-    return None
+    if state is None or isinstance(state, Received):
+        return None
+    raise Refused(NOT_IMPLEMENTED, "The outcome of the delivery is none that the bus knows.")
 
 
 def echo_of(state: DeliveryState | None) -> DeliveryState:

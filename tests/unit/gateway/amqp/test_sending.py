@@ -129,7 +129,7 @@ def test_a_batch_with_a_bad_message_stores_nothing_of_it(
 
 
 def test_a_batch_with_two_keys_is_refused_by_a_partitioned_queue(bench: Bench) -> None:
-    """R12."""
+    """R10."""
     client = bench.client()
     links = [client.sender("many", "first"), client.sender("q", "second")]
     bench.pass_s()
@@ -167,7 +167,7 @@ def test_what_is_no_batch_is_refused(bench: Bench, payload: bytes) -> None:
 
 
 def test_a_session_id_other_than_the_partition_key_is_refused(bench: Bench) -> None:
-    """R11."""
+    """R12."""
     client = bench.client()
     link = client.sender("many")
     bench.pass_s()
