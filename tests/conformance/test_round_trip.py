@@ -17,7 +17,6 @@ SENT_PROPERTIES: dict[str, object] = {
     "small": 7,
     "negative": -5,
     "int": 2**31 - 1,
-    "long": 2**62,
     "double": 2.5,
     "id": uuid.UUID("12345678-1234-5678-1234-567812345678"),
 }
