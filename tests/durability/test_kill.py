@@ -106,8 +106,7 @@ async def receive(client: AmqpClient, queue: str, ledger: Ledger, dice: random.R
 
 async def load(server: Server, ledgers: dict[str, Ledger], dice: random.Random) -> None:
     """Senders and receivers on every queue until the server is killed under them."""
-    address = Address(server.host, server.amqp_port)
-    credential = parse_connection_string(server.connection_string).credential
+    address, credential = _address(server), _credential(server)
     loop = asyncio.get_running_loop()
     loop.call_later(dice.uniform(*LOAD_S), server.kill)
     async with asyncio.timeout(60):
@@ -136,10 +135,8 @@ async def _until_killed(
 
 async def drain(server: Server, queue: str, ledger: Ledger) -> list[int]:
     """Everything that is left, completed one by one."""
-    address = Address(server.host, server.amqp_port)
-    credential = parse_connection_string(server.connection_string).credential
     found: list[int] = []
-    async with connected(address, credential) as client:
+    async with connected(_address(server), _credential(server)) as client:
         receiver = await client.receiver(queue)
         while deliveries := await _next(receiver):
             numbers = [int(seen(delivery.payload).body) for delivery in deliveries]
@@ -188,9 +185,7 @@ def test_a_clean_restart_keeps_everything(tmp_path: Path) -> None:
     ledger = Ledger()
 
     async def send(server: Server) -> None:
-        address = Address(server.host, server.amqp_port)
-        credential = parse_connection_string(server.connection_string).credential
-        async with connected(address, credential) as client:
+        async with connected(_address(server), _credential(server)) as client:
             sender = await client.sender("kept")
             numbers = ledger.new_numbers(500)
             payloads = [_message(number) for number in numbers]
@@ -205,6 +200,43 @@ def test_a_clean_restart_keeps_everything(tmp_path: Path) -> None:
         assert found.elements["LockDuration"] == created.elements["LockDuration"] == "PT45S"
         assert found.message_count == 500
         assert set(asyncio.run(drain(server, "kept", ledger))) == ledger.accepted
+
+
+def test_a_key_keeps_its_fragment_over_restarts(tmp_path: Path) -> None:
+    """R10: always, across restarts."""
+    keys = [f"key-{number}" for number in range(40)]
+
+    async def send(server: Server) -> None:
+        async with connected(_address(server), _credential(server)) as client:
+            sender = await client.sender("pinned")
+            for key in keys:
+                state = await sender.send(encode_data_message(b"1", partition_key=key))
+                assert isinstance(state, Accepted)
+
+    async def fragments(server: Server) -> set[tuple[str | None, int]]:
+        async with connected(_address(server), _credential(server)) as client:
+            receiver = await client.receiver("pinned", credit=2 * len(keys))
+            messages = [seen(one.payload) for one in await receiver.take_many(2 * len(keys))]
+            return {(message.partition_key, message.fragment) for message in messages}
+
+    with running_server(tmp_path / "data") as server:
+        create_queue(server, "pinned", EnablePartitioning="true")
+        asyncio.run(send(server))
+        server.kill()
+        server.start()
+        asyncio.run(send(server))
+        found = asyncio.run(fragments(server))
+
+    assert len(found) == len(keys), "one fragment for each key"
+    assert len({fragment for _, fragment in found}) > 1
+
+
+def _address(server: Server) -> Address:
+    return Address(server.host, server.amqp_port)
+
+
+def _credential(server: Server) -> Credential:
+    return parse_connection_string(server.connection_string).credential
 
 
 def _message(number: int) -> bytes:
