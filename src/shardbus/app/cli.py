@@ -2,9 +2,12 @@
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Final
 
 import click
 
+from shardbus.app.broker_commands import broker
 from shardbus.app.console import Console, run_command
 from shardbus.app.queue_commands import queue
 from shardbus.app.settings import TABLE, Kind, Setting, Settings, load
@@ -16,10 +19,24 @@ def main() -> None:
     """A durable message bus of partitioned queues that speaks the Azure Service Bus dialect."""
 
 
-def _serve_options() -> list[click.Parameter]:
+# What only one of the two commands that serve clients understands.
+_OF_SERVE: Final = frozenset(
+    {
+        "store",
+        "brokers",
+        "broker_processes",
+        "broker_restart_ms",
+        "durability",
+        "fragment_mb_max",
+    }
+)
+_OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file"})
+
+
+def _serving_options(without: frozenset[str]) -> list[click.Parameter]:
     shown = "TOML file of settings.  [default: ./shardbus.toml]"
     config = click.Option(["--config"], metavar="FILE", help=shown)
-    return [config, *(_setting_option(row) for row in TABLE)]
+    return [config, *(_setting_option(row) for row in TABLE if row.name not in without)]
 
 
 def _setting_option(row: Setting) -> click.Option:
@@ -33,22 +50,44 @@ def _setting_option(row: Setting) -> click.Option:
     return click.Option(names, metavar="|".join(row.choices) or row.kind.name, help=shown)
 
 
-@main.command(params=_serve_options())
+@main.command(params=_serving_options(_OF_GATEWAY))
 def serve(config: str | None, **flags: str | bool | None) -> None:
-    """Serve everything in one process until a signal ends it."""
+    """Serve everything until a signal ends it, in one process or with brokers of their own."""
+    _exit_after(_run, config, flags)
+
+
+@main.command(params=_serving_options(_OF_SERVE))
+def gateway(config: str | None, **flags: str | bool | None) -> None:
+    """Serve clients over brokers that run elsewhere; any number of gateways may do so."""
+    _exit_after(_run_gateway, config, flags)
+
+
+def _exit_after(
+    run: Callable[[Settings], int], config: str | None, flags: dict[str, str | bool | None]
+) -> None:
     given = {name: str(value) for name, value in flags.items() if value is not None}
-    sys.exit(run_command(Console(is_json=False), lambda: _serve(config, given)))
 
+    def command() -> int:
+        return run(load(given, os.environ, config=config))
 
-def _serve(config: str | None, flags: dict[str, str]) -> int:
-    return _run(load(flags, os.environ, config=config))
+    sys.exit(run_command(Console(is_json=False), command))
 
 
 def _run(settings: Settings) -> int:
     # Late, so that a client command does not pay for loading the whole server.
+    if settings.broker_processes:
+        from shardbus.app.processes import run_with_processes
+
+        return run_with_processes(settings)
     from shardbus.app.serve import run
 
     return run(settings)
+
+
+def _run_gateway(settings: Settings) -> int:
+    from shardbus.app.processes import run_gateway
+
+    return run_gateway(settings)
 
 
 @main.command()
@@ -60,4 +99,5 @@ def version(is_json: bool) -> None:
     Console(is_json).show(about, f"shardbus {about['version']} ({how}, Python {about['python']})")
 
 
+main.add_command(broker)
 main.add_command(queue)

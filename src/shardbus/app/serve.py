@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
-import signal
-import sys
 
 import uvloop
 
@@ -14,6 +11,7 @@ from shardbus.app.broker_store import broker_name, new_broker
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.front import namespace_settings, serve_clients
+from shardbus.app.serving import log_to_stderr, stop_on_signals
 from shardbus.app.settings import Settings
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.bus import Bus
@@ -35,23 +33,6 @@ def run(settings: Settings) -> int:
         except (StoreError, Refused, Unavailable) as error:
             raise CommandError(str(error)) from error
     return 0
-
-
-def log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-
-
-def stop_on_signals() -> asyncio.Event:
-    """Set by SIGINT and SIGTERM."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    return stopping
 
 
 async def _serve(settings: Settings) -> None:

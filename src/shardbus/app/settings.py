@@ -98,7 +98,25 @@ TABLE: Final[tuple[Setting, ...]] = (
         "broker_processes",
         Kind.SWITCH,
         False,
-        "Brokers as processes of their own; refused until they exist.",
+        "Each broker as a process of its own, watched and started again when it ends.",
+    ),
+    _count(
+        "broker_restart_ms",
+        500,
+        600_000,
+        "Wait before a broker process that ended is started again; doubles up to 30 s.",
+    ),
+    Setting(
+        "brokers_config",
+        Kind.PATH,
+        "",
+        "For `gateway`: file of broker addresses, unix:PATH or tcp://HOST:PORT a line, in order.",
+    ),
+    Setting(
+        "secret_file",
+        Kind.PATH,
+        "",
+        "For `gateway`: file with the secret that the brokers share with their gateways.",
     ),
     _choice("tier", ("basic", "standard", "premium"), "standard", "Tier of the namespace."),
     _choice(
@@ -161,6 +179,10 @@ class Settings:
     data_dir: Path
     store: str
     brokers: int
+    broker_processes: bool
+    broker_restart_ms: int
+    brokers_config: Path | None
+    secret_file: Path | None
     tier: str
     premium_generation: str
     partitioned_by_default: bool
@@ -250,6 +272,10 @@ class _Gathered:
             data_dir=Path(self._text("data_dir")),
             store=self._text("store"),
             brokers=self._number("brokers"),
+            broker_processes=self._switch("broker_processes"),
+            broker_restart_ms=self._number("broker_restart_ms"),
+            brokers_config=self._optional_path("brokers_config"),
+            secret_file=self._optional_path("secret_file"),
             tier=self._text("tier"),
             premium_generation=self._text("premium_generation"),
             partitioned_by_default=self._switch("partitioned_by_default"),
@@ -269,10 +295,6 @@ class _Gathered:
             self._refuse("host", "must not be empty")
         if not self._text("data_dir"):
             self._refuse("data_dir", "must not be empty")
-        if self._values["broker_processes"]:
-            self._refuse(
-                "broker_processes", "brokers run in the server's own process only; leave it out"
-            )
 
     def _check_key(self) -> None:
         key, host = self._text("sas_key"), self._text("host")

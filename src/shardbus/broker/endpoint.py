@@ -7,7 +7,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Protocol, Self, final
+from typing import Final, Protocol, Self, cast, final
 
 from shardbus.broker.broker import Broker
 from shardbus.broker.fields import FRAME_BYTES_MAX, WireError
@@ -53,6 +53,7 @@ STRANGER_TICKS_MAX: Final = 20
 GATEWAYS_MAX: Final = 256
 REQUESTS_MAX: Final = 20_000
 REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
+WRITE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 HELD_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 QUESTIONS_MAX: Final = 1_000
 
@@ -78,7 +79,6 @@ class Endpoint:
         loop: asyncio.AbstractEventLoop,
         monotonic_s: Callable[[], float],
         new_nonce: Callable[[], bytes],
-        answerers: tuple[Answerer, ...] = (),
     ) -> None:
         self.broker = broker
         self.secret = secret
@@ -87,7 +87,7 @@ class Endpoint:
         self.catalogue_version = 0
         self.runners: dict[FragmentId, Runner] = {}
         self._monotonic_s = monotonic_s
-        self._answerers: tuple[Answerer, ...] = (HostCalls(broker), *answerers)
+        self._answerers: list[Answerer] = [HostCalls(broker)]
         self._updated_at_ms: dict[int, int] = {}
         self._told: dict[FragmentId, tuple[str, str]] = {}
         self._gateways: set[Gateway] = set()
@@ -118,6 +118,10 @@ class Endpoint:
     def accept(self) -> asyncio.Protocol:
         """The protocol of one more connection."""
         return Gateway(self)
+
+    def add_answerer(self, answerer: Answerer) -> None:
+        """Let somebody else answer questions that are not about fragments."""
+        self._answerers.append(answerer)
 
     def joined(self, gateway: Gateway) -> bool:
         """Take a connection in, unless there are too many."""
@@ -246,11 +250,13 @@ class Gateway(asyncio.Protocol):
     # What the event loop says.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        connection = cast(asyncio.Transport, transport)
         if not self._endpoint.joined(self):
-            transport.abort()
+            connection.abort()
             return
-        self._transport = transport
+        connection.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self._transport = connection
         self.send(Hello(PROTOCOL_VERSION, self._endpoint.broker.name, self._nonce))
 
     def connection_lost(self, error: Exception | None) -> None:

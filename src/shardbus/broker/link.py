@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from typing import Protocol, final
+from typing import Final, Protocol, cast, final
 
 from shardbus.broker.fields import FRAME_BYTES_MAX, WireError
 from shardbus.broker.frames import PROTOCOL_VERSION, Frame, Hello, Prove, Reject, Welcome
 from shardbus.broker.wire import FrameBuffer, decode, encode, proof
+
+# What the operating system has not taken yet; more waits where it can still be taken back.
+WRITE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class LinkOwner(Protocol):
@@ -92,8 +95,9 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None

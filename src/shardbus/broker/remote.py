@@ -128,6 +128,7 @@ class RemoteBroker:
                 self._timer.cancel()
             if self._link is not None:
                 self._link.abort("the gateway is closing")
+            self.is_up = False
             self._fall("the gateway is closing")
 
     async def wait_until_up(self, wait_ms: int) -> bool:
@@ -154,6 +155,11 @@ class RemoteBroker:
             self.tell(Open(entity.to_json(), [number]))
         return fragment
 
+    def describe(self, entity: Entity) -> None:
+        """An entity has another description: its fragments are opened with that one."""
+        if entity.entity_id in self._entities:
+            self._entities[entity.entity_id] = entity
+
     def forget(self, entity_id: int) -> None:
         """An entity is gone: open its fragments no more."""
         self._entities.pop(entity_id, None)
@@ -166,8 +172,7 @@ class RemoteBroker:
         await self.ask(create_question(entity, numbers))
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
-        if entity.entity_id in self._entities:
-            self._entities[entity.entity_id] = entity
+        self.describe(entity)
         await self.ask(update_question(entity, numbers))
 
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:

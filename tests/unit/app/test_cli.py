@@ -188,7 +188,7 @@ def test_the_management_api_is_found_beside_the_address_of_a_connection_string(
         (["--tier", "gold"], "setting tier (flag --tier)"),
         (["--host", "0.0.0.0"], "give a key of your own"),
         (["--config", "absent.toml"], "cannot be read"),
-        (["--broker-processes"], "own process only"),
+        (["--broker-restart-ms", "0"], "1 to 600000"),
     ],
 )
 def test_serve_refuses_a_bad_setting_before_it_starts(words: list[str], message: str) -> None:

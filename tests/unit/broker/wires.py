@@ -62,6 +62,9 @@ class End(asyncio.Transport):
         self.reads = True
         self.wire.loop.call_soon(self.arrive)
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever buffered here."""
+
     def is_closing(self) -> bool:
         return self._is_closed
 

@@ -1,0 +1,190 @@
+"""A gateway over brokers of other processes: finds them, follows the catalogue, serves clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, final
+
+from shardbus.app.broker_address import BrokerAddress
+from shardbus.app.broker_store import broker_name
+from shardbus.app.front import namespace_settings, serve_clients
+from shardbus.app.settings import Settings
+from shardbus.broker.auth import Authorizer
+from shardbus.broker.bus import Bus
+from shardbus.broker.clock import SystemClock
+from shardbus.broker.link import Identity
+from shardbus.broker.namespace import Namespace
+from shardbus.broker.remote import RemoteBroker
+from shardbus.broker.remote_catalogue import RemoteCatalogue, SharedTurns
+from shardbus.broker.storage import ThreadWorker
+from shardbus.broker.wire import NONCE_BYTES
+from shardbus.core.entity import Entity
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.stores.base import StoreError
+
+log = logging.getLogger(__name__)
+
+# The broker with the catalogue must be there; the others may join later.
+CATALOGUE_WAIT_MS: Final = 30_000
+BROKERS_WAIT_MS: Final = 5_000
+RETRY_S: Final = 1.0
+
+Work = Callable[[], Coroutine[object, object, None]]
+
+
+async def serve_over(
+    addresses: Sequence[BrokerAddress], secret: bytes, settings: Settings, stopping: asyncio.Event
+) -> None:
+    """Serve clients over these brokers until told to stop.
+
+    Raises Unavailable when the catalogue is not found, and what keeps clients from being served.
+    """
+    loop = asyncio.get_running_loop()
+    remotes = [_remote(index, address, secret, loop) for index, address in enumerate(addresses)]
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as tasks:
+        connections = [tasks.create_task(remote.run()) for remote in remotes]
+        try:
+            await _serve_namespace(remotes, settings, stopping)
+        except (Refused, Unavailable, StoreError) as error:
+            failure = error
+        finally:
+            for connection in connections:
+                connection.cancel()
+    if failure is not None:
+        raise failure
+
+
+def _remote(
+    index: int, address: BrokerAddress, secret: bytes, loop: asyncio.AbstractEventLoop
+) -> RemoteBroker:
+    gateway = f"{socket.gethostname()}/{os.getpid()}"
+    identity = Identity(gateway, broker_name(index), secret)
+    return RemoteBroker(
+        identity, address.dial, loop=loop, new_nonce=lambda: secrets.token_bytes(NONCE_BYTES)
+    )
+
+
+async def _serve_namespace(
+    remotes: list[RemoteBroker], settings: Settings, stopping: asyncio.Event
+) -> None:
+    loop = asyncio.get_running_loop()
+    clock = SystemClock()
+    await _wait_for(remotes, stopping)
+    if stopping.is_set():
+        return
+    catalogue = RemoteCatalogue(remotes[0], loop)
+    turns = SharedTurns(remotes[0], catalogue)
+    worker = ThreadWorker("catalogue", loop)
+    namespace = Namespace(catalogue, remotes, clock, namespace_settings(settings), worker, turns)
+    turns.refresh = namespace.reload
+    try:
+        await namespace.recover()
+        namespace.subscribe(_Follower(remotes))
+        bus = Bus(
+            namespace,
+            remotes,
+            Authorizer(namespace, clock),
+            clock=clock,
+            loop=loop,
+            new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
+        )
+        await _serve_bus(bus, remotes, catalogue, settings, stopping)
+    finally:
+        worker.close()
+
+
+async def _serve_bus(
+    bus: Bus,
+    remotes: list[RemoteBroker],
+    catalogue: RemoteCatalogue,
+    settings: Settings,
+    stopping: asyncio.Event,
+) -> None:
+    namespace = bus.namespace
+
+    async def follow() -> None:
+        if remotes[0].catalogue_version != catalogue.known_version:
+            await namespace.reload()
+
+    async def sweep() -> None:
+        if namespace.problems():
+            await namespace.sweep()
+
+    def problems() -> list[str]:
+        out = [remote.problem() for remote in remotes]
+        return [*(problem for problem in out if problem), *namespace.problems()]
+
+    changed, returned = asyncio.Event(), asyncio.Event()
+    remotes[0].on_catalogue = changed.set
+    for remote in remotes:
+        remote.on_up = returned.set
+    async with asyncio.TaskGroup() as tasks:
+        chores = [
+            tasks.create_task(_whenever(changed, follow)),
+            tasks.create_task(_whenever(returned, sweep)),
+        ]
+        await serve_clients(settings, bus, stopping, problems)
+        for chore in chores:
+            chore.cancel()
+
+
+async def _wait_for(remotes: list[RemoteBroker], stopping: asyncio.Event) -> None:
+    """Wait for the broker with the catalogue, and a little for the others; or for the end."""
+    everybody = asyncio.ensure_future(_all_up(remotes))
+    told_to_stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait([everybody, told_to_stop], return_when=asyncio.FIRST_COMPLETED)
+        if everybody.done():
+            everybody.result()
+    finally:
+        for waiting in (everybody, told_to_stop):
+            waiting.cancel()
+        await asyncio.gather(everybody, told_to_stop, return_exceptions=True)
+
+
+async def _all_up(remotes: list[RemoteBroker]) -> None:
+    if not await remotes[0].wait_until_up(CATALOGUE_WAIT_MS):
+        raise Unavailable(
+            f"The broker {remotes[0].name}, which keeps the catalogue, is not there: "
+            f"{remotes[0].reason}"
+        )
+    await asyncio.gather(*(remote.wait_until_up(BROKERS_WAIT_MS) for remote in remotes[1:]))
+
+
+async def _whenever(event: asyncio.Event, work: Work) -> None:
+    """Work after each event, and again until it succeeds."""
+    while True:
+        await event.wait()
+        event.clear()
+        try:
+            await work()
+        except (Refused, Unavailable) as error:
+            log.warning("%s; trying again", error)
+            event.set()
+            await asyncio.sleep(RETRY_S)
+
+
+@final
+class _Follower:
+    """Tells brokers what became of entities. A `directory.EntityListener`."""
+
+    def __init__(self, remotes: Sequence[RemoteBroker]) -> None:
+        self._remotes = remotes
+
+    def entity_created(self, entity: Entity) -> None:
+        """Nothing to do: fragments are opened when they are first asked for."""
+
+    def entity_updated(self, entity: Entity) -> None:
+        for remote in self._remotes:
+            remote.describe(entity)
+
+    def entity_deleted(self, entity: Entity) -> None:
+        for remote in self._remotes:
+            remote.forget(entity.entity_id)
