@@ -37,6 +37,11 @@ log = logging.getLogger(__name__)
 # Bytes read and not yet stored, after which a connection is read no further until some are.
 PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
+# Bytes written that the client does not read, after which it is read no further either: what it
+# sends would be answered into the same buffer.
+UNREAD_BYTES_MAX: Final = 8 * 1024 * 1024
+# How long a client may take to read a goodbye.
+GOODBYE_MS: Final = 10_000
 REQUESTS_MAX: Final = 200
 # "connection open, no link ever created: 60 s; all links gone: 300 s" (reference 1.5).
 NO_LINK_MS: Final = 60_000
@@ -62,6 +67,8 @@ class AmqpProtocol(asyncio.Protocol):
         self._pending_bytes = 0
         self._is_reading_paused = False
         self._is_writing_paused = False
+        self._is_unread = False
+        self._refusal: AmqpError | None = None
         self._requests: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -97,6 +104,8 @@ class AmqpProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        self._is_unread = False
+        self._pace_reading()
         for outbound in self._attacher.outbounds():
             outbound.resume()
         self.flush_soon()
@@ -118,13 +127,18 @@ class AmqpProtocol(asyncio.Protocol):
 
     def add_pending(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
-        should_pause = self._pending_bytes > PENDING_BYTES_MAX
-        if should_pause != self._is_reading_paused and self._transport is not None:
-            self._is_reading_paused = should_pause
-            if should_pause:
-                self._transport.pause_reading()
-            elif not self._transport.is_closing():
-                self._transport.resume_reading()
+        self._pace_reading()
+
+    def _pace_reading(self) -> None:
+        transport = self._transport
+        should_pause = self._is_unread or self._pending_bytes > PENDING_BYTES_MAX
+        if should_pause == self._is_reading_paused or transport is None or transport.is_closing():
+            return
+        self._is_reading_paused = should_pause
+        if should_pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     # The server's side.
 
@@ -133,12 +147,23 @@ class AmqpProtocol(asyncio.Protocol):
         self._attacher.detach_entity(entity_id, rights, error)
         self.flush_soon()
 
+    def turn_away(self, error: AmqpError) -> None:
+        """Close as soon as the client can be told why: when it has opened."""
+        self._refusal = error
+
     def close(self, error: AmqpError) -> None:
         """Say goodbye and close."""
         self._connection.close(error)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close when the client has read the rest, or has had the time to."""
         self._flush()
-        if self._transport is not None:
-            self._transport.close()
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.close()
+        self._cancel_timer()
+        self._timer = self._loop.call_later(GOODBYE_MS / 1000, self._transport.abort)
 
     # Events.
 
@@ -168,8 +193,7 @@ class AmqpProtocol(asyncio.Protocol):
         elif isinstance(event, SaslInitReceived):
             self._authenticate(event)
         elif isinstance(event, ConnectionOpened):
-            # Only now is it known how often the client wants to hear from us.
-            self._tick()
+            self._opened()
         elif isinstance(event, ConnectionClosed):
             self._closed(event)
 
@@ -209,12 +233,17 @@ class AmqpProtocol(asyncio.Protocol):
                 is_welcome = False
         self._handle(self._connection.sasl_outcome(is_welcome))
 
+    def _opened(self) -> None:
+        if self._refusal is not None:
+            self.close(self._refusal)
+        else:
+            # Only now is it known how often the client wants to hear from us.
+            self._tick()
+
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
             log.info("connection closed: %s: %s", event.error.condition, event.error.description)
-        self._flush()
-        if self._transport is not None:
-            self._transport.close()
+        self._hang_up()
 
     # Output and time.
 
@@ -227,23 +256,31 @@ class AmqpProtocol(asyncio.Protocol):
         output = self._connection.take_output()
         if output and self._transport is not None and not self._transport.is_closing():
             self._transport.write(output)
+            if self._is_writing_paused:
+                self._is_unread = self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX
+                self._pace_reading()
 
-    def _tick(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _tick(self) -> None:
+        self._cancel_timer()
         now_ms = self._monotonic_ms()
         next_ms = self._connection.tick(now_ms)
+        delay_ms = min(NO_LINK_MS, next_ms - now_ms) if next_ms >= 0 else NO_LINK_MS
         if self._connection.is_closed:
             self._handle(self._connection.transport_lost())
-        elif self._attacher.is_linkless() and not self._connection.is_closed:
+        elif self._attacher.is_linkless():
             limit_ms = LINKS_GONE_MS if self._had_link else NO_LINK_MS
-            if now_ms - self._linkless_since_ms >= limit_ms:
+            left_ms = self._linkless_since_ms + limit_ms - now_ms
+            delay_ms = min(delay_ms, left_ms)
+            if left_ms <= 0:
                 self.close(_inactive(limit_ms))
         self._flush()
         if self._transport is None or self._transport.is_closing():
             return
-        delay_ms = min(NO_LINK_MS, next_ms - now_ms) if next_ms >= 0 else NO_LINK_MS
         self._timer = self._loop.call_later(max(1, delay_ms) / 1000, self._tick)
 
     def _watch_expiry(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import final
+from typing import Final, final
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.errors import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED
@@ -16,6 +16,9 @@ from shardbus.gateway.amqp.failures import ENTITY_GONE, with_tracking
 from shardbus.gateway.amqp.protocol import AmqpProtocol
 
 log = logging.getLogger(__name__)
+
+# Connections beyond the limit that may stay long enough to be told so.
+TURNED_AWAY_MAX: Final = 100
 
 
 @final
@@ -33,9 +36,14 @@ class AmqpServer:
     def new_protocol(self) -> AmqpProtocol:
         protocol = AmqpProtocol(self._bus, self._config, self._closed)
         self._protocols.add(protocol)
-        if len(self._protocols) > self._connections_max:
+        excess = len(self._protocols) - self._connections_max
+        if excess > 0:
             log.warning("refusing a connection: %d are open", self._connections_max)
-            self._bus.loop.call_soon(protocol.close, _too_many(self._connections_max))
+            refusal = _too_many(self._connections_max)
+            if excess > TURNED_AWAY_MAX:
+                self._bus.loop.call_soon(protocol.close, refusal)
+            else:
+                protocol.turn_away(refusal)
         return protocol
 
     def _closed(self, protocol: AmqpProtocol) -> None:
