@@ -140,7 +140,7 @@ class Attacher:
         return self._accept_request(link, request_link)
 
     def _accept_response(self, link: Link, node: str) -> list[Event]:
-        response_link = ResponseLink(link, node)
+        response_link = ResponseLink(link, node, self._responses)
         link.context = response_link
         self._responses.add(response_link)
         return link.accept()

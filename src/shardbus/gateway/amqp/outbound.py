@@ -30,7 +30,13 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_IMPLEMENTED, Refused, Unavailable
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    MESSAGE_LOCK_LOST,
+    NOT_IMPLEMENTED,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.core.limits import REASON_CHARACTERS_MAX
 from shardbus.core.message import Entry
@@ -40,6 +46,8 @@ from shardbus.gateway.amqp.inbound import Shell
 
 REASON_KEY: Final = "DeadLetterReason"
 DESCRIPTION_KEY: Final = "DeadLetterErrorDescription"
+# What a message's properties may take (reference 17); one disposition can set them on thousands.
+MODIFIED_BYTES_MAX: Final = 64 * 1024
 
 
 @final
@@ -199,14 +207,20 @@ def _dead_letter(error: AmqpError | None, tokens: list[bytes]) -> Settle:
 
 
 def encode_modified(properties: dict[Value, Value] | None) -> bytes:
-    """Application properties to change, as the core keeps them; b"" for none."""
+    """Application properties to change, as the core keeps them; b"" for none. Raises Refused."""
     if not properties:
         return b""
     named = {
         key.value if isinstance(key, Symbol) else str(key): value
         for key, value in properties.items()
     }
-    return encode(named)
+    encoded = encode(named)
+    if len(encoded) > MODIFIED_BYTES_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The properties to modify take {len(encoded)} bytes; {MODIFIED_BYTES_MAX} may be set.",
+        )
+    return encoded
 
 
 def encode_entry(

@@ -11,16 +11,18 @@ from shardbus.amqp.termini import Target
 
 # Answers that wait for credit; a client that asks on and never reads loses the oldest.
 PENDING_MAX: Final = 256
+PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 @final
 class ResponseLink:
     """A link on which a client gets answers, pre-settled, as its credit allows."""
 
-    def __init__(self, link: Link, node: str) -> None:
+    def __init__(self, link: Link, node: str, links: ResponseLinks) -> None:
         self.link = link
         self.node = node
-        self._pending: deque[bytes] = deque(maxlen=PENDING_MAX)
+        self._links = links
+        self._pending: deque[bytes] = deque()
         self._answers = 0
 
     @property
@@ -30,21 +32,37 @@ class ResponseLink:
 
     def send(self, payload: bytes) -> None:
         self._pending.append(payload)
+        self._links.pending_bytes += len(payload)
         self.wake()
+        while self._pending and (
+            len(self._pending) > PENDING_MAX or self._links.pending_bytes > PENDING_BYTES_MAX
+        ):
+            self._take()
+
+    def forget(self) -> None:
+        """Drop what waits: the link is over."""
+        while self._pending:
+            self._take()
+
+    def _take(self) -> bytes:
+        payload = self._pending.popleft()
+        self._links.pending_bytes -= len(payload)
+        return payload
 
     def wake(self) -> None:
         while self._pending and self.link.is_attached and self.link.sendable > 0:
             self._answers += 1
-            self.link.send(self._answers.to_bytes(8, "big"), self._pending.popleft(), True)
+            self.link.send(self._answers.to_bytes(8, "big"), self._take(), True)
         if self.link.drain:
             self.link.drained()
 
 
 @final
 class ResponseLinks:
-    """The response links of one connection."""
+    """The response links of one connection; `pending_bytes` wait for credit on all of them."""
 
     def __init__(self) -> None:
+        self.pending_bytes = 0
         self._links: list[ResponseLink] = []
 
     def add(self, response_link: ResponseLink) -> None:
@@ -53,6 +71,7 @@ class ResponseLinks:
     def remove(self, response_link: ResponseLink) -> None:
         if response_link in self._links:
             self._links.remove(response_link)
+            response_link.forget()
 
     def find(self, reply_to: str | None, node: str, session: AmqpSession) -> ResponseLink | None:
         """Where the answer to a request goes.

@@ -9,6 +9,7 @@ from shardbus.amqp.link import Link
 from shardbus.amqp.message import Message
 from shardbus.amqp.types import Int, Ulong, Uuid, Value
 from shardbus.core.access import LISTEN, AccessRule
+from shardbus.gateway.amqp.responses import PENDING_MAX
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, anonymous, plain
 
@@ -154,6 +155,22 @@ def test_an_answer_waits_for_credit(bench: Bench) -> None:
     bench.pass_s()
 
     assert (before, len(client.answers(responses))) == (0, 1)
+
+
+def test_of_answers_that_nobody_takes_only_the_latest_are_kept(bench: Bench) -> None:
+    client = bench.client(anonymous())
+    requests = client.sender("$cbs")
+    responses = client.receiver("$cbs", 0)
+    bench.pass_s()
+
+    for number in range(PENDING_MAX + 10):
+        client.ask(requests, "nonsense", {}, message_id=Ulong(number))
+        bench.pass_s(0.001)
+    client.grant(responses, 1000)
+    bench.pass_s()
+
+    ids = [answer.head.correlation_id for answer in client.answers(responses)]
+    assert ids == [str(number) for number in range(10, PENDING_MAX + 10)]
 
 
 def test_answers_are_settled_and_requests_accepted(bench: Bench, counter: Counter) -> None:

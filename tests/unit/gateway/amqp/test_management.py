@@ -10,6 +10,7 @@ from shardbus.amqp.events import Delivery
 from shardbus.amqp.message import Message, decode_message
 from shardbus.amqp.outcomes import Rejected
 from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Ulong, Uuid, Value
+from shardbus.gateway.amqp.responses import PENDING_BYTES_MAX
 from tests.support.messages import Seen, annotations_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client
@@ -203,6 +204,18 @@ def test_a_peek_from_anywhere_else_walks_the_fragments_on_from_there(bench: Benc
     page = desk.peek(start, 100)
 
     assert [message.sequence_number for message in page] == sorted(numbers)[5:]
+
+
+def test_a_page_ends_at_256_kilobytes_and_the_next_goes_on(bench: Bench) -> None:
+    """R21."""
+    bench.fill("many", *(b"%d" % number + b"." * 100_000 for number in range(7)))
+
+    pages = walk(Desk(bench, bench.client(), "many"), 250)
+
+    assert [len(page) for page in pages] == [2, 2, 2, 1]
+    assert [body[:1] for page in pages for body in bodies_of(page)] == [
+        b"%d" % number for number in range(7)
+    ]
 
 
 def test_a_peek_of_nothing_has_no_content(desk: Desk) -> None:
@@ -440,6 +453,27 @@ def test_a_store_that_fails_makes_the_server_busy_and_the_next_request_works(
     assert status_of(answer) == Int(503)
     assert condition_of(answer) == Symbol("com.microsoft:server-busy")
     assert bodies_of(desk.peek(1, 1)) == [b"0"]
+
+
+def test_answers_that_nobody_takes_cost_bounded_memory(bench: Bench) -> None:
+    bench.fill("q", *[b"x" * 120_000] * 2)
+    client = bench.client()
+    requests = client.sender("q/$management", "requests")
+    links = [client.receiver("q/$management", name=name, target=name) for name in ("a", "b")]
+    bench.pass_s()
+    body = {"from-sequence-number": 1, "message-count": 10}
+
+    for number in range(60):
+        properties = {"operation": "com.microsoft:peek-message"}
+        client.ask(requests, body, properties, reply_to="ab"[number % 2])
+        bench.pass_s(0.02)
+    for link in links:
+        client.grant(link, 100)
+    bench.pass_s()
+
+    sizes = [len(delivery.payload) for link in links for delivery in client.received(link)]
+    assert 6_000_000 < sum(sizes) <= PENDING_BYTES_MAX
+    assert all(client.received(link) for link in links)
 
 
 def test_requests_beyond_all_measure_close_the_connection(bench: Bench, desk: Desk) -> None:

@@ -209,6 +209,67 @@ def test_receive_and_delete_sends_settled_messages_and_keeps_none(bench: Bench) 
     assert bench.left("q") == TEN[4:]
 
 
+def test_what_was_received_and_deleted_for_withdrawn_credit_comes_with_the_next(
+    bench: Bench,
+) -> None:
+    """R18."""
+    bench.fill("many", *FORTY)
+    client = bench.client()
+    link = client.receiver("many", modes=RECEIVE_AND_DELETE)
+    bench.pass_s()
+    client.grant(link, 40)
+    client.grant(link, 0)
+    bench.pass_s()
+    before = client.received(link)
+
+    client.grant(link, 15)
+    bench.pass_s()
+    client.grant(link, 25)
+    bench.pass_s()
+
+    assert before == []
+    assert sorted(client.bodies(link), key=str) == sorted(FORTY, key=str)
+
+
+def test_the_end_of_a_session_ends_its_links_and_no_others(bench: Bench) -> None:
+    client = bench.client()
+    other_session = client.connection.begin_session()
+    client.receiver("q", 10, name="ends", session=other_session)
+    stays = client.receiver("many", 10, name="stays")
+    bench.pass_s()
+
+    other_session.end()
+    client.flush()
+    bench.pass_s()
+    bench.fill("q", b"not for the ended one")
+    bench.fill("many", b"for the other")
+
+    assert bench.left("q") == [b"not for the ended one"]
+    assert client.bodies(stays) == [b"for the other"]
+
+
+def test_an_unavailable_fragment_delays_no_receiver(bench: Bench) -> None:
+    """R17."""
+    bench.fill("many", *FORTY)
+    client = bench.client()
+    sender = client.sender("many")
+    link = client.receiver("many")
+    bench.pass_s()
+    bench.disk.failing_reads.add("load")
+    bench.disk.commit_failures.append("before")
+    client.send(sender, b"breaks one fragment")
+    bench.pass_s(1)
+
+    client.grant(link, 100)
+    bench.pass_s()
+    meanwhile = len(client.received(link))
+    bench.disk.failing_reads.clear()
+    bench.pass_s(30)
+
+    assert 35 <= meanwhile < 40
+    assert len(client.received(link)) >= 40
+
+
 def test_two_receivers_share_what_there_is(bench: Bench) -> None:
     """R19."""
     clients = [bench.client(), bench.client()]

@@ -237,6 +237,31 @@ def test_a_failing_store_makes_the_server_busy_and_the_connection_lives(bench: B
     assert bench.left("q") == [b"kept"]
 
 
+def test_an_unavailable_fragment_refuses_its_keys_and_nothing_else(bench: Bench) -> None:
+    """R14, R15."""
+    client = bench.client()
+    link = client.sender("many")
+    bench.pass_s()
+    keyed = encode_data_message(b"keyed", partition_key="a key")
+    bench.disk.failing_reads.add("load")
+    bench.disk.commit_failures.append("before")
+    client.send_raw(link, keyed)
+    bench.pass_s(1)
+
+    [refused] = client.send_raw(link, keyed)
+    others = client.send(link, *(b"%d" % number for number in range(32)))
+    bench.pass_s(1)
+
+    outcomes = client.outcomes(link)
+    assert condition_of(outcomes[refused]) == "com.microsoft:server-busy"
+    assert [outcomes[ident] for ident in others] == [ACCEPTED] * 32
+    bench.disk.failing_reads.clear()
+    bench.pass_s(60)
+    [accepted] = client.send_raw(link, keyed)
+    bench.pass_s()
+    assert client.outcomes(link)[accepted] == ACCEPTED
+
+
 def test_a_full_entity_says_so_and_takes_messages_again_when_there_is_room() -> None:
     bench = Bench(fragment_bytes_max=1000)
     client = bench.client()

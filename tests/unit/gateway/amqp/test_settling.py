@@ -226,6 +226,19 @@ def test_deferring_and_transactions_are_refused_and_the_lock_is_kept(
     assert bench.left("q") == [b"0"]
 
 
+@pytest.mark.parametrize("kind", ["abandon", "dead-letter"])
+def test_properties_that_are_too_large_are_refused(bench: Bench, kind: str) -> None:
+    reader = Reader(bench)
+    large: dict[Value, Value] = {"note": "x" * 65_537}
+    if kind == "abandon":
+        reader.settle(Modified(message_annotations=large))
+    else:
+        reader.settle(Rejected(AmqpError("com.microsoft:dead-letter", "", large)))
+    bench.pass_s()
+
+    assert [condition_of(told) for told in reader.told()] == ["com.microsoft:argument-error"]
+
+
 def test_an_outcome_that_nobody_knows_is_refused(bench: Bench) -> None:
     reader = Reader(bench)
     reader.settle(Described(Ulong(0x99), []))
