@@ -73,10 +73,11 @@ class Meter:
 
     def count(self, messages: int) -> None:
         self.done += messages
-        if self._started is None:
-            if self.done >= self._job.warmup:
-                self._start()
-        elif self.done >= self.total and self.sample is None:
+        if self._started is None and self.done >= self._job.warmup:
+            self._start()
+            if self.done >= self.total:
+                raise BenchError("one step settled everything: too few messages for this window")
+        elif self._started is not None and self.done >= self.total and self.sample is None:
             self._finish(*self._started)
 
     def _start(self) -> None:

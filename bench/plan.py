@@ -10,12 +10,16 @@ BATCH: Final = 100
 
 
 class Workload(StrEnum):
-    """The rows of the report, in the order they are measured in a round."""
+    """The rows of the report, in the order they are measured in a round.
 
-    LATENCY = "latency"
+    Latency comes last: a log that still grows pays for new blocks with every fsync, one that was
+    filled once does not.
+    """
+
     SEND = "send"
     RECEIVE = "receive"
     BATCH = "batch"
+    LATENCY = "latency"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,4 +75,4 @@ def _measure_one(plan: Plan, peer: Peer, workload: Workload) -> Sample:
 def _drain(plan: Plan, peer: Peer, sent: Job) -> None:
     """Take away what a job sent, so that the next one meets an empty queue."""
     assert sent.kind is Kind.SEND
-    run_job(peer.endpoint, plan.receiving(sent.messages, sent.warmup))
+    run_job(peer.endpoint, plan.receiving(sent.messages + sent.warmup, warmup=0))
