@@ -1,0 +1,230 @@
+"""Several gateways over the same brokers, and processes that end without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from shardbus.amqp.codes import UUID
+from shardbus.amqp.events import Delivery
+from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.outcomes import ACCEPTED, Accepted
+from shardbus.amqp.types import Array, Uuid, value_of
+from shardbus.app.failures import NotFound
+from shardbus.app.sas import parse_connection_string
+from tests.chaos.processes import BROKERS, ProcessServer, process_server, wait_until_gone
+from tests.support.amqp_client import Address, AmqpClient, connected
+from tests.support.messages import seen
+from tests.support.queues import create_queue, describe_queue
+from tests.support.server import COMMAND, START_TIMEOUT_S, Server
+
+GATEWAY: Final = (COMMAND[0], "gateway")
+SOON_S: Final = 10.0
+
+
+class Gateway(Server):
+    """`shardbus gateway` over the brokers of a server."""
+
+    def __init__(self, data_dir: Path, brokers: ProcessServer) -> None:
+        super().__init__(
+            data_dir,
+            *("--brokers-config", str(brokers.data_dir / "brokers.conf")),
+            *("--secret-file", str(brokers.data_dir / "broker-secret")),
+        )
+
+    def start(self) -> None:
+        position = len(self.output)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*GATEWAY, *self._arguments()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._ready = self._wait_until_ready(position, time.monotonic() + START_TIMEOUT_S)
+
+
+@contextmanager
+def two_gateways(directory: Path) -> Iterator[tuple[ProcessServer, Gateway]]:
+    """A server with broker processes, and a second gateway beside the server's own."""
+    with process_server(directory / "data") as server:
+        gateway = Gateway(directory / "gateway", server)
+        gateway.start()
+        try:
+            yield server, gateway
+        except BaseException as failure:
+            failure.add_note(f"output of the second gateway:\n{gateway.output[-10_000:]}")
+            raise
+        finally:
+            gateway.close()
+
+
+@pytest.fixture(scope="module")
+def gateways(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[ProcessServer, Gateway]]:
+    """Two gateways for the tests that harm neither."""
+    with two_gateways(tmp_path_factory.mktemp("gateways")) as both:
+        yield both
+
+
+def client_of(server: Server) -> AbstractAsyncContextManager[AmqpClient]:
+    credential = parse_connection_string(server.connection_string).credential
+    return connected(Address(server.host, server.amqp_port), credential)
+
+
+def soon(server: Server, queue: str, *, exists: bool) -> None:
+    """Wait until a gateway knows what another one did."""
+    deadline = time.monotonic() + SOON_S
+    while _knows(server, queue) != exists:
+        assert time.monotonic() < deadline, f"'{queue}' exists={exists} was not heard of"
+        time.sleep(0.02)
+
+
+def _knows(server: Server, queue: str) -> bool:
+    try:
+        describe_queue(server, queue)
+    except NotFound:
+        return False
+    return True
+
+
+async def complete_by_management(client: AmqpClient, queue: str, delivery: Delivery) -> int:
+    requests = await client.requests(f"{queue}/$management")
+    token = Uuid(uuid.UUID(bytes_le=delivery.tag).bytes)
+    answer = await requests.ask(
+        {"disposition-status": "completed", "lock-tokens": Array(UUID, [token])},
+        {"operation": "com.microsoft:update-disposition"},
+    )
+    status = answer.application_properties["statusCode"]
+    number = value_of(status)
+    assert isinstance(number, int)
+    return number
+
+
+def test_a_lock_taken_through_one_gateway_is_settled_through_another(
+    gateways: tuple[ProcessServer, Gateway],
+) -> None:
+    """D7: gateways keep nothing."""
+
+    async def story(first: Server, second: Server) -> None:
+        async with client_of(first) as here, client_of(second) as there:
+            sender = await here.sender("shared")
+            for number in range(32):
+                assert isinstance(await sender.send(encode_data_message(b"%d" % number)), Accepted)
+            receiver = await there.receiver("shared", credit=32)
+            deliveries = await receiver.take_many(32)
+            assert {int(seen(delivery.payload).body) for delivery in deliveries} == set(range(32))
+
+            statuses = [await complete_by_management(here, "shared", d) for d in deliveries]
+
+            assert set(statuses) == {200}
+
+    server, gateway = gateways
+    create_queue(server, "shared")
+    soon(gateway, "shared", exists=True)
+
+    asyncio.run(story(server, gateway))
+
+    assert describe_queue(gateway, "shared").message_count == 0
+
+
+def test_what_one_gateway_changes_the_others_hear_of(
+    gateways: tuple[ProcessServer, Gateway],
+) -> None:
+    """R28 with several gateways: each can manage, and all agree."""
+    server, gateway = gateways
+    for number in range(3):
+        create_queue(server, f"theirs-{number}")
+        create_queue(gateway, f"ours-{number}", LockDuration="PT7S")
+    for number in range(3):
+        soon(gateway, f"theirs-{number}", exists=True)
+        soon(server, f"ours-{number}", exists=True)
+
+    assert describe_queue(server, "ours-1").elements["LockDuration"] == "PT7S"
+
+
+def test_messages_flow_from_one_gateway_to_a_receiver_at_another(
+    gateways: tuple[ProcessServer, Gateway],
+) -> None:
+    """R19 across gateways: nobody polls, so the receiver must be woken."""
+
+    async def story(first: Server, second: Server) -> None:
+        async with client_of(first) as here, client_of(second) as there:
+            receiver = await there.receiver("flow", credit=10)
+            sender = await here.sender("flow")
+            for number in range(10):
+                await sender.send(encode_data_message(b"%d" % number))
+                [delivery] = await receiver.take_many(1)
+                assert int(seen(delivery.payload).body) == number
+                await receiver.settle([delivery], ACCEPTED)
+
+    server, gateway = gateways
+    create_queue(server, "flow")
+    soon(gateway, "flow", exists=True)
+
+    asyncio.run(story(server, gateway))
+
+
+def test_a_killed_gateway_leaves_brokers_and_other_gateways_at_work(tmp_path: Path) -> None:
+    async def send(server: Server) -> None:
+        async with client_of(server) as client:
+            sender = await client.sender("kept")
+            assert isinstance(await sender.send(encode_data_message(b"x")), Accepted)
+
+    with two_gateways(tmp_path) as (server, gateway):
+        create_queue(gateway, "kept")
+        soon(server, "kept", exists=True)
+        asyncio.run(send(gateway))
+
+        gateway.kill()
+        asyncio.run(send(server))
+
+        assert describe_queue(server, "kept").message_count == 2
+
+
+def test_brokers_end_with_a_killed_server_and_their_successors_serve_what_they_kept(
+    tmp_path: Path,
+) -> None:
+    async def send(server: Server) -> None:
+        async with client_of(server) as client:
+            sender = await client.sender("kept")
+            assert isinstance(await sender.send(encode_data_message(b"x")), Accepted)
+
+    with process_server(tmp_path / "data") as server:
+        create_queue(server, "kept")
+        asyncio.run(send(server))
+        pids = server.broker_pids()
+
+        os.kill(server.pid, signal.SIGKILL)
+        for pid in pids:
+            wait_until_gone(pid)
+        server.close()
+        server.start()
+
+        assert describe_queue(server, "kept").message_count == 1
+        assert len(set(server.broker_pids()) - set(pids)) == BROKERS
+
+
+def test_a_data_directory_moves_between_one_process_and_several(tmp_path: Path) -> None:
+    """The same files either way: what one process kept, broker processes serve, and back."""
+    with process_server(tmp_path / "data") as server:
+        create_queue(server, "kept", LockDuration="PT9S")
+        server.stop()
+    alone = Server(tmp_path / "data", "--brokers", str(BROKERS))
+    alone.start()
+    try:
+        assert describe_queue(alone, "kept").elements["LockDuration"] == "PT9S"
+    finally:
+        alone.close()
