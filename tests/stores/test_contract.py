@@ -496,6 +496,19 @@ def test_a_damaged_message_can_be_set_aside_and_removed(case: StoreCase, pen: Pe
     assert read_all(case.store, pen.fragment) == []
 
 
+def test_a_commit_without_changes_leaves_everything_as_it_is(case: StoreCase, pen: Pen) -> None:
+    pen_entries(case.store, pen, 3)
+    before = case.store.load(pen.fragment).counters
+
+    pen.write(case.store)
+    case.reopen()
+
+    after = case.store.load(pen.fragment).counters
+    assert (after.last_counter, after.lines[MAIN_LINE].count) == (3, 3)
+    assert after.total_bytes() == before.total_bytes()
+    assert len(read_all(case.store, pen.fragment)) == 3
+
+
 def test_a_deleted_fragment_is_gone_at_once(case: StoreCase, pen: Pen) -> None:
     case.store.create([OTHER])
     pen_entries(case.store, pen, 3)

@@ -311,6 +311,24 @@ def test_what_left_a_chunk_is_remembered_when_its_neighbour_is_looked_up(tmp_pat
     case.close()
 
 
+def test_a_commit_without_changes_is_written_all_the_same(
+    sqlite_case: SqliteCase, pen: Pen
+) -> None:
+    """A broker asks a full disk in this way whether it can be written again."""
+    pen.append([b"a"])
+    pen.write(sqlite_case.store)
+    log_bytes = sqlite_case.path.with_name("store.db-wal").stat().st_size
+
+    with (
+        file_size_limit(log_bytes),
+        pytest.raises(StoreError, match="the disk failed to read or write"),
+    ):
+        pen.write(sqlite_case.store)
+    pen.write(sqlite_case.store)
+
+    assert [e.payload for e in read_all(sqlite_case.store, pen.fragment)] == [b"a"]
+
+
 @pytest.mark.parametrize(("durability", "level"), [("full", 2), ("relaxed", 1)])
 def test_a_commit_is_synced_as_promised(tmp_path: Path, durability: str, level: int) -> None:
     """D4: 2 is FULL, an fsync per commit; 1 is NORMAL, an fsync when the log is copied."""

@@ -43,6 +43,8 @@ UNAVAILABLE: Final = "unavailable"
 INBOX_MAX: Final = 10_000
 RELOAD_MS_MIN: Final = 50
 RELOAD_MS_MAX: Final = 5_000
+# A fragment that fails again sooner than this has not recovered: it stays away longer each time.
+STEADY_MS: Final = 10_000
 
 Answer = Reply | Refused | Unavailable
 ReplyTo = Callable[[Answer], None]
@@ -54,6 +56,10 @@ class Runner:
 
     While a commit, a page read or a load is under way nothing is applied: commands wait in the
     inbox, and what is in memory and what is stored cannot drift apart.
+
+    After a failed commit the fragment comes back only when a write has succeeded: a full disk
+    can still be read, and every send to it would end as unknown. Until then commands are turned
+    away, watchers wait, and `browse` shows what is stored.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Runner:
         # Commands wait for the very first load; after a failure they are turned away instead.
         self._is_first_load = True
         self._reload_ms = RELOAD_MS_MIN
+        self._loaded_at_ms = 0
+        self._is_writable = True
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = NEVER_MS
         self._load()
@@ -232,6 +240,7 @@ class Runner:
             if error is None:
                 self._applied(fragment)
             else:
+                self._is_writable = False
                 self._forget(error)
 
         self._storage.commit(commit, done)
@@ -409,10 +418,27 @@ class Runner:
                 return
             if isinstance(image, StoreError):
                 self._load_failed(image)
-            else:
+            elif self._is_writable:
                 self._loaded(image)
+            else:
+                self._probe(image)
 
         self._storage.read(lambda store: store.load(fragment_id), done)
+
+    def _probe(self, image: FragmentImage) -> None:
+        """Write what is stored already, to learn whether a commit can succeed again."""
+
+        def done(error: StoreError | None) -> None:
+            if self._is_stopped:
+                return
+            if error is not None:
+                self._load_failed(error)
+                return
+            self._is_writable = True
+            log.info("fragment %s: the store can be written again", self.fragment_id)
+            self._loaded(image)
+
+        self._storage.commit(FragmentCommit(self.fragment_id, [], image.counters), done)
 
     def _loaded(self, image: FragmentImage) -> None:
         self._fragment = Fragment(
@@ -422,12 +448,14 @@ class Runner:
         self.reason = ""
         self._is_first_load = False
         self._is_busy = False
-        self._reload_ms = RELOAD_MS_MIN
+        self._loaded_at_ms = self._clock.now_ms()
         self._go_on(self._fragment)
 
     def _forget(self, error: StoreError) -> None:
         """A failed commit is unknown: only the store can say what became of it."""
         log.error("fragment %s: %s; loading it again", self.fragment_id, error)
+        if self._clock.now_ms() - self._loaded_at_ms >= STEADY_MS:
+            self._reload_ms = RELOAD_MS_MIN
         self._fragment = None
         self._unread = []
         self._cancel_timer()
@@ -443,8 +471,8 @@ class Runner:
         self._loop.call_later(delay_ms / 1000, self._load_again)
 
     def _load_again(self) -> None:
+        # Unavailable until it succeeds: a try that fails again was no recovery.
         if not self._is_stopped:
-            self.state = RECOVERING
             self._load()
 
     def _turn_away(self, reason: str, *, is_unknown: bool) -> None:

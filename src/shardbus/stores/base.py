@@ -104,6 +104,8 @@ class MessageStore(Protocol):
         """Store everything or nothing; on return it survives a crash (D4).
 
         Within one FragmentCommit changes apply in order; its counters replace the stored ones.
+        One without changes is written too, even if its counters are the stored ones: that it
+        returns says that the store can be written.
         StoreError means *unknown*: each fragment in it must be loaded again.
         """
         ...

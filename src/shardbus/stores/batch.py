@@ -53,6 +53,9 @@ class Delta:
         self.updated: dict[int, Entry] = {}
         self.removed: dict[int, None] = {}
 
+    def is_empty(self) -> bool:
+        return not self.appended and not self.updated and not self.removed
+
     def collect(self, commit: FragmentCommit) -> None:
         self.counters = commit.counters
         for change in commit.changes:
@@ -156,6 +159,11 @@ class Batch:
             last = self._append(delta, self.last_counters[local])
             self.last_counters[local] = max(last, delta.counters.last_counter)
             packed = pack_counters(local, delta.counters)
+            if delta.is_empty():
+                # SQLite writes no page for bytes that stay the same, and then a full disk would
+                # seem to take the commit.
+                other = bytes(len(packed))
+                self.cells += (COUNTERS, local, None, None, None, None, None, other, None)
             self.cells += (COUNTERS, local, None, None, None, None, None, packed, None)
 
     def _append(self, delta: Delta, last_counter: int) -> int:

@@ -31,6 +31,7 @@ class ScriptedDisk(Disk):
     def __init__(self) -> None:
         super().__init__()
         self.commit_failures: deque[str] = deque()
+        self.is_full = False
         self.failing_reads: set[str] = set()
         self.broken_fragments: set[FragmentId] = set()
         self.transactions: list[list[FragmentId]] = []
@@ -38,6 +39,8 @@ class ScriptedDisk(Disk):
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         self.transactions.append([commit.fragment for commit in commits])
+        if self.is_full:
+            raise StoreError("the disk is full")
         if self.commit_failures and self.commit_failures[0] == "before":
             self.commit_failures.popleft()
             raise StoreError("the disk is full")
