@@ -21,7 +21,7 @@ JS := tests/conformance/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test check fmt unit model stores sim conformance bench bench-peers mutants \
+.PHONY: help build run test check fmt unit model stores sim conformance backlog bench bench-peers mutants \
 	docs pin clean node FORCE
 
 help:  ## this list
@@ -60,6 +60,9 @@ sim: build  ## the simulator: make sim SEEDS=1-500
 
 conformance: build node  ## a real process against the real SDKs
 	$(COMPILED) $(PYTEST) tests/conformance
+
+backlog: build  ## two million waiting messages: memory and start-up
+	$(COMPILED) SHARDBUS_BACKLOG=2000000 $(PYTEST) tests/durability/test_backlog.py
 
 bench: build  ## measure, print ratios, keep the results as JSON
 	$(BIN)/python -m bench $(ARGS)

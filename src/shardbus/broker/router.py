@@ -10,7 +10,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import Dispatcher, FragmentPort
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.core.command import Send, Settle, Settled
-from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.placement import (
     RoundRobin,
@@ -54,14 +54,19 @@ class _SendJob:
         self.is_keyed = True
         self.started_at_ms = 0
         self.tries = 0
+        self.full_fragments = 0
 
     def start(self) -> None:
         self.router.ports[self.index].submit(Send(self.messages), self.answered)
 
     def answered(self, answer: Answer) -> None:
         # An unknown outcome is passed on: trying elsewhere could store the messages twice.
-        if isinstance(answer, Unavailable) and not answer.is_unknown and not self.is_keyed:
+        if self.is_keyed:
+            self.reply_to(answer)
+        elif isinstance(answer, Unavailable) and not answer.is_unknown:
             self.router.place_elsewhere(self, answer)
+        elif isinstance(answer, Refused) and answer.kind is QUOTA_EXCEEDED:
+            self.router.place_where_there_is_room(self, answer)
         else:
             self.reply_to(answer)
 
@@ -201,6 +206,15 @@ class EntityRouter:
             self._loop.call_later(PLACING_RETRY_MS / 1000, job.start)
         else:
             job.start()
+
+    def place_where_there_is_room(self, job: _SendJob, answer: Refused) -> None:
+        """Try each other fragment once: an entity is full when all of its fragments are (R9)."""
+        job.full_fragments += 1
+        if job.full_fragments >= len(self.ports):
+            job.reply_to(answer)
+            return
+        job.index = (job.index + 1) % len(self.ports)
+        job.start()
 
     def _index_for(self, key: str) -> int:
         return fragment_at(hash_point(key), self._hash_starts)

@@ -228,13 +228,36 @@ def test_an_unknown_outcome_is_passed_on_and_not_retried(house: House) -> None:
 
 
 def test_a_refusal_is_passed_on_and_not_retried(house: House) -> None:
-    """R9."""
     inboxes = [Inbox(), Inbox()]
+    refusal = Refused(NOT_ALLOWED, "no")
+    inboxes[0].failure = refusal
+
+    assert batch(router_of(house, inboxes), messages_of(1)) == [refusal]
+    assert inboxes[1].sends == 0
+
+
+def test_without_a_key_a_full_fragment_is_passed_over_until_all_are_full(house: House) -> None:
+    """R9."""
+    inboxes = [Inbox(), Inbox(), Inbox()]
     full = Refused(QUOTA_EXCEEDED, "full")
     inboxes[0].failure = full
+    inboxes[1].failure = full
+    router = router_of(house, inboxes)
 
-    assert batch(router_of(house, inboxes), messages_of(1)) == [full]
-    assert inboxes[1].sends == 0
+    assert isinstance(batch(router, messages_of(1))[0], Sent)
+    inboxes[2].failure = full
+    assert batch(router, messages_of(1)) == [full]
+
+
+def test_with_a_key_a_full_fragment_is_full(house: House) -> None:
+    """R9, R10."""
+    inboxes = [Inbox(), Inbox()]
+    full = Refused(QUOTA_EXCEEDED, "full")
+    for inbox in inboxes:
+        inbox.failure = full
+
+    assert batch(router_of(house, inboxes), [Message(b"x", partition_key="k")]) == [full]
+    assert sum(inbox.sends for inbox in inboxes) == 1
 
 
 def test_a_conventional_entity_has_nowhere_else_to_go(house: House) -> None:
