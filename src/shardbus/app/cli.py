@@ -9,6 +9,7 @@ import click
 
 from shardbus.app.broker_commands import broker
 from shardbus.app.console import Console, run_command
+from shardbus.app.fragment_commands import fragments
 from shardbus.app.queue_commands import queue
 from shardbus.app.settings import TABLE, Kind, Setting, Settings, load
 from shardbus.app.version import describe
@@ -100,4 +101,5 @@ def version(is_json: bool) -> None:
 
 
 main.add_command(broker)
+main.add_command(fragments)
 main.add_command(queue)

@@ -133,11 +133,12 @@ class Management:
             headers["If-Match"] = "*"
         target = f"/{quote(path, safe='/$')}?api-version={API_VERSION}{paging}"
         answer = self._transport.ask(method, target, headers, body)
-        _check(path, answer)
+        check_answer(path, answer)
         return answer
 
 
-def _check(path: str, answer: Answer) -> None:
+def check_answer(path: str, answer: Answer) -> None:
+    """Raise what an answer that is not a success means."""
     if answer.status < 300:
         return
     detail = read_error(answer.body) or http.client.responses.get(answer.status, "no reason given")

@@ -130,7 +130,13 @@ async def _serve_bus(
             tasks.create_task(_whenever(changed, follow)),
             tasks.create_task(_whenever(returned, sweep)),
         ]
-        await serve_clients(settings, bus, stopping, problems)
+        await serve_clients(
+            settings,
+            bus,
+            stopping,
+            problems=problems,
+            broker_names=[remote.name for remote in remotes],
+        )
         for chore in chores:
             chore.cancel()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +24,7 @@ from shardbus.core.tier import tier_named
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
@@ -35,12 +36,18 @@ SWEEP_S: Final = 600
 
 
 async def serve_clients(
-    settings: Settings, bus: Bus, stopping: asyncio.Event, problems: Callable[[], list[str]]
+    settings: Settings,
+    bus: Bus,
+    stopping: asyncio.Event,
+    *,
+    problems: Callable[[], list[str]],
+    broker_names: Sequence[str],
 ) -> None:
     """Open the ports, say that we are ready, and serve until told to stop."""
     amqp = AmqpServer(bus, ConnectionConfig(), connections_max=CONNECTIONS_MAX)
     admin = Admin(bus.namespace, bus.authorizer, bus.clock)
-    site = Site(admin, problems, bus.clock, system="shardbus")
+    fragments = FragmentsPage(bus.namespace, bus.authorizer, broker_names)
+    site = Site(admin, problems, bus.clock, system="shardbus", fragments=fragments)
     context = _tls_context(settings, bus.clock)
     async with HttpGateway(site.respond, site.refused) as http, AsyncExitStack() as listeners:
         # Administration clients dial HTTPS on whatever port the connection string names.

@@ -63,7 +63,13 @@ async def _serve(settings: Settings) -> None:
             loop=loop,
             new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
         )
-        await serve_clients(settings, bus, stopping, namespace.problems)
+        await serve_clients(
+            settings,
+            bus,
+            stopping,
+            problems=namespace.problems,
+            broker_names=[broker.name for broker in brokers],
+        )
     finally:
         for broker in brokers:
             broker.close()

@@ -12,6 +12,7 @@ from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.tls import development_certificate, server_context
@@ -37,7 +38,14 @@ class Endpoint:
         )
         self.authorizer = Authorizer(self.namespace, self.clock)
         admin = Admin(self.namespace, self.authorizer, self.clock)
-        self.site = Site(admin, self.namespace.problems, self.clock, system="test")
+        names = [host.name for host in self.hosts]
+        self.site = Site(
+            admin,
+            self.namespace.problems,
+            self.clock,
+            system="test",
+            fragments=FragmentsPage(self.namespace, self.authorizer, names),
+        )
         self.port = 0
         self.authority = Path()
 

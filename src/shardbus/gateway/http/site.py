@@ -14,6 +14,7 @@ from shardbus.broker.clock import Clock
 from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.atom import error_document
+from shardbus.gateway.http.fragments import FragmentsPage, is_fragments_path
 from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Response
 from shardbus.gateway.http.moment import format_moment
 
@@ -35,12 +36,21 @@ Health = Callable[[], list[str]]
 class Site:
     """Everything that HTTP clients can reach."""
 
-    def __init__(self, admin: Admin, health: Health, clock: Clock, *, system: str) -> None:
+    def __init__(
+        self,
+        admin: Admin,
+        health: Health,
+        clock: Clock,
+        *,
+        system: str,
+        fragments: FragmentsPage | None = None,
+    ) -> None:
         """`system` names this process in the tracking line of errors."""
         self._admin = admin
         self._health = health
         self._clock = clock
         self._system = system
+        self._fragments = fragments
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request, whatever happens; only cancellation passes through."""
@@ -72,6 +82,8 @@ class Site:
         # A queue may be named "health" too; management always says its api-version.
         if request.path == "health" and is_read and "api-version" not in request.query:
             return self._healthy()
+        if self._fragments is not None and is_fragments_path(request.path) and is_read:
+            return await self._fragments.respond(request)
         return await self._admin.respond(request)
 
     def _healthy(self) -> Response:
@@ -80,7 +92,9 @@ class Site:
             answer: dict[str, object] = {"status": "healthy", "message": "Service is healthy."}
             return Response(200, JSON, json.dumps(answer))
         answer = {"status": "degraded", "message": "; ".join(reasons), "reasons": reasons}
-        return Response(503, JSON, json.dumps(answer))
+        # Still 200: what is left serves (R3), and a balancer that dropped every gateway that lacks
+        # a broker would make the outage whole.
+        return Response(200, JSON, json.dumps(answer))
 
     def _error(self, kind: ErrorKind, message: str) -> Response:
         tracking_id = f"{uuid4()}_G1"

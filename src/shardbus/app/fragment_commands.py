@@ -1,0 +1,97 @@
+"""`shardbus fragments`: where each fragment of an entity is, how it is, and what it holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from shardbus.app.access import Access, Options, access_from, access_options
+from shardbus.app.client import TOKEN_LIFETIME_S, HttpTransport, Transport, check_answer
+from shardbus.app.console import Console, Json, run_command, table
+from shardbus.app.failures import CommandError, Usage
+
+WATCH_S: Final = 1.0
+
+_HEADING: Final = ("FRAGMENT", "BROKER", "STATE", "ACTIVE", "DEAD LETTERS", "SIZE", "REASON")
+
+Document = dict[str, Json]
+"""What the bus answers; `fragments` holds one object for each."""
+
+
+@click.command(
+    params=[
+        click.Argument(["entity"]),
+        click.Option(["--watch", "is_watching"], is_flag=True, help="Show again every second."),
+        *access_options(),
+    ]
+)
+def fragments(entity: str, is_watching: bool, **options: str | int | bool | None) -> None:
+    """Show the fragments of ENTITY: broker, state and why, counts, size."""
+    console = Console(bool(options.get("is_json")))
+    sys.exit(run_command(console, lambda: _run(console, entity, is_watching, options)))
+
+
+def _run(console: Console, entity: str, is_watching: bool, options: Options) -> int:
+    access = access_from(options)
+    if not is_watching:
+        found = ask(HttpTransport(access.endpoint), access, entity)
+        console.show(found, shown(found))
+        return 0
+    if options.get("is_json"):
+        raise Usage("--watch is for people and --json for programs: give one of them")
+    watch(lambda: shown(ask(HttpTransport(access.endpoint), access, entity)), time.sleep)
+    return 0
+
+
+def ask(transport: Transport, access: Access, entity: str) -> Document:
+    """The document that the bus answers; raises as every command does."""
+    expires_at_s = int(time.time()) + TOKEN_LIFETIME_S
+    token = access.credential.token_for(access.endpoint.rstrip("/"), expires_at_s=expires_at_s)
+    target = f"/api/v1/entities/{quote(entity, safe='/')}/fragments"
+    headers = {"Authorization": token, "Accept": "application/json"}
+    answer = transport.ask("GET", target, headers, None)
+    check_answer(entity, answer)
+    try:
+        document: object = json.loads(answer.body)
+    except ValueError as error:
+        raise CommandError(f"the bus gave an answer that is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise CommandError("the bus gave an answer that does not describe fragments")
+    return document
+
+
+def watch(look: Callable[[], str], wait: Callable[[float], None]) -> None:
+    """Show what there is again and again, until interrupted."""
+    try:
+        while True:
+            text = look()
+            click.clear()
+            click.echo(text)
+            wait(WATCH_S)
+    except KeyboardInterrupt:
+        return
+
+
+def shown(document: Document) -> str:
+    """A row for each fragment, and how available the entity is as a whole."""
+    parts = document.get("fragments")
+    listed = parts if isinstance(parts, list) else []
+    rows = [_row(part) for part in listed if isinstance(part, dict)]
+    heading = f"{document.get('name')}: {document.get('availability')}"
+    return f"{heading}\n{table([_HEADING, *rows])}"
+
+
+def _row(part: Document) -> tuple[str, ...]:
+    fields = ("number", "broker", "state", "active", "dead_letter", "size_bytes", "reason")
+    # What a fragment out of reach holds is not known; zero would be a claim.
+    is_known = part.get("state") == "available"
+    counts = {"active", "dead_letter", "size_bytes"}
+    return tuple(
+        str(part.get(name, "")) if is_known or name not in counts else "?" for name in fields
+    )

@@ -1,0 +1,108 @@
+"""`shardbus fragments`: what is asked, what is shown."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from click.testing import CliRunner
+
+from shardbus.app.access import Access
+from shardbus.app.cli import main
+from shardbus.app.client import Answer
+from shardbus.app.failures import CommandError, NotFound, Unavailable
+from shardbus.app.fragment_commands import Document, ask, shown, watch
+from shardbus.app.sas import Credential
+
+ACCESS = Access("http://127.0.0.1:5300", Credential("RootManageSharedAccessKey", "SAS_KEY_VALUE"))
+
+PART: Document = {
+    "number": 0,
+    "broker": "broker-1",
+    "state": "available",
+    "reason": "",
+    "active": 3,
+    "dead_letter": 1,
+    "size_bytes": 400,
+}
+
+
+class Bus:
+    """Answers one request and remembers it."""
+
+    def __init__(self, status: int, body: str) -> None:
+        self._answer = Answer(status, body.encode())
+        self.target = ""
+        self.token = ""
+
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer:
+        self.target = f"{method} {target}"
+        self.token = headers["Authorization"]
+        return self._answer
+
+
+def test_the_bus_is_asked_for_the_entity_with_a_signature() -> None:
+    bus = Bus(200, json.dumps({"name": "a/b c", "fragments": []}))
+
+    assert ask(bus, ACCESS, "a/b c")["name"] == "a/b c"
+
+    assert bus.target == "GET /api/v1/entities/a/b%20c/fragments"
+    assert bus.token.startswith("SharedAccessSignature ")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "failure"),
+    [
+        (404, "", NotFound),
+        (503, "", Unavailable),
+        (200, "not JSON", CommandError),
+        (200, "[]", CommandError),
+    ],
+)
+def test_what_is_no_description_is_told(
+    status: int, body: str, failure: type[CommandError]
+) -> None:
+    with pytest.raises(failure):
+        ask(Bus(status, body), ACCESS, "orders")
+
+
+def test_each_fragment_is_a_row() -> None:
+    text = shown({"name": "orders", "availability": "Available", "fragments": [PART]})
+
+    title, heading, row = text.splitlines()
+    assert title == "orders: Available"
+    assert heading.split()[:3] == ["FRAGMENT", "BROKER", "STATE"]
+    assert row.split() == ["0", "broker-1", "available", "3", "1", "400"]
+
+
+def test_what_a_fragment_out_of_reach_holds_is_not_claimed_to_be_nothing() -> None:
+    out = {**PART, "state": "unavailable", "reason": "it was killed"}
+
+    row = shown({"name": "orders", "availability": "Limited", "fragments": [out]}).splitlines()[2]
+
+    assert row.split(maxsplit=6) == ["0", "broker-1", "unavailable", "?", "?", "?", "it was killed"]
+
+
+def test_watching_shows_again_until_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    looks: list[str] = []
+
+    def wait(seconds: float) -> None:
+        looks.append("x")
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    watch(lambda: f"look {len(looks)}", wait)
+
+    assert [line for line in capsys.readouterr().out.splitlines() if "look" in line] == [
+        "look 0",
+        "look 1",
+        "look 2",
+    ]
+
+
+def test_watching_and_json_exclude_each_other() -> None:
+    result = CliRunner().invoke(main, ["fragments", "orders", "--watch", "--json"])
+
+    assert result.exit_code == 2
+    assert "give one of them" in result.output
