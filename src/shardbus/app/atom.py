@@ -48,6 +48,7 @@ class AtomError(CommandError):
 class Queue:
     """A queue as the bus describes it: element texts by name, and counts by kind.
 
+    What was set aside is damaged and not among the messages of `message_count`.
     `size_max_mb` is size times fragments (R9): the API reports the product. `fragment_count` is
     None when a bus does not tell it.
     """
@@ -119,7 +120,7 @@ def _queue(entry: ElementTree.Element) -> Queue | None:
     return Queue(
         name=entry.findtext(f"{{{ATOM}}}title") or "",
         elements=elements,
-        counts=_counts(description),
+        counts=_counts(description) | {"set_aside": _set_aside_count(entry)},
         is_partitioned=elements.get("EnablePartitioning") == "true",
         fragment_count=_fragment_count(entry, elements),
         size_max_mb=_number(elements, "MaxSizeInMegabytes"),
@@ -141,6 +142,11 @@ def _fragment_count(entry: ElementTree.Element, elements: dict[str, str]) -> int
     if text is not None:
         return _number({"FragmentCount": text}, "FragmentCount")
     return None if elements.get("EnablePartitioning") == "true" else 1
+
+
+def _set_aside_count(entry: ElementTree.Element) -> int:
+    text = entry.findtext(f"{{{EXTENSION}}}SetAsideMessageCount", "0")
+    return _number({"SetAsideMessageCount": text}, "SetAsideMessageCount")
 
 
 def _number(texts: dict[str, str], name: str) -> int:

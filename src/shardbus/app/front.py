@@ -47,7 +47,11 @@ async def serve_clients(
     amqp = AmqpServer(bus, ConnectionConfig(), connections_max=CONNECTIONS_MAX)
     admin = Admin(bus.namespace, bus.authorizer, bus.clock)
     fragments = FragmentsPage(bus.namespace, bus.authorizer, broker_names)
-    site = Site(admin, problems, bus.clock, system="shardbus", fragments=fragments)
+
+    def health() -> list[str]:
+        return [*problems(), *bus.problems()]
+
+    site = Site(admin, health, bus.clock, system="shardbus", fragments=fragments)
     context = _tls_context(settings, bus.clock)
     async with HttpGateway(site.respond, site.refused) as http, AsyncExitStack() as listeners:
         # Administration clients dial HTTPS on whatever port the connection string names.

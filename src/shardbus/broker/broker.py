@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, final
 
 from shardbus.broker.clock import Clock
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics, out_of_reach
+from shardbus.broker.host import (
+    FRAGMENT_AVAILABLE,
+    FRAGMENT_UNAVAILABLE,
+    FragmentStatistics,
+    out_of_reach,
+)
 from shardbus.broker.runner import UNAVAILABLE, Runner
 from shardbus.broker.storage import Storage
 from shardbus.core.change import Counters
@@ -96,10 +101,15 @@ class Broker:
         fragment = runner.statistics() if runner is not None else None
         if fragment is not None:
             return _statistics(fragment_id.number, fragment.counters)
+        try:
+            image = await self._read(lambda store: store.load(fragment_id))
+        except Unavailable as error:
+            return out_of_reach(fragment_id.number, error.message)
+        found = _statistics(fragment_id.number, image.counters)
         if runner is not None and runner.state == UNAVAILABLE:
-            return out_of_reach(fragment_id.number, runner.reason)
-        image = await self._read(lambda store: store.load(fragment_id))
-        return _statistics(fragment_id.number, image.counters)
+            # What cannot be written can often be read: the numbers are right, and nobody is served.
+            found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
+        return found
 
     def _sweep_soon(self) -> None:
         """Remove what deleted fragments left, a piece at a time between commits."""
@@ -138,7 +148,9 @@ class Broker:
 
 def _statistics(number: int, counters: Counters) -> FragmentStatistics:
     counts = [line.count for line in counters.lines]
-    return FragmentStatistics(number, counts, counters.total_bytes(), FRAGMENT_AVAILABLE, "")
+    found = FragmentStatistics(number, counts, counters.total_bytes(), FRAGMENT_AVAILABLE, "")
+    found.set_aside_count = counters.set_aside
+    return found
 
 
 def rules_of(spec: QueueSpec, cap_bytes: int) -> FragmentRules:

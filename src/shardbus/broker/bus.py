@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.browse import Browsable
@@ -12,11 +12,23 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.router import EntityRouter
+from shardbus.broker.runner import UNAVAILABLE
 from shardbus.core.entity import Entity
+
+# Reasons that `problems` names; what is beyond them is merely counted.
+PROBLEMS_MAX: Final = 20
 
 
 class OpenFragment(FragmentPort, Browsable, Protocol):
     """A fragment to be used, here or in another process."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is not available."""
+        ...
 
 
 class FragmentOpener(Protocol):
@@ -31,7 +43,7 @@ class FragmentOpener(Protocol):
 class EntityHandle:
     """An entity in use: its description, its fragments and the way to them."""
 
-    def __init__(self, entity: Entity, runners: list[Browsable], router: EntityRouter) -> None:
+    def __init__(self, entity: Entity, runners: list[OpenFragment], router: EntityRouter) -> None:
         self.entity = entity
         self.runners = runners
         self.router = router
@@ -86,7 +98,22 @@ class Bus:
             clock=self.clock,
             new_seed=self._new_seed,
         )
-        return EntityHandle(entity, list(runners), router)
+        return EntityHandle(entity, runners, router)
+
+    def problems(self) -> list[str]:
+        """Which fragments in use are unavailable and why, in words for people."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for handle in self._handles.values():
+            for runner in handle.runners:
+                if runner.state == UNAVAILABLE:
+                    numbers = found.setdefault((handle.entity.name, runner.reason), [])
+                    numbers.append(runner.fragment_id.number)
+        told = [
+            f"fragments of '{name}' are unavailable ({', '.join(map(str, numbers))}): {reason}"
+            for (name, reason), numbers in found.items()
+        ]
+        rest = len(told) - PROBLEMS_MAX
+        return [*told[:PROBLEMS_MAX], f"and {rest} more"] if rest > 0 else told
 
     def entity_created(self, entity: Entity) -> None:
         """Nothing to do: an entity is opened when it is first asked for."""

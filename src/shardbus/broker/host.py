@@ -18,8 +18,11 @@ LIMITED_STATUS: Final = "Limited"
 
 @final
 class FragmentStatistics:
-    """What one fragment holds. `counts[line]` includes locked messages; `reason` says why the
-    state is not FRAGMENT_AVAILABLE, and then the numbers do not count.
+    """What one fragment holds. `counts[line]` includes locked messages; `set_aside_count` says how
+    many were found damaged and are not served, which no line counts.
+
+    `reason` says why the state is not FRAGMENT_AVAILABLE. `is_counted` is false when the numbers
+    are not known either; a fragment that merely cannot be written has them from its store.
     """
 
     def __init__(
@@ -28,9 +31,11 @@ class FragmentStatistics:
         self.number = number
         self.counts = counts
         self.scheduled_count = 0
+        self.set_aside_count = 0
         self.size_bytes = size_bytes
         self.state = state
         self.reason = reason
+        self.is_counted = state == FRAGMENT_AVAILABLE
 
 
 class FragmentHost(Protocol):
@@ -63,12 +68,13 @@ class FragmentHost(Protocol):
 class EntityStatistics:
     """The sums over an entity's fragments (R29).
 
-    With a fragment out of reach `is_partial` is true and the sums are those of the others.
+    With a fragment that cannot be counted `is_partial` is true and the sums are those of the
+    others.
     """
 
     def __init__(self, fragments: list[FragmentStatistics]) -> None:
         self.fragments = fragments
-        reached = [part for part in fragments if part.state == FRAGMENT_AVAILABLE]
+        reached = [part for part in fragments if part.is_counted]
         self.is_partial = len(reached) < len(fragments)
         self.active_count = sum(part.counts[MAIN_LINE] for part in reached)
         self.dead_letter_count = sum(part.counts[DEAD_LETTER_LINE] for part in reached)
@@ -76,12 +82,14 @@ class EntityStatistics:
             part.counts[TRANSFER_DEAD_LETTER_LINE] for part in reached
         )
         self.scheduled_count = sum(part.scheduled_count for part in reached)
+        self.set_aside_count = sum(part.set_aside_count for part in reached)
         self.transfer_count = 0
         self.size_bytes = sum(part.size_bytes for part in reached)
 
     @property
     def availability(self) -> str:
-        return LIMITED_STATUS if self.is_partial else AVAILABLE_STATUS
+        is_whole = all(part.state == FRAGMENT_AVAILABLE for part in self.fragments)
+        return AVAILABLE_STATUS if is_whole else LIMITED_STATUS
 
     def message_count(self) -> int:
         return (

@@ -105,6 +105,8 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
         "number": part.number,
         "counts": part.counts,
         "scheduled": part.scheduled_count,
+        "set_aside": part.set_aside_count,
+        "is_counted": part.is_counted,
         "size_bytes": part.size_bytes,
         "state": part.state,
         "reason": part.reason,
@@ -123,4 +125,6 @@ def _read_part(fields: Fields) -> FragmentStatistics:
         fields.text("reason"),
     )
     part.scheduled_count = fields.integer("scheduled")
+    part.set_aside_count = fields.integer("set_aside")
+    part.is_counted = fields.boolean("is_counted")
     return part

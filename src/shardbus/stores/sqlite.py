@@ -46,7 +46,8 @@ class SqliteStore:
         durability: Literal["full", "relaxed"] = "full",
         recent_max: int = RECENT_MAX,
     ) -> None:
-        self.path = Path(path)
+        # SQLite keeps its log beside the file that a link names, not beside the link.
+        self.path = Path(path).resolve()
         # Everything opened so far is given back when the next step fails.
         with ExitStack() as opened, Translated(self.path):
             lock = FileLock(self.path)

@@ -24,7 +24,10 @@ ENTRY = """<entry xmlns="http://www.w3.org/2005/Atom"><id>https://bus/q1</id>
 <d2p1:ActiveMessageCount>2</d2p1:ActiveMessageCount>
 <d2p1:DeadLetterMessageCount>1</d2p1:DeadLetterMessageCount></CountDetails>
 <EnablePartitioning>{partitioned}</EnablePartitioning></QueueDescription></content></entry>"""
-FRAGMENTS = '<FragmentCount xmlns="urn:shardbus">16</FragmentCount>'
+FRAGMENTS = (
+    '<FragmentCount xmlns="urn:shardbus">16</FragmentCount>'
+    '<SetAsideMessageCount xmlns="urn:shardbus">5</SetAsideMessageCount>'
+)
 
 
 def entry(*, partitioned: str = "true", extension: str = FRAGMENTS) -> str:
@@ -44,6 +47,7 @@ def test_an_entry_tells_sizes_counts_and_fragments() -> None:
         "scheduled": 0,
         "transfer": 0,
         "transfer_dead_letter": 0,
+        "set_aside": 5,
     }
     assert queue.elements["LockDuration"] == "PT1M"
 

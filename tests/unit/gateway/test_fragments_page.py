@@ -49,6 +49,7 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
     entity = endpoint.namespace.get("orders")
     home = entity.fragments[3]
     holding = FragmentStatistics(3, [5, 2, 1], 700, FRAGMENT_AVAILABLE, "")
+    holding.set_aside_count = 4
     endpoint.hosts[home.broker_index].statistics_of[FragmentId(entity.entity_id, 3)] = holding
 
     response = ask(endpoint, "orders")
@@ -66,6 +67,7 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
         "dead_letter": 2,
         "transfer_dead_letter": 1,
         "scheduled": 0,
+        "set_aside": 4,
         "size_bytes": 700,
     }
 

@@ -232,9 +232,9 @@ def test_counts_are_summed_and_named_as_partial_when_a_broker_is_down() -> None:
     entity = endpoint.namespace.get("q")
     for home in entity.fragments:
         fragment = FragmentId(entity.entity_id, home.number)
-        endpoint.hosts[home.broker_index].statistics_of[fragment] = FragmentStatistics(
-            home.number, [3, 2, 1], 100, FRAGMENT_AVAILABLE, ""
-        )
+        part = FragmentStatistics(home.number, [3, 2, 1], 100, FRAGMENT_AVAILABLE, "")
+        part.set_aside_count = 2
+        endpoint.hosts[home.broker_index].statistics_of[fragment] = part
 
     whole = ask(endpoint, "GET", "/q")
     endpoint.hosts[0].outage = "no route"
@@ -247,6 +247,7 @@ def test_counts_are_summed_and_named_as_partial_when_a_broker_is_down() -> None:
     assert element(whole, "SizeInBytes") == "1600"
     assert element(whole, "EntityAvailabilityStatus") == "Available"
     assert element(whole, "IsPartial", EXTENSION) == "false"
+    assert element(whole, "SetAsideMessageCount", EXTENSION) == "32"
     assert element(partial, "ActiveMessageCount", COUNTS) == "36"
     assert element(partial, "EntityAvailabilityStatus") == "Limited"
     assert element(partial, "IsPartial", EXTENSION) == "true"

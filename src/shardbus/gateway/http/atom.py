@@ -175,6 +175,8 @@ class Writer:
         extension = (
             f'<FragmentCount xmlns="{EXTENSION}">{len(entity.fragments)}</FragmentCount>'
             f'<IsPartial xmlns="{EXTENSION}">{_boolean(statistics.is_partial)}</IsPartial>'
+            f'<SetAsideMessageCount xmlns="{EXTENSION}">{statistics.set_aside_count}'
+            "</SetAsideMessageCount>"
         )
         return self._entry(entity.name, entity.name, moments, description, extension)
 

@@ -79,5 +79,6 @@ def _part(part: FragmentStatistics, broker: str) -> dict[str, object]:
         "dead_letter": part.counts[DEAD_LETTER_LINE],
         "transfer_dead_letter": part.counts[TRANSFER_DEAD_LETTER_LINE],
         "scheduled": part.scheduled_count,
+        "set_aside": part.set_aside_count,
         "size_bytes": part.size_bytes,
     }
