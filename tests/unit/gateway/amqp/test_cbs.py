@@ -157,6 +157,17 @@ def test_an_answer_waits_for_credit(bench: Bench) -> None:
     assert (before, len(client.answers(responses))) == (0, 1)
 
 
+def test_a_response_link_without_answers_is_drained(bench: Bench) -> None:
+    client = bench.client(anonymous())
+    responses = client.receiver("$cbs", 10)
+    bench.pass_s()
+
+    client.grant(responses, 10, drain=True)
+    bench.pass_s()
+
+    assert (responses.credit, responses.drain) == (0, False)
+
+
 def test_of_answers_that_nobody_takes_only_the_latest_are_kept(bench: Bench) -> None:
     client = bench.client(anonymous())
     requests = client.sender("$cbs")

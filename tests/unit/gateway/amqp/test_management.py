@@ -184,7 +184,7 @@ def test_a_peek_merges_sixteen_fragments_by_enqueue_time_page_after_page(bench: 
 
 def test_two_links_that_peek_do_not_disturb_each_other(bench: Bench) -> None:
     """R21."""
-    bench.fill("many", *(b"%d" % number for number in range(20)))
+    bench.fill("many", *(b"%d" % number for number in range(40)))
     one, other = (Desk(bench, bench.client(), "many") for _ in range(2))
 
     first = one.peek(1, 5)

@@ -328,6 +328,20 @@ def test_messages_that_wait_for_the_store_are_not_given_credit_again(bench: Benc
     assert link.credit == CREDIT
 
 
+def test_credit_and_what_is_in_flight_are_never_more_than_was_meant(bench: Bench) -> None:
+    client = bench.client()
+    link = client.sender("q")
+    bench.pass_s()
+    bench.latency_s = 5
+    client.send(link, b"stored first")
+    bench.pass_s(0.001)
+    client.send(link, *(b"" for _ in range(1800)))
+    bench.pass_s(11)
+
+    assert len(client.outcomes(link)) == 1
+    assert link.credit <= CREDIT - 1800
+
+
 def test_more_than_eight_megabytes_waiting_stop_the_reading_until_some_are_stored(
     bench: Bench,
 ) -> None:
