@@ -167,8 +167,11 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_clients_do_accepted_messages_stay_and_completed_ones_go(seed: int) -> None:
+def test_whatever_clients_do_accepted_messages_stay_and_completed_ones_go(
+    seed: int, request: pytest.FixtureRequest
+) -> None:
     chaos = Chaos(seed)
+    request.addfinalizer(chaos.bench.close)
     chaos.run()
     left = chaos.settle_down()
 
@@ -181,4 +184,3 @@ def test_whatever_clients_do_accepted_messages_stay_and_completed_ones_go(seed: 
     assert completed.isdisjoint(left)
     assert accepted - asked <= set(left)
     assert chaos.bench.server.connections == 1
-    chaos.bench.close()

@@ -100,8 +100,11 @@ def test_a_client_gets_heartbeats_twice_as_often_as_it_asks(bench: Bench) -> Non
     assert not client.is_closed()
 
 
-def test_one_connection_too_many_is_told_why_and_the_others_go_on() -> None:
+def test_one_connection_too_many_is_told_why_and_the_others_go_on(
+    request: pytest.FixtureRequest,
+) -> None:
     bench = Bench(connections_max=2)
+    request.addfinalizer(bench.close)
     clients = [bench.client() for _ in range(3)]
 
     error = clients[2].close_error()
@@ -113,16 +116,15 @@ def test_one_connection_too_many_is_told_why_and_the_others_go_on() -> None:
     clients[0].transport.close()
     bench.pass_s()
     assert bench.client().connection.is_open
-    bench.close()
 
 
-def test_a_flood_of_connections_is_not_even_told_why() -> None:
+def test_a_flood_of_connections_is_not_even_told_why(request: pytest.FixtureRequest) -> None:
     bench = Bench(connections_max=1)
+    request.addfinalizer(bench.close)
     clients = [raw(bench) for _ in range(TURNED_AWAY_MAX + 10)]
 
     assert bench.server.connections == 1 + TURNED_AWAY_MAX
     assert [client.transport.is_closed for client in clients[-9:]] == [True] * 9
-    bench.close()
 
 
 @pytest.mark.parametrize(

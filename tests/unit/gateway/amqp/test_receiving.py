@@ -333,8 +333,11 @@ def test_a_link_attached_by_a_slow_reader_waits_too(bench: Bench) -> None:
     assert len(client.received(late)) == 10
 
 
-def test_a_link_with_too_much_unsettled_goes_on_when_some_is_confirmed() -> None:
+def test_a_link_with_too_much_unsettled_goes_on_when_some_is_confirmed(
+    request: pytest.FixtureRequest,
+) -> None:
     bench = Bench(ConnectionConfig(unsettled_max=8))
+    request.addfinalizer(bench.close)
     bench.fill("q", *FORTY)
     client = bench.client()
     link = client.receiver("q", 40)
@@ -345,11 +348,13 @@ def test_a_link_with_too_much_unsettled_goes_on_when_some_is_confirmed() -> None
     bench.pass_s()
 
     assert client.bodies(link) == FORTY[:16]
-    bench.close()
 
 
-def test_a_link_with_too_much_unsettled_goes_on_when_the_client_settles_for_itself() -> None:
+def test_a_link_with_too_much_unsettled_goes_on_when_the_client_settles_for_itself(
+    request: pytest.FixtureRequest,
+) -> None:
     bench = Bench(ConnectionConfig(unsettled_max=8))
+    request.addfinalizer(bench.close)
     bench.fill("q", *FORTY)
     client = bench.client()
     link = client.receiver("q", 40)
@@ -360,7 +365,6 @@ def test_a_link_with_too_much_unsettled_goes_on_when_the_client_settles_for_itse
     bench.pass_s()
 
     assert client.bodies(link) == FORTY[:16]
-    bench.close()
 
 
 def test_a_session_window_holds_messages_back_until_it_opens(bench: Bench) -> None:

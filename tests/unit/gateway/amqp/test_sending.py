@@ -262,8 +262,11 @@ def test_an_unavailable_fragment_refuses_its_keys_and_nothing_else(bench: Bench)
     assert client.outcomes(link)[accepted] == ACCEPTED
 
 
-def test_a_full_entity_says_so_and_takes_messages_again_when_there_is_room() -> None:
+def test_a_full_entity_says_so_and_takes_messages_again_when_there_is_room(
+    request: pytest.FixtureRequest,
+) -> None:
     bench = Bench(fragment_bytes_max=1000)
+    request.addfinalizer(bench.close)
     client = bench.client()
     link = client.sender("q")
     bench.pass_s()
@@ -281,7 +284,6 @@ def test_a_full_entity_says_so_and_takes_messages_again_when_there_is_room() -> 
     outcomes = client.outcomes(link)
     assert condition_of(outcomes[full]) == "amqp:resource-limit-exceeded"
     assert outcomes[again] == ACCEPTED
-    bench.close()
 
 
 def test_a_message_that_is_too_large_ends_its_link_and_no_other(bench: Bench) -> None:
@@ -397,9 +399,12 @@ def test_a_link_detached_while_its_messages_are_stored_hears_no_more(bench: Benc
     assert bench.left("q") == [b"one", b"two"]
 
 
-def test_unsettled_messages_beyond_the_bound_wait_in_the_session_window() -> None:
+def test_unsettled_messages_beyond_the_bound_wait_in_the_session_window(
+    request: pytest.FixtureRequest,
+) -> None:
     config = ConnectionConfig(incoming_window=16, unsettled_max=16)
     bench = Bench(config)
+    request.addfinalizer(bench.close)
     client = bench.client()
     link = client.sender("q")
     bench.pass_s()
@@ -409,4 +414,3 @@ def test_unsettled_messages_beyond_the_bound_wait_in_the_session_window() -> Non
 
     assert list(client.outcomes(link).values()) == [ACCEPTED] * 100
     assert not client.is_closed()
-    bench.close()
