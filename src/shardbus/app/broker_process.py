@@ -18,7 +18,7 @@ import uvloop
 
 from shardbus.app import garbage
 from shardbus.app.broker_address import BrokerAddress, make_secret, read_secret
-from shardbus.app.broker_store import new_broker
+from shardbus.app.broker_store import new_broker, open_store
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.serving import log_to_stderr, stop_on_signals
@@ -76,10 +76,9 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
     clock = SystemClock()
     broker = new_broker(
         options.name,
-        options.data_dir,
+        open_store(options.name, options.data_dir, options.durability),
         clock,
         loop,
-        durability=options.durability,
         fragment_mb_max=options.fragment_mb_max,
     )
     endpoint = Endpoint(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +13,13 @@ from shardbus.broker.broker import Broker
 from shardbus.broker.clock import Clock
 from shardbus.broker.storage import Storage, ThreadWorker
 from shardbus.core.entity import MEGABYTE
+from shardbus.stores.base import MessageStore, StoreError
+from shardbus.stores.late import LateStore
 from shardbus.stores.sqlite import SqliteStore
+
+log = logging.getLogger(__name__)
+
+Durability = Literal["full", "relaxed"]
 
 
 def broker_name(index: int) -> str:
@@ -18,17 +27,40 @@ def broker_name(index: int) -> str:
     return f"broker-{index}"
 
 
+def open_store(name: str, data_dir: Path, durability: Durability) -> MessageStore:
+    """The store of a broker; StoreError when its file cannot be used."""
+    return SqliteStore(data_dir / f"{name}.db", durability=durability)
+
+
+def open_stores(names: Sequence[str], data_dir: Path, durability: Durability) -> list[MessageStore]:
+    """The stores of brokers. One that cannot be used is tried again whenever it is needed.
+
+    StoreError when none can be used: then the start has failed.
+    """
+    stores: list[MessageStore] = []
+    errors: list[StoreError] = []
+    for name in names:
+        late = LateStore(partial(open_store, name, data_dir, durability))
+        try:
+            stores.append(late.open())
+        except StoreError as error:
+            log.error("%s starts without its store: %s", name, error)
+            stores.append(late)
+            errors.append(error)
+    if errors and len(errors) == len(names):
+        raise errors[0]
+    return stores
+
+
 def new_broker(
     name: str,
-    data_dir: Path,
+    store: MessageStore,
     clock: Clock,
     loop: asyncio.AbstractEventLoop,
     *,
-    durability: Literal["full", "relaxed"],
     fragment_mb_max: int,
 ) -> Broker:
-    """Open the broker's file in the directory; StoreError when it cannot be used."""
-    store = SqliteStore(data_dir / f"{name}.db", durability=durability)
+    """A broker with a writer and a reader for its store, which it closes at its end."""
     writer = ThreadWorker(f"{name}-writer", loop)
     reader = ThreadWorker(f"{name}-reader", loop)
     storage = Storage(store, writer, reader, loop)

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 5_000
 SWEEP_S: Final = 600
+SWEEP_AGAIN_S: Final = 5
 
 
 async def serve_clients(
@@ -85,8 +86,13 @@ async def serve_clients(
 
 async def _sweep_now_and_then(bus: Bus) -> None:
     """Remove what deletions and crashes left behind, should a broker have been away at the time."""
+    waited_s = 0
     while True:
-        await asyncio.sleep(SWEEP_S)
+        await asyncio.sleep(SWEEP_AGAIN_S)
+        waited_s += SWEEP_AGAIN_S
+        if waited_s < SWEEP_S and not bus.namespace.has_leftovers():
+            continue
+        waited_s = 0
         try:
             await bus.namespace.sweep()
         except Unavailable as error:

@@ -7,7 +7,7 @@ import secrets
 
 import uvloop
 
-from shardbus.app.broker_store import broker_name, new_broker
+from shardbus.app.broker_store import broker_name, new_broker, open_stores
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.front import namespace_settings, serve_clients
@@ -39,16 +39,11 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
     clock = SystemClock()
+    names = [broker_name(index) for index in range(settings.brokers)]
+    stores = open_stores(names, settings.data_dir, settings.durability)
     brokers = [
-        new_broker(
-            broker_name(index),
-            settings.data_dir,
-            clock,
-            loop,
-            durability=settings.durability,
-            fragment_mb_max=settings.fragment_mb_max,
-        )
-        for index in range(settings.brokers)
+        new_broker(name, store, clock, loop, fragment_mb_max=settings.fragment_mb_max)
+        for name, store in zip(names, stores, strict=True)
     ]
     catalogue = SqliteCatalogue(settings.data_dir / "catalogue.db", now_ms=clock.now_ms())
     worker = ThreadWorker("catalogue", loop)

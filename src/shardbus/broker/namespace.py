@@ -202,6 +202,10 @@ class Namespace:
             except Unavailable as error:
                 log.warning("the update of '%s' is left for the next sweep: %s", key, error)
 
+    def has_leftovers(self) -> bool:
+        """Whether `sweep` has something to do that it could not do before."""
+        return self._is_stale or bool(self._unapplied) or bool(self._fragments.problems())
+
     def problems(self) -> list[str]:
         """What is wrong with the namespace as a whole, in words for people."""
         found = [f"the record of entity {number} is damaged" for number in self._damaged]

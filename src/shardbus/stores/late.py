@@ -1,0 +1,85 @@
+"""A store that may not be there yet: a missing disk must not keep the others waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import final
+
+from shardbus.stores.base import (
+    Due,
+    FragmentCommit,
+    FragmentId,
+    FragmentImage,
+    MessageStore,
+    Page,
+)
+
+
+@final
+class LateStore:
+    """A MessageStore that is opened by the first call that succeeds in it.
+
+    Until then every call tries, and raises the StoreError that says why it cannot be opened.
+    """
+
+    def __init__(self, open_store: Callable[[], MessageStore]) -> None:
+        self._open_store = open_store
+        self._store: MessageStore | None = None
+        # The writer and the reader may both come first.
+        self._opening = threading.Lock()
+
+    def open(self) -> MessageStore:
+        """The store itself; raises StoreError while there is none."""
+        store = self._store
+        if store is None:
+            with self._opening:
+                store = self._store
+                if store is None:
+                    store = self._open_store()
+                    self._store = store
+        return store
+
+    def fragments(self) -> list[FragmentId]:
+        return self.open().fragments()
+
+    def create(self, fragments: Sequence[FragmentId]) -> None:
+        self.open().create(fragments)
+
+    def delete(self, fragments: Sequence[FragmentId]) -> None:
+        self.open().delete(fragments)
+
+    def sweep(self) -> bool:
+        return self.open().sweep()
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        return self.open().load(fragment)
+
+    def commit(self, commits: Sequence[FragmentCommit]) -> None:
+        self.open().commit(commits)
+
+    def read_line(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        return self.open().read_line(
+            fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def browse(
+        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+    ) -> Page:
+        return self.open().browse(
+            fragment, line, start=start, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def read_payloads(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        return self.open().read_payloads(fragment, sequence_numbers)
+
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+        return self.open().read_due(fragment, now_ms=now_ms, count_max=count_max)
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()

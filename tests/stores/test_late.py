@@ -1,0 +1,86 @@
+"""A store that is not there at first."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from shardbus.app.broker_store import open_stores
+from shardbus.stores.base import FragmentId, MessageStore, StoreError
+from shardbus.stores.late import LateStore
+from shardbus.stores.memory import MemoryStore
+from shardbus.stores.sqlite import SqliteStore
+
+FRAGMENT = FragmentId(1, 0)
+
+
+class Opener:
+    """Fails until it is told not to."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.opened: list[MessageStore] = []
+
+    def __call__(self) -> MessageStore:
+        if not self.is_there:
+            raise StoreError("not mounted")
+        self.opened.append(MemoryStore())
+        return self.opened[-1]
+
+
+def test_every_call_says_why_until_one_succeeds_and_the_store_stays() -> None:
+    opener = Opener()
+    store: MessageStore = LateStore(opener)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="not mounted"):
+            store.load(FRAGMENT)
+
+    opener.is_there = True
+    store.create([FRAGMENT])
+
+    assert store.load(FRAGMENT).counters.last_counter == 0
+    assert store.fragments() == [FRAGMENT]
+    assert len(opener.opened) == 1
+
+
+def test_threads_that_come_together_open_one_store() -> None:
+    opener = Opener()
+    opener.is_there = True
+    store = LateStore(opener)
+    together = threading.Barrier(8)
+    found: list[MessageStore] = []
+
+    def come() -> None:
+        together.wait()
+        found.append(store.open())
+
+    threads = [threading.Thread(target=come) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(opener.opened) == 1
+    assert all(one is found[0] for one in found)
+
+
+def test_what_never_opened_is_closed_without_a_word() -> None:
+    opener = Opener()
+    LateStore(opener).close()
+
+    assert opener.opened == []
+
+
+def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path: Path) -> None:
+    """R15."""
+    (tmp_path / "broker-1.db").write_bytes(b"not a database, and longer than a header" * 9)
+    stores = open_stores(["broker-0", "broker-1"], tmp_path, "full")
+
+    assert isinstance(stores[0], SqliteStore)
+    with pytest.raises(StoreError, match="not a SQLite file"):
+        stores[1].fragments()
+    for store in stores:
+        store.close()
+
+    with pytest.raises(StoreError, match="not a SQLite file"):
+        open_stores(["broker-1"], tmp_path, "full")
