@@ -223,7 +223,7 @@ class RemoteBroker:
             self._link.send(encode(frame))
 
     def out_of_reach(self) -> Unavailable:
-        return Unavailable(f"Broker {self.name} is out of reach: {self.reason}")
+        return Unavailable(f"Broker {self.name} is out: {self.reason}")
 
     # What the link says.
 
@@ -332,7 +332,7 @@ class RemoteBroker:
             self._link.drop_unwritten()
 
     def _give_up(self, number: int, waiting: _Waiting, *, is_unknown: bool) -> None:
-        text = f"Broker {self.name} is out of reach: {self.reason}"
+        text = f"Broker {self.name} is out: {self.reason}"
         if is_unknown:
             self._expect_late(number, waiting)
         waiting.answered(Unavailable(text, is_unknown))
