@@ -25,6 +25,9 @@ HOT_GLOBS = (
     "src/shardbus/broker/fields.py",
     "src/shardbus/broker/frames.py",
     "src/shardbus/broker/wire.py",
+    "src/shardbus/broker/link.py",
+    "src/shardbus/broker/remote.py",
+    "src/shardbus/broker/endpoint.py",
     "src/shardbus/gateway/amqp/inbound.py",
     "src/shardbus/gateway/amqp/outbound.py",
 )
