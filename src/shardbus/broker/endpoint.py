@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol, Self, cast, final
 
-from shardbus.broker.broker import Broker
 from shardbus.broker.fields import FRAME_BYTES_MAX, WireError
 from shardbus.broker.frames import (
     PROTOCOL_VERSION,
@@ -34,7 +33,8 @@ from shardbus.broker.frames import (
     Woken,
 )
 from shardbus.broker.hostcall import DELETE, UPDATE, HostCalls, read_question
-from shardbus.broker.runner import Answer, Runner
+from shardbus.broker.runner import Answer
+from shardbus.broker.served import ServedBroker, ServedFragment
 from shardbus.broker.wire import FrameBuffer, decode, encode, proof, received_parts
 from shardbus.core.command import RELEASE, Received, Settle
 from shardbus.core.document import Fields
@@ -73,7 +73,7 @@ class Endpoint:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: ServedBroker,
         secret: bytes,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -85,7 +85,7 @@ class Endpoint:
         self.loop = loop
         self.new_nonce = new_nonce
         self.catalogue_version = 0
-        self.runners: dict[FragmentId, Runner] = {}
+        self.runners: dict[FragmentId, ServedFragment] = {}
         self._monotonic_s = monotonic_s
         self._answerers: list[Answerer] = [HostCalls(broker)]
         self._updated_at_ms: dict[int, int] = {}
@@ -480,7 +480,9 @@ class Gateway(asyncio.Protocol):
 class _Reply:
     """The way back of one request."""
 
-    def __init__(self, gateway: Gateway, runner: Runner, request_id: int, size_bytes: int) -> None:
+    def __init__(
+        self, gateway: Gateway, runner: ServedFragment, request_id: int, size_bytes: int
+    ) -> None:
         self._gateway = gateway
         self._runner = runner
         self._request_id = request_id
@@ -508,7 +510,7 @@ class _Reply:
 class _Watch:
     """A wake-up that one gateway asked for."""
 
-    def __init__(self, gateway: Gateway, runner: Runner, frame: Watch) -> None:
+    def __init__(self, gateway: Gateway, runner: ServedFragment, frame: Watch) -> None:
         self._gateway = gateway
         self._runner = runner
         self._frame = frame
