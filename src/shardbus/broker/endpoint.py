@@ -50,6 +50,7 @@ STALL_MS: Final = 600
 SILENT_TICKS_MAX: Final = 120
 STRANGER_TICKS_MAX: Final = 20
 
+STATES_PER_TICK: Final = 1_000
 GATEWAYS_MAX: Final = 256
 REQUESTS_MAX: Final = 20_000
 REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -90,6 +91,7 @@ class Endpoint:
         self._answerers: list[Answerer] = [HostCalls(broker)]
         self._updated_at_ms: dict[int, int] = {}
         self._told: dict[FragmentId, tuple[str, str]] = {}
+        self._unseen: list[FragmentId] = []
         self._gateways: set[Gateway] = set()
         self._questions = asyncio.TaskGroup()
         self._question_count = 0
@@ -99,6 +101,7 @@ class Endpoint:
 
     async def __aenter__(self) -> Self:
         await self._questions.__aenter__()
+        self._ticked_at_s = self._monotonic_s()
         self._tick()
         return self
 
@@ -208,10 +211,19 @@ class Endpoint:
 
     def _tick(self) -> None:
         self.check_stall()
-        changes = [frame for frame in map(self.state, self.runners) if self._is_news(frame)]
+        changes = self._changes()
         for gateway in list(self._gateways):
             gateway.tick(self.catalogue_version, changes)
         self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
+
+    def _changes(self) -> list[State]:
+        """Fragments whose state is news; of very many only some are looked at in one tick."""
+        if not self._unseen:
+            self._unseen = list(self.runners)
+        looked_at = self._unseen[-STATES_PER_TICK:]
+        del self._unseen[-STATES_PER_TICK:]
+        states = [self.state(fragment) for fragment in looked_at if fragment in self.runners]
+        return [frame for frame in states if self._is_news(frame)]
 
     def _is_news(self, frame: State) -> bool:
         now = (frame.state, frame.reason)

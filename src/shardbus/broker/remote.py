@@ -308,9 +308,11 @@ class RemoteBroker:
         self.is_up = True
         self.reason = ""
         log.info("broker %s is in reach", self.name)
-        for entity in self._entities.values():
-            numbers = [f.number for f in self._fragments if f.entity_id == entity.entity_id]
-            self.tell(Open(entity.to_json(), numbers))
+        numbers: dict[int, list[int]] = {}
+        for entity_id, number in self._fragments:
+            numbers.setdefault(entity_id, []).append(number)
+        for entity_id, opened in numbers.items():
+            self.tell(Open(self._entities[entity_id].to_json(), opened))
         for fragment in list(self._fragments.values()):
             fragment.rejoin()
         self._up.set()
