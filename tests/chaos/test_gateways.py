@@ -35,11 +35,12 @@ SOON_S: Final = 10.0
 class Gateway(Server):
     """`shardbus gateway` over the brokers of a server."""
 
-    def __init__(self, data_dir: Path, brokers: ProcessServer) -> None:
+    def __init__(self, data_dir: Path, brokers: Path) -> None:
+        """`brokers` is the directory that holds the list of brokers and their secret."""
         super().__init__(
             data_dir,
-            *("--brokers-config", str(brokers.data_dir / "brokers.conf")),
-            *("--secret-file", str(brokers.data_dir / "broker-secret")),
+            *("--brokers-config", str(brokers / "brokers.conf")),
+            *("--secret-file", str(brokers / "broker-secret")),
         )
 
     def start(self) -> None:
@@ -59,7 +60,7 @@ class Gateway(Server):
 def two_gateways(directory: Path) -> Iterator[tuple[ProcessServer, Gateway]]:
     """A server with broker processes, and a second gateway beside the server's own."""
     with process_server(directory / "data") as server:
-        gateway = Gateway(directory / "gateway", server)
+        gateway = Gateway(directory / "gateway", server.data_dir)
         gateway.start()
         try:
             yield server, gateway
@@ -228,3 +229,69 @@ def test_a_data_directory_moves_between_one_process_and_several(tmp_path: Path) 
         assert describe_queue(alone, "kept").elements["LockDuration"] == "PT9S"
     finally:
         alone.close()
+
+
+@contextmanager
+def brokers_by_hand(directory: Path, count: int) -> Iterator[None]:
+    """Brokers on TCP, with the list of them and their secret in the directory."""
+    secret = directory / "broker-secret"
+    directory.mkdir()
+    secret.touch(0o600)
+    secret.write_text("a secret that both sides know", encoding="utf-8")
+    processes = [_broker(directory, index) for index in range(count)]
+    try:
+        ready = [_first_line(process) for process in processes]
+        assert [line.split()[:2] for line in ready] == [
+            ["ready", f"broker-{index}"] for index in range(count)
+        ]
+        listed = "".join(f"{line.split()[2]}\n" for line in ready)
+        (directory / "brokers.conf").write_text(listed, encoding="utf-8")
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        assert [process.wait(SOON_S) for process in processes] == [0] * count
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _broker(directory: Path, index: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(COMMAND[0], "broker"),
+            *("--name", f"broker-{index}"),
+            *("--data-dir", str(directory / f"store-{index}")),
+            *("--listen", "127.0.0.1:0"),
+            *("--secret-file", str(directory / "broker-secret")),
+            *(["--catalogue"] if index == 0 else []),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_brokers_and_gateways_started_by_hand_find_each_other_over_tcp(tmp_path: Path) -> None:
+    async def send(server: Server) -> None:
+        async with client_of(server) as client:
+            sender = await client.sender("kept")
+            for _ in range(16):
+                assert isinstance(await sender.send(encode_data_message(b"x")), Accepted)
+
+    with brokers_by_hand(tmp_path / "brokers", 2):
+        gateway = Gateway(tmp_path / "gateway", tmp_path / "brokers")
+        gateway.start()
+        try:
+            create_queue(gateway, "kept")
+            asyncio.run(send(gateway))
+
+            assert describe_queue(gateway, "kept").message_count == 16
+            gateway.stop()
+        finally:
+            gateway.close()

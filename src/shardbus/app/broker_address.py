@@ -39,6 +39,12 @@ class BrokerAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"tcp://{host}:{self.port}"
 
+    def bound(self, server: asyncio.Server) -> BrokerAddress:
+        """This address with the port that the system chose, where it was asked to choose."""
+        if self.socket is not None:
+            return self
+        return BrokerAddress(host=self.host, port=server.sockets[0].getsockname()[1])
+
     async def dial(self, new_protocol: NewProtocol) -> None:
         """Connect; OSError when nobody answers."""
         loop = asyncio.get_running_loop()

@@ -94,7 +94,7 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
             if options.ends_with_stdin:
                 loop.add_reader(sys.stdin.fileno(), _stop_at_end, stopping)
             garbage.calm()
-            click.echo(f"ready {options.name} {options.address}")
+            click.echo(f"ready {options.name} {options.address.bound(server)}")
             await stopping.wait()
             server.close()
     finally:

@@ -13,6 +13,7 @@ from typing import Final, final
 from shardbus.app.broker_address import BrokerAddress
 from shardbus.app.broker_store import broker_name
 from shardbus.app.front import namespace_settings, serve_clients
+from shardbus.app.serving import alongside
 from shardbus.app.settings import Settings
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.bus import Bus
@@ -26,7 +27,6 @@ from shardbus.broker.wire import NONCE_BYTES
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
-from shardbus.stores.base import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -47,18 +47,8 @@ async def serve_over(
     """
     loop = asyncio.get_running_loop()
     remotes = [_remote(index, address, secret, loop) for index, address in enumerate(addresses)]
-    failure: Exception | None = None
-    async with asyncio.TaskGroup() as tasks:
-        connections = [tasks.create_task(remote.run()) for remote in remotes]
-        try:
-            await _serve_namespace(remotes, settings, stopping)
-        except (Refused, Unavailable, StoreError) as error:
-            failure = error
-        finally:
-            for connection in connections:
-                connection.cancel()
-    if failure is not None:
-        raise failure
+    work = _serve_namespace(remotes, settings, stopping)
+    await alongside(work, [remote.run() for remote in remotes])
 
 
 def _remote(
@@ -97,7 +87,8 @@ async def _serve_namespace(
         )
         await _serve_bus(bus, remotes, catalogue, settings, stopping)
     finally:
-        worker.close()
+        # Not in the loop, which must go on answering what the worker still asks of it.
+        await asyncio.to_thread(worker.close)
 
 
 async def _serve_bus(
@@ -125,20 +116,14 @@ async def _serve_bus(
     remotes[0].on_catalogue = changed.set
     for remote in remotes:
         remote.on_up = returned.set
-    async with asyncio.TaskGroup() as tasks:
-        chores = [
-            tasks.create_task(_whenever(changed, follow)),
-            tasks.create_task(_whenever(returned, sweep)),
-        ]
-        await serve_clients(
-            settings,
-            bus,
-            stopping,
-            problems=problems,
-            broker_names=[remote.name for remote in remotes],
-        )
-        for chore in chores:
-            chore.cancel()
+    work = serve_clients(
+        settings,
+        bus,
+        stopping,
+        problems=problems,
+        broker_names=[remote.name for remote in remotes],
+    )
+    await alongside(work, [_whenever(changed, follow), _whenever(returned, sweep)])
 
 
 async def _wait_for(remotes: list[RemoteBroker], stopping: asyncio.Event) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import sys
@@ -25,7 +24,7 @@ from shardbus.app.broker_store import broker_name
 from shardbus.app.cluster import serve_over
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Usage
-from shardbus.app.serving import log_to_stderr, stop_on_signals
+from shardbus.app.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.settings import Settings
 from shardbus.app.supervisor import Child, Supervisor
 from shardbus.core.errors import Refused, Unavailable
@@ -82,17 +81,7 @@ async def _supervised(settings: Settings, addresses: list[BrokerAddress], secret
         for index, address in enumerate(addresses)
     ]
     supervisor = Supervisor(children, restart_ms=settings.broker_restart_ms, say=_say)
-    failure: Exception | None = None
-    async with asyncio.TaskGroup() as tasks:
-        supervising = tasks.create_task(supervisor.run())
-        try:
-            await serve_over(addresses, secret, settings, stopping)
-        except (Refused, Unavailable, StoreError, CommandError) as error:
-            failure = error
-        finally:
-            supervising.cancel()
-    if failure is not None:
-        raise failure
+    await alongside(serve_over(addresses, secret, settings, stopping), [supervisor.run()])
 
 
 def _command(settings: Settings, index: int, address: BrokerAddress) -> list[str]:

@@ -6,6 +6,28 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Coroutine, Sequence
+
+Work = Coroutine[object, object, None]
+
+
+async def alongside(work: Work, chores: Sequence[Work]) -> None:
+    """Do the work while the chores run beside it; they are cancelled when it ends.
+
+    What the work raises passes through as it is, and not in a group: it may be for the user.
+    """
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(chore) for chore in chores]
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - raised again when the chores have ended
+            failure = error
+        finally:
+            for chore in running:
+                chore.cancel()
+    if failure is not None:
+        raise failure
 
 
 def log_to_stderr(level: str) -> None:
