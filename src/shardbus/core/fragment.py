@@ -115,6 +115,21 @@ class Fragment:
         assert isinstance(command, Tick)
         return self._tick(now_ms)
 
+    def receive_beside(self, command: Receive, now_ms: int) -> Received | None:
+        """Answer a locking receive while removals are being stored; None: it must wait its turn.
+
+        It changes nothing that is stored, so it may run beside a commit, unless it would come upon
+        a message that is expired or whose payload the store alone has.
+        """
+        if not command.is_locking:
+            return None
+        count_max = min(command.count_max, LOCKS_MAX - len(self._locks))
+        front = self._lines[command.line].front(count_max) if count_max > 0 else []
+        for entry in front:
+            if entry.payload is None or entry.is_expired(now_ms):
+                return None
+        return self._receive(command, now_ms) if front else None
+
     # What the runner asks between commands.
 
     def wake_at_ms(self) -> int:
