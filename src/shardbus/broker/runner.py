@@ -58,7 +58,8 @@ class Runner:
     """The one owner of a fragment.
 
     While a commit, a page read or a load is under way nothing is applied: commands wait in the
-    inbox, and what is in memory and what is stored cannot drift apart.
+    inbox, and what is in memory and what is stored cannot drift apart. Only a receive that locks
+    is answered while nothing but removals is being stored.
 
     After a failed commit the fragment comes back only when a write has succeeded: a full disk
     can still be read, and every send to it would end as unknown. Until then commands are turned
