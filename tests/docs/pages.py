@@ -63,8 +63,9 @@ def cli_page() -> str:
     return f"""# The command line
 
 {_MADE}
-`shardbus serve` is the server; every other command is a client of its HTTP API. With `--json` a
-command prints exactly one JSON document on standard output; a failure is then
+`shardbus serve`, `broker` and `gateway` serve, `check` examines the files of a server that does not
+run, and every other command is a client of the HTTP API. With `--json` a command prints exactly one
+JSON document on standard output; a failure is then
 `{{"error": {{"kind": ..., "message": ...}}}}`. Messages for people go to standard error.
 
 | exit code | kind | meaning |

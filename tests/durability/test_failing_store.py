@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import pytest
 
@@ -27,7 +28,9 @@ from tests.support.amqp_client import Address, AmqpClient, Receiver, connected
 from tests.support.disks import Disk, FailingDisk, can_mount, small_disk
 from tests.support.messages import seen
 from tests.support.queues import create_queue, describe_queue
-from tests.support.server import Server, running_server
+from tests.support.server import COMMAND, Server, running_server
+
+T = TypeVar("T")
 
 QUEUE: Final = "orders"
 FRAGMENTS: Final = 16
@@ -89,7 +92,7 @@ async def _outage(case: Case) -> None:
         await bodies.send_unkeyed(2 * FRAGMENTS)
         # One send that nobody can vouch for tells each fragment what its store is like.
         assert 0 < len(bodies.unknown) <= FRAGMENTS // BROKERS
-        sick = _check_told(case)
+        sick = await asyncio.to_thread(_check_told, case)
 
         refused = await bodies.send_keyed(sick)
         assert isinstance(refused, Rejected) and refused.error is not None
@@ -116,17 +119,22 @@ async def _outage(case: Case) -> None:
 
 
 def _check_told(case: Case) -> set[int]:
-    """The fragments that are out, as `/health`, the log, the statistics and a list tell it."""
-    reasons = _health(case.server)
-    assert any(case.words in reason and QUEUE in reason for reason in reasons)
+    """The fragments that are out, as `/health`, the log and the statistics tell it."""
+    sick = _wait_for(
+        lambda: _sick_fragments(case), lambda found: len(found) == FRAGMENTS // BROKERS
+    )
     assert case.words in case.server.output
     queue = describe_queue(case.server, QUEUE)
     assert queue.elements["EntityAvailabilityStatus"] == "Limited"
     assert queue.message_count >= 6 * FRAGMENTS - FRAGMENTS // BROKERS
-    numbers = [reason.partition("(")[2].partition(")")[0] for reason in reasons]
-    sick = {int(number) for listed in numbers for number in listed.split(", ") if number.isdigit()}
-    assert len(sick) == FRAGMENTS // BROKERS
     return sick
+
+
+def _sick_fragments(case: Case) -> set[int]:
+    reasons = [reason for reason in _health(case.server) if case.words in reason]
+    assert all(f"fragments of '{QUEUE}'" in reason for reason in reasons)
+    listed = [reason.partition("(")[2].partition(")")[0] for reason in reasons]
+    return {int(number) for numbers in listed for number in numbers.split(", ")}
 
 
 class Bodies:
@@ -187,10 +195,15 @@ async def _receive(receiver: Receiver, until: Callable[[list[Got]], bool]) -> li
 
 
 def _wait_until_healthy(server: Server) -> None:
+    _wait_for(lambda: _health(server), lambda reasons: not reasons)
+
+
+def _wait_for(look: Callable[[], T], is_enough: Callable[[T], bool]) -> T:
     deadline_s = time.monotonic() + WAIT_S
-    while reasons := _health(server):
-        assert time.monotonic() < deadline_s, reasons
+    while not is_enough(found := look()):
+        assert time.monotonic() < deadline_s, found
         time.sleep(0.05)
+    return found
 
 
 def test_a_store_that_is_not_there_at_the_start_joins_when_it_is(tmp_path: Path) -> None:
@@ -225,8 +238,10 @@ def test_a_flipped_byte_costs_what_it_hit_and_nothing_else(tmp_path: Path, kind:
         create_queue(server, QUEUE, EnablePartitioning="true", LockDuration="PT5M")
         asyncio.run(_send(server, count))
         server.stop()
+        assert _check(server) == (0, 0)
         if kind == "payload":
             _flip(server.data_dir, b"message-0017")
+            assert _check(server) == (1, 1)
         else:
             _spoil_first_page(server.data_dir / f"broker-{SICK}.db")
         server.start()
@@ -249,6 +264,18 @@ def _check_set_aside(server: Server, count: int) -> None:
     queue = describe_queue(server, QUEUE)
     assert (queue.counts["set_aside"], queue.message_count) == (1, 0)
     assert _health(server) == []
+
+
+def _check(server: Server) -> tuple[int, int]:
+    """The exit code of `shardbus check` on the stopped server, and how much damage it lists."""
+    done = subprocess.run(
+        [COMMAND[0], "check", str(server.data_dir), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=WAIT_S,
+        check=False,
+    )
+    return done.returncode, len(json.loads(done.stdout)["damage"])
 
 
 def _flip(data_dir: Path, text: bytes) -> None:

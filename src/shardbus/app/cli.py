@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from shardbus.app.broker_commands import broker
+from shardbus.app.check_command import check
 from shardbus.app.console import Console, run_command
 from shardbus.app.fragment_commands import fragments
 from shardbus.app.queue_commands import queue
@@ -101,5 +102,6 @@ def version(is_json: bool) -> None:
 
 
 main.add_command(broker)
+main.add_command(check)
 main.add_command(fragments)
 main.add_command(queue)

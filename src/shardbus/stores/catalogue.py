@@ -177,6 +177,21 @@ class SqliteCatalogue:
             raise StoreError(_explained(self._path, error)) from error
 
 
+def read_catalogue(connection: sqlite3.Connection) -> tuple[list[Entity], list[int], bool]:
+    """All that a catalogue holds, without changing it: entities, ids of damaged records, and
+    whether the access rules are sound. Raises sqlite3.Error when it cannot be read.
+    """
+    rows = connection.execute("SELECT id, document, checksum FROM entity ORDER BY id").fetchall()
+    found = [(int(row[0]), _sound_entity(row)) for row in rows]
+    rules = connection.execute("SELECT rules, rules_checksum FROM namespace").fetchall()
+    is_sound = len(rules) == 1 and _checksum(0, str(rules[0][0])) == rules[0][1]
+    return (
+        [entity for _, entity in found if entity is not None],
+        [entity_id for entity_id, entity in found if entity is None],
+        is_sound,
+    )
+
+
 def _open(path: Path, now_ms: int) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(

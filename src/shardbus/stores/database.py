@@ -41,7 +41,7 @@ _ADVICE: Final = (
     ("SQLITE_PERM", "the file may not be opened; check permissions"),
     ("SQLITE_BUSY", "another process holds the file; stop it"),
     ("SQLITE_LOCKED", "another process holds the file; stop it"),
-    ("SQLITE_CORRUPT", "the file is damaged; restore a copy, or save what `.recover` can read"),
+    ("SQLITE_CORRUPT", "the file is damaged; stop the server and run `shardbus check --repair`"),
     ("SQLITE_NOTADB", "the file is not a store of Shardbus; name another one"),
     ("SQLITE_NOMEM", "memory ran out; give the process more"),
     ("SQLITE_IOERR", "the disk failed to read or write; check it and the kernel's log"),

@@ -1,0 +1,178 @@
+"""What `shardbus check` does and tells: every file of a data directory, examined or repaired."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from shardbus.app.console import Console, Json
+from shardbus.app.data_directory import data_directory
+from shardbus.app.failures import CommandError, Unavailable, Usage
+from shardbus.stores.base import StoreError
+from shardbus.stores.check import (
+    CATALOGUE,
+    CatalogueReport,
+    check_catalogue,
+    check_homes,
+    check_store,
+    orphans,
+    store_files,
+)
+from shardbus.stores.damage import NOBODY, Damage, StoreReport
+from shardbus.stores.repair import Repaired, repair_store
+from shardbus.stores.survey import Progress
+
+T = TypeVar("T")
+
+SOUND: Final = 0
+DAMAGED: Final = 1
+# Ranges of sequence numbers that a line for people names; the document has all of them.
+RANGES_SHOWN: Final = 8
+
+
+def run_check(console: Console, directory: Path, is_repairing: bool) -> int:
+    """The exit code; raises CommandError when the directory cannot be examined."""
+    if not directory.is_dir():
+        raise Usage(f"{directory} is not a directory; name the data directory of a server")
+    with _unserved(directory):
+        files = store_files(directory)
+        if not files and not (directory / CATALOGUE).exists():
+            raise Usage(f"{directory} holds no store and no catalogue: not a data directory")
+        repairs = [_repaired(path) for path in files] if is_repairing else []
+        stores = [_checked(path) for path in files]
+        catalogue = check_catalogue(directory / CATALOGUE)
+    lost = [damage for repair in repairs if repair.kept_as for damage in repair.report.damages]
+    found = [damage for store in stores for damage in store.damages] + catalogue.damages
+    if catalogue.is_known:
+        found += check_homes(catalogue, stores)
+    verdict = Verdict(stores, catalogue, found, repairs, lost)
+    console.show(verdict.document(), verdict.text())
+    return DAMAGED if found else SOUND
+
+
+@contextmanager
+def _unserved(directory: Path) -> Iterator[None]:
+    """The locks of the directory and, one by one, of its stores; Unavailable when one is taken."""
+    try:
+        with data_directory(directory):
+            yield
+    except StoreError as error:
+        raise Unavailable(str(error)) from error
+    except CommandError as error:
+        # The lock's own complaint has no class of its own.
+        raise (Unavailable(str(error)) if type(error) is CommandError else error) from error
+
+
+def _checked(path: Path) -> StoreReport:
+    return _with_progress(f"checking {path.name}", path, 1, check_store)
+
+
+def _repaired(path: Path) -> Repaired:
+    return _with_progress(f"repairing {path.name}", path, 2, repair_store)
+
+
+def _with_progress(label: str, path: Path, passes: int, work: Callable[[Path, Progress], T]) -> T:
+    length = passes * (path.stat().st_size if path.exists() else 0)
+    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
+        return work(path, bar.update)
+
+
+class Verdict:
+    """All that was found, in both forms."""
+
+    def __init__(
+        self,
+        stores: Sequence[StoreReport],
+        catalogue: CatalogueReport,
+        found: Sequence[Damage],
+        repairs: Sequence[Repaired],
+        lost: Sequence[Damage],
+    ) -> None:
+        self._stores = stores
+        self._found = found
+        self._repairs = [repair for repair in repairs if repair.kept_as]
+        self._lost = lost
+        self._names = {entity.entity_id: entity.name for entity in catalogue.entities}
+        self._orphans = orphans(catalogue, stores)
+
+    def document(self) -> dict[str, Json]:
+        return {
+            "sound": not self._found,
+            "stores": [
+                {
+                    "file": store.file,
+                    "fragments": len(store.fragments),
+                    "messages": store.messages,
+                    "set_aside": store.set_aside,
+                }
+                for store in self._stores
+            ],
+            "orphaned_fragments": self._orphans,
+            "damage": [self._damage(damage) for damage in self._found],
+            "repaired": [
+                {
+                    "file": repair.report.file,
+                    "kept_as": repair.kept_as,
+                    "served": repair.served,
+                    "set_aside": repair.set_aside,
+                }
+                for repair in self._repairs
+            ],
+            "repaired_damage": [self._damage(damage) for damage in self._lost],
+        }
+
+    def text(self) -> str:
+        lines: list[str] = []
+        for repair in self._repairs:
+            lines.append(
+                f"{repair.report.file}: repaired; {repair.served} messages are served, "
+                f"{repair.set_aside} are set aside; the old file is {repair.kept_as}"
+            )
+        lines += [f"  was: {line}" for damage in self._lost for line in self._lines(damage)]
+        for store in self._stores:
+            state = "sound" if store.is_sound() else "DAMAGED"
+            aside = f", {store.set_aside} set aside" if store.set_aside else ""
+            lines.append(
+                f"{store.file}: {state}, {len(store.fragments)} fragments, "
+                f"{store.messages} messages{aside}"
+            )
+        if self._orphans:
+            lines.append(f"{self._orphans} fragments belong to nobody; the next start removes them")
+        for damage in self._found:
+            lines += self._lines(damage)
+        lines.append("damage was found" if self._found else "everything is sound")
+        return "\n".join(lines)
+
+    def _damage(self, damage: Damage) -> dict[str, Json]:
+        return {
+            "file": damage.file,
+            "entity_id": None if damage.entity_id == NOBODY else damage.entity_id,
+            "entity": self._names.get(damage.entity_id),
+            "fragment": None if damage.fragment == NOBODY else damage.fragment,
+            "sequence_numbers": [list(pair) for pair in damage.ranges],
+            "what": damage.what,
+            "meaning": damage.meaning,
+            "advice": damage.advice,
+            "loss": damage.is_loss,
+        }
+
+    def _lines(self, damage: Damage) -> list[str]:
+        where = damage.file
+        if damage.fragment != NOBODY:
+            name = self._names.get(damage.entity_id, f"entity {damage.entity_id}")
+            where += f", fragment {damage.fragment} of '{name}'"
+        lines = [f"{where}: {damage.what}: {damage.meaning}"]
+        if damage.ranges:
+            lines.append(f"    sequence numbers: {_shown(damage.ranges)}")
+        return [*lines, f"    to do: {damage.advice}"]
+
+
+def _shown(ranges: list[tuple[int, int]]) -> str:
+    words = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
+    rest = len(words) - RANGES_SHOWN
+    return ", ".join(words[:RANGES_SHOWN]) + (f" and {rest} more ranges" if rest > 0 else "")

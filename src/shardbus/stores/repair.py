@@ -1,0 +1,300 @@
+"""Writes what is sound in a damaged store into a new file, and puts that in its place.
+
+The old file stays beside it as `NAME.damaged-1`, `-2` and so on. Until the new one is whole and
+on the disk the old one is in its place, so a repair may be killed at any moment and run again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final, final
+
+from shardbus.core.change import Counters, new_counters
+from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
+from shardbus.stores.base import StoreError
+from shardbus.stores.check import examine, not_there
+from shardbus.stores.chunk import (
+    CHUNK_COUNT_MAX,
+    COUNTER_MAX,
+    due_of,
+    is_intact,
+    local_of,
+    pack_counters,
+    pack_gap,
+    pack_head,
+    pack_state,
+    sequence_of,
+)
+from shardbus.stores.damage import StoreReport
+from shardbus.stores.database import (
+    FileLock,
+    open_writer,
+    prepare,
+    store_error,
+    sync_directory,
+)
+from shardbus.stores.salvage import Salvage, blob, integer, open_unchanged
+from shardbus.stores.survey import Aside, Nowhere, Owner, Piece, Place, Progress
+
+# Where counters are lost, sequence numbers go on this far behind the last one that was found, so
+# that none is given out twice.
+COUNTER_SKIP: Final = 1 << 32
+ROWS_PER_COMMIT: Final = 5_000
+COPIES_MAX: Final = 1_000
+
+
+@final
+class Repaired:
+    """What became of a file: `kept_as` is the old one's name, "" when it was left in place."""
+
+    def __init__(self, report: StoreReport, kept_as: str, served: int, set_aside: int) -> None:
+        self.report = report
+        self.kept_as = kept_as
+        self.served = served
+        self.set_aside = set_aside
+
+
+def repair_store(path: Path, progress: Progress) -> Repaired:
+    """Repair one store if it is damaged. StoreError when it is being served or cannot be written.
+
+    A sound file, and one of which nothing can be read, are left as they are.
+    """
+    real = path.resolve()
+    if not real.exists():
+        return Repaired(not_there(path), "", 0, 0)
+    lock = FileLock(real)
+    try:
+        found, survey = examine(real, path.name, Nowhere(), progress)
+        if found.is_sound() or survey is None:
+            return Repaired(found, "", found.messages, found.set_aside)
+        return _rewrite(real, path.name, progress)
+    except (sqlite3.Error, OSError) as error:
+        raise store_error(real, error) from error
+    finally:
+        lock.release()
+
+
+def _rewrite(path: Path, name: str, progress: Progress) -> Repaired:
+    _fold_log(path)
+    new = path.with_name(path.name + ".repaired")
+    _remove(new)
+    prepare(new)
+    connection = open_writer(new, "full")
+    try:
+        copy = Copy(connection)
+        report, _ = examine(path, name, copy, progress)
+        _copy_evidence(path, copy)
+        # Strays are judged by how much was readable, which is known only now.
+        copy.finish(is_torn=report.is_torn)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.close()
+    kept = _put_in_place(path, new)
+    return Repaired(report, kept.name, copy.served, copy.set_aside)
+
+
+def _copy_evidence(path: Path, copy: Copy) -> None:
+    old = open_unchanged(path)
+    try:
+        for row in Salvage(old).rows("evidence", "key", "head, body"):
+            copy.keep(integer(row[0]), blob(row[1]), blob(row[2]))
+    finally:
+        old.close()
+
+
+def _fold_log(path: Path) -> None:
+    """Copy the log into the file, as the next start would: beside another file it would spoil it.
+
+    StoreError when that fails; then nothing has changed.
+    """
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        connection.close()
+    log = path.with_name(path.name + "-wal")
+    if is_busy or (log.exists() and log.stat().st_size > 0):
+        raise StoreError(f"{path}: its log cannot be copied into it; the file is left as it is")
+    _unlink(path, "-wal", "-shm")
+
+
+def _put_in_place(path: Path, new: Path) -> Path:
+    """Swap the files with one rename; the old one has got a second name before."""
+    _unlink(new, "-wal", "-shm")
+    for number in range(1, COPIES_MAX):
+        kept = path.with_name(f"{path.name}.damaged-{number}")
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            continue
+        new.rename(path)
+        sync_directory(path.parent)
+        return kept
+    raise StoreError(f"{path}: there are {COPIES_MAX} damaged copies of it; remove some")
+
+
+def _remove(new: Path) -> None:
+    new.unlink(missing_ok=True)
+    _unlink(new, "-wal", "-shm")
+
+
+def _unlink(path: Path, *suffixes: str) -> None:
+    for suffix in suffixes:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+@final
+class Copy:
+    """The new file. A `survey.Sink`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.served = 0
+        self.set_aside = 0
+        self._connection = connection
+        self._owners: dict[int, Owner] = {}
+        self._counters: dict[int, Counters] = {}
+        self._next_number = 1
+        self._rows = 0
+        connection.execute("CREATE TEMP TABLE stray (key INT, gone TEXT, head BLOB, body BLOB)")
+        connection.execute("BEGIN IMMEDIATE")
+
+    def fragment(self, owner: Owner) -> None:
+        self._owners[owner.local] = owner
+        self._counters[owner.local] = new_counters()
+        row = (owner.local, owner.entity_id, owner.number, b"")
+        self._write("INSERT OR IGNORE INTO fragment VALUES (?, ?, ?, ?, 0)", row)
+
+    def piece(self, owner: Owner, piece: Piece) -> None:
+        first = piece.place.first
+        if piece.records is None:
+            self.keep(first, piece.head, piece.body)
+            for at in piece.lost:
+                self._set_aside(owner, first + at, MAIN_LINE, 0)
+            return
+        for at in piece.lost:
+            record = piece.records[at]
+            self.keep(first + at, pack_head(first + at, [record]), piece.payload(at))
+            self._set_aside(owner, first + at, MAIN_LINE, record[2])
+            piece.gone |= 1 << at
+        self._add_chunk(owner, piece)
+
+    def aside(self, owner: Owner, aside: Aside) -> None:
+        if aside.is_lost:
+            self.keep(aside.key, aside.head or aside.data, aside.body)
+            self._set_aside(owner, aside.key, MAIN_LINE, aside.size_bytes)
+            return
+        number = self._add_bytes(aside.head, aside.body) if aside.head else 0
+        row = (aside.key, aside.line, aside.state, aside.size_bytes, aside.due_at_ms, number)
+        self._write("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, aside.data))
+        self._count(owner, aside.key, aside.line, aside.size_bytes, aside.state)
+
+    def stray(self, owner: Owner | None, piece: Piece) -> None:
+        gone = "-1" if owner is None else str(piece.gone)
+        row = (piece.place.first, gone, piece.head, piece.body)
+        self._write("INSERT INTO temp.stray VALUES (?, ?, ?, ?)", row)
+
+    def finish(self, *, is_torn: bool) -> None:
+        """Decide on strays and store the counters."""
+        for key, gone, head, body in self._connection.execute("SELECT * FROM temp.stray"):
+            piece = Piece(Place(key, 0, 0, len(body), 0), head, body)
+            piece.gone = int(gone)
+            if not (is_torn and self._restore(piece)):
+                self.keep(key, head, body)
+        for local, counters in self._counters.items():
+            stored = self._owners[local].stored
+            found = max(counters.last_counter, self._owners[local].counted.last_counter)
+            counters.last_counter = (
+                min(found + COUNTER_SKIP, COUNTER_MAX)
+                if stored is None
+                else max(found, stored.last_counter)
+            )
+            packed = pack_counters(local, counters)
+            self._write("UPDATE fragment SET counters = ? WHERE local = ?", (packed, local))
+        self._connection.execute("COMMIT")
+
+    def _restore(self, piece: Piece) -> bool:
+        """Let a whole chunk that lost its row be served again, except what is known otherwise."""
+        start, records = piece.place.first, piece.records
+        owner = self._owners.get(local_of(start))
+        if records is None or owner is None or piece.gone < 0:
+            return False
+        end = start + len(records)
+        if self._is_placed(start, end) or not _is_whole(piece):
+            return False
+        sql = "SELECT key FROM entry WHERE key >= ? AND key < ?"
+        for (key,) in self._connection.execute(sql, (start, end)).fetchall():
+            piece.gone |= 1 << (key - start)
+        self._add_chunk(owner, piece)
+        return True
+
+    def _is_placed(self, start: int, end: int) -> bool:
+        sql = (
+            "SELECT 1 FROM place WHERE first > ?1 - ?3 AND first < ?2 AND first + count > ?1 "
+            "LIMIT 1"
+        )
+        row = (start, end, CHUNK_COUNT_MAX)
+        return self._connection.execute(sql, row).fetchone() is not None
+
+    def _add_chunk(self, owner: Owner, piece: Piece) -> None:
+        records = piece.records
+        assert records is not None
+        first, count = piece.place.first, len(records)
+        if piece.gone == (1 << count) - 1:
+            return
+        number = self._add_bytes(piece.head, piece.body)
+        due_at_ms, is_mixed = due_of(records, piece.gone)
+        size = sum(record[2] for record in records)
+        row = (first, number, count, size, due_at_ms, int(is_mixed))
+        self._write("INSERT INTO place VALUES (?, ?, ?, ?, ?, ?)", row)
+        if piece.gone:
+            gap = pack_gap(first, piece.gone, count)
+            self._write("INSERT INTO gap VALUES (?, ?)", (number, gap))
+        for position, record in enumerate(records):
+            if not piece.gone >> position & 1:
+                self._count(owner, first + position, MAIN_LINE, record[2], 0)
+
+    def _add_bytes(self, head: bytes, body: bytes) -> int:
+        number, self._next_number = self._next_number, self._next_number + 1
+        self._write("INSERT INTO chunk VALUES (?, ?, ?)", (number, head, body))
+        return number
+
+    def _set_aside(self, owner: Owner, key: int, line: int, size_bytes: int) -> None:
+        entry = Entry(
+            sequence_of(owner.base, key), None, size_bytes, enqueued_at_ms=0, state=SET_ASIDE
+        )
+        row = (key, line, SET_ASIDE, size_bytes, 0, 0, pack_state(key, entry))
+        self._write("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._count(owner, key, line, size_bytes, SET_ASIDE)
+
+    def keep(self, key: int, head: bytes, body: bytes) -> None:
+        """As evidence: never served, for whoever wants to look at it."""
+        self._write("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?)", (key, head, body))
+
+    def _count(self, owner: Owner, key: int, line: int, size_bytes: int, state: int) -> None:
+        counters = self._counters[owner.local]
+        counters.last_counter = max(counters.last_counter, key & COUNTER_MAX)
+        if state == SET_ASIDE:
+            counters.set_aside += 1
+            self.set_aside += 1
+            return
+        counters.lines[line].count += 1
+        counters.lines[line].size_bytes += size_bytes
+        self.served += 1
+
+    def _write(self, sql: str, row: tuple[int | str | bytes | None, ...]) -> None:
+        self._connection.execute(sql, row)
+        self._rows += 1
+        if self._rows % ROWS_PER_COMMIT == 0:
+            self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+
+
+def _is_whole(piece: Piece) -> bool:
+    offset = 0
+    for _, _, size, digest in piece.records or []:
+        if not is_intact(piece.body[offset : offset + size], digest):
+            return False
+        offset += size
+    return True

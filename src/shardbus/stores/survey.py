@@ -1,0 +1,435 @@
+"""Walks everything in a store file, sound or not, in the order of its messages.
+
+`check` walks in order to report, `repair` in order to write what is sound into another file; both
+therefore find the same.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from heapq import merge
+from typing import Final, NamedTuple, Protocol, final
+
+from shardbus.core.change import Counters, new_counters
+from shardbus.core.message import MAIN_LINE, NEVER_MS, SET_ASIDE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.stores.chunk import (
+    CHUNK_COUNT_MAX,
+    COUNTER_MAX,
+    Record,
+    due_of,
+    is_intact,
+    local_of,
+    sequence_base,
+    sequence_of,
+    unpack_counters,
+    unpack_gap,
+    unpack_head,
+    unpack_state,
+)
+from shardbus.stores.damage import Damage, StoreReport
+from shardbus.stores.salvage import Row, Salvage, Unreadable, blob, integer
+
+Progress = Callable[[int], None]
+"""Called with the bytes that were read since the last time."""
+
+
+class Place(NamedTuple):
+    """A row of `place` or `recent`."""
+
+    first: int
+    number: int
+    messages: int
+    size_bytes: int
+    due_at_ms: int
+
+
+@final
+class Piece:
+    """A chunk of the main line as it was read. `lost` are positions that cannot be served.
+
+    `records` is None when the chunk cannot be used at all; then `lost` names what was left in it.
+    """
+
+    def __init__(self, place: Place, head: bytes, body: bytes) -> None:
+        self.place = place
+        self.head = head
+        self.body = body
+        self.records: list[Record] | None = unpack_head(place.first, head)
+        self.gone = 0
+        self.lost: list[int] = []
+
+    def payload(self, position: int) -> bytes:
+        assert self.records is not None
+        offset = sum(record[2] for record in self.records[:position])
+        return self.body[offset : offset + self.records[position][2]]
+
+
+@final
+class Aside:
+    """A row of `entry` with the bytes of its chunk. `is_lost` when it cannot be served."""
+
+    def __init__(self, row: Row, head: bytes, body: bytes) -> None:
+        self.key, self.line, self.state, self.size_bytes, self.due_at_ms, self.number = map(
+            integer, row[:6]
+        )
+        self.data = blob(row[6])
+        self.head = head
+        self.body = body
+        self.is_lost = False
+
+
+@final
+class Owner:
+    """A fragment of the file, its counters as they are stored and as they are counted here."""
+
+    def __init__(self, row: Row) -> None:
+        self.local, self.entity_id, self.number = map(integer, row[:3])
+        self.is_deleted = integer(row[4]) == 1
+        self.base = sequence_base(self.number)
+        self.stored: Counters | None = unpack_counters(self.local, blob(row[3]))
+        self.counted = new_counters()
+        # Some sizes could not be read, so that the bytes cannot be compared.
+        self.is_size_known = True
+
+    def saw(self, key: int, line: int, size_bytes: int, state: int) -> None:
+        self.counted.last_counter = max(self.counted.last_counter, key & COUNTER_MAX)
+        if state == SET_ASIDE:
+            self.counted.set_aside += 1
+            return
+        self.counted.lines[line].count += 1
+        self.counted.lines[line].size_bytes += size_bytes
+
+
+class Sink(Protocol):
+    """Takes what a survey finds, in the order of keys; fragments come first."""
+
+    def fragment(self, owner: Owner) -> None: ...
+
+    def piece(self, owner: Owner, piece: Piece) -> None: ...
+
+    def aside(self, owner: Owner, aside: Aside) -> None: ...
+
+    def stray(self, owner: Owner | None, piece: Piece) -> None:
+        """A chunk that no row names, or that names no fragment (then `owner` is None)."""
+        ...
+
+
+@final
+class Nowhere:
+    """The sink of those who only want the report."""
+
+    def fragment(self, owner: Owner) -> None:
+        """It is in the report."""
+
+    def piece(self, owner: Owner, piece: Piece) -> None:
+        """It is in the report."""
+
+    def aside(self, owner: Owner, aside: Aside) -> None:
+        """It is in the report."""
+
+    def stray(self, owner: Owner | None, piece: Piece) -> None:
+        """It is in the report."""
+
+
+_PLACE_COLUMNS: Final = "chunk, count, size, due_at"
+_SERVED_NOT: Final = "it is not served"
+_RESTORED: Final = (
+    "it is not served; a repair lets it be served from the main line, because a page that named "
+    "it may be lost"
+)
+
+
+@final
+class Survey:
+    """One walk over a store. `owners` is complete afterwards."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, report: StoreReport, sink: Sink, progress: Progress
+    ) -> None:
+        self.owners: dict[int, Owner] = {}
+        self._connection = connection
+        self._salvage = Salvage(connection)
+        self._report = report
+        self._sink = sink
+        self._progress = progress
+
+    def run(self) -> None:
+        self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
+        columns = "entity_id, number, counters, is_deleted"
+        for row in self._salvage.rows("fragment", "local", columns):
+            owner = Owner(row)
+            self.owners[owner.local] = owner
+            if not owner.is_deleted:
+                self._sink.fragment(owner)
+        self._walk()
+        self._strays()
+        for unreadable in self._salvage.unreadable:
+            self._add("a page cannot be read: " + unreadable, "what was on it is lost")
+        for owner in self.owners.values():
+            if not owner.is_deleted:
+                self._compare(owner)
+
+    # Messages in the order of their keys.
+
+    def _walk(self) -> None:
+        entries = _Peekable(self._entries())
+        end = 0
+        for place in self._places():
+            for aside in entries.below(place.first):
+                self._aside(aside)
+            if place.first < end:
+                self._overlap(place)
+                continue
+            inside = list(entries.below(place.first + min(place.messages, CHUNK_COUNT_MAX)))
+            self._piece(place, {aside.key for aside in inside})
+            for aside in inside:
+                self._aside(aside)
+            end = place.first + place.messages
+        for aside in entries.below(1 << 63):
+            self._aside(aside)
+
+    def _places(self) -> Iterator[Place]:
+        recent = sorted(
+            Place(integer(row[1]), *map(integer, (row[0], row[2], row[3], row[4])))
+            for row in self._salvage.rows("recent", "chunk", "first, count, size, due_at")
+        )
+        older = (
+            Place(integer(row[0]), *map(integer, row[1:]))
+            for row in self._salvage.rows("place", "first", _PLACE_COLUMNS)
+        )
+        return merge(older, recent)
+
+    def _entries(self) -> Iterator[Aside]:
+        columns = "line, state, size, due_at, chunk, data"
+        for row in self._salvage.rows("entry", "key", columns):
+            number = integer(row[5])
+            head, body = self._chunk(number) if number > 0 else (b"", b"")
+            yield Aside(row, head, body)
+
+    def _chunk(self, number: int) -> tuple[bytes, bytes]:
+        self._connection.execute("INSERT OR IGNORE INTO temp.named VALUES (?)", (number,))
+        try:
+            row = self._salvage.row("chunk", "id", "head, body", number)
+        except Unreadable:
+            row = None
+        head, body = (b"", b"") if row is None else (blob(row[0]), blob(row[1]))
+        self._progress(len(head) + len(body))
+        return head, body
+
+    def _piece(self, place: Place, changed: set[int]) -> None:
+        head, body = self._chunk(place.number)
+        piece = Piece(place, head, body)
+        owner = self.owners.get(local_of(place.first))
+        if owner is None:
+            self._sink.stray(None, piece)
+            self._add(
+                f"chunk {place.number} belongs to fragment {local_of(place.first)} of the file, "
+                "which is not listed",
+                f"{place.messages} messages cannot be assigned and are not served",
+            )
+            return
+        if owner.is_deleted:
+            return
+        piece.gone = self._gone(place)
+        fault = _fault(piece)
+        if fault:
+            self._lose_chunk(owner, piece, changed, fault)
+        else:
+            self._examine(owner, piece, changed)
+        self._sink.piece(owner, piece)
+
+    def _gone(self, place: Place) -> int:
+        """The messages that left a chunk, -1 when that cannot be told."""
+        try:
+            gap = self._salvage.row("gap", "chunk", "bitmap", place.number)
+        except Unreadable:
+            return -1
+        return 0 if gap is None else unpack_gap(place.first, blob(gap[0]))
+
+    def _lose_chunk(self, owner: Owner, piece: Piece, changed: set[int], fault: str) -> None:
+        gone = max(piece.gone, 0)
+        first = piece.place.first
+        count = min(max(piece.place.messages, 0), CHUNK_COUNT_MAX)
+        piece.records = None
+        piece.lost = [at for at in range(count) if not gone >> at & 1 and first + at not in changed]
+        owner.is_size_known = False
+        for at in piece.lost:
+            self._saw(owner, first + at, MAIN_LINE, 0, 0)
+        self._lose(owner, f"chunk {piece.place.number}: {fault}", [first + at for at in piece.lost])
+
+    def _examine(self, owner: Owner, piece: Piece, changed: set[int]) -> None:
+        assert piece.records is not None
+        place, first, offset = piece.place, piece.place.first, 0
+        for position, record in enumerate(piece.records):
+            end = offset + record[2]
+            is_gone = bool(piece.gone >> position & 1)
+            if first + position in changed and not is_gone:
+                # The entry is newer: it was written when the message left its chunk.
+                piece.gone |= 1 << position
+                is_gone = True
+                self._mend(owner, f"message {first + position} is in a chunk and among the changed")
+            if not is_gone:
+                self._saw(owner, first + position, MAIN_LINE, record[2], 0)
+                payload = piece.body[offset:end]
+                if len(payload) != record[2] or not is_intact(payload, record[3]):
+                    piece.lost.append(position)
+            offset = end
+        if piece.lost:
+            keys = [first + position for position in piece.lost]
+            self._lose(owner, f"chunk {place.number}: payloads fail their checksums", keys)
+        due_at_ms, _ = due_of(piece.records, piece.gone)
+        if (place.messages, place.size_bytes) != (len(piece.records), offset):
+            self._mend(owner, f"chunk {place.number} is not as its row describes it")
+        elif due_at_ms != NEVER_MS and not NEVER_MS < place.due_at_ms <= due_at_ms:
+            self._mend(owner, f"messages of chunk {place.number} would expire too late")
+
+    def _aside(self, aside: Aside) -> None:
+        owner = self.owners.get(local_of(aside.key))
+        if owner is None:
+            place = Place(aside.key, aside.number, 1, aside.size_bytes, aside.due_at_ms)
+            self._sink.stray(None, Piece(place, aside.head, aside.body))
+            self._add(f"message {aside.key} belongs to a fragment that is not listed", _SERVED_NOT)
+            return
+        if owner.is_deleted:
+            return
+        fault = _entry_fault(aside, owner.base)
+        line = aside.line if MAIN_LINE <= aside.line <= TRANSFER_DEAD_LETTER_LINE else MAIN_LINE
+        state = aside.state
+        self._saw(owner, aside.key, line, aside.size_bytes, state)
+        if fault and state != SET_ASIDE:
+            aside.is_lost = True
+            self._lose(owner, fault, [aside.key])
+        self._sink.aside(owner, aside)
+
+    def _overlap(self, place: Place) -> None:
+        owner = self.owners.get(local_of(place.first))
+        self._sink.stray(None, Piece(place, *self._chunk(place.number)))
+        self._add(
+            f"chunk {place.number} is listed for messages of the chunk before it",
+            "they are served from that one only",
+            owner,
+        )
+
+    def _strays(self) -> None:
+        """Chunks that nothing names: their row is lost, or they should have been removed."""
+        self._report.is_torn |= self._salvage.is_torn
+        meaning = _RESTORED if self._report.is_torn else _SERVED_NOT
+        sql = "SELECT 1 FROM temp.named WHERE id = ?"
+        for row in self._salvage.rows("chunk", "id", "length(body)"):
+            number = integer(row[0])
+            if self._connection.execute(sql, (number,)).fetchone() is not None:
+                continue
+            head, body = self._chunk(number)
+            key = int.from_bytes(head[4:12], "little", signed=True)
+            piece = Piece(Place(key, number, 0, len(body), NEVER_MS), head, body)
+            piece.gone = self._gone(piece.place)
+            owner = None if piece.records is None else self.owners.get(local_of(key))
+            self._sink.stray(owner, piece)
+            numbers = [] if owner is None else _left(owner, piece)
+            self._add(f"chunk {number} is named by nothing", meaning, owner, numbers)
+
+    # Findings.
+
+    def _compare(self, owner: Owner) -> None:
+        stored, counted = owner.stored, owner.counted
+        self._report.fragments.append((owner.entity_id, owner.number))
+        if stored is None:
+            self._mend(owner, "the counters fail their checksum, so the fragment cannot be loaded")
+            return
+        wrong: list[str] = []
+        for line, (has, should) in enumerate(zip(stored.lines, counted.lines, strict=True)):
+            if has.count != should.count:
+                wrong.append(f"line {line} says {has.count} messages and has {should.count}")
+            elif owner.is_size_known and not _is_size_right(
+                has.size_bytes, should.size_bytes, stored.set_aside
+            ):
+                wrong.append(f"line {line} says {has.size_bytes} bytes, not {should.size_bytes}")
+        if stored.set_aside != counted.set_aside:
+            wrong.append(f"{stored.set_aside} set aside, not {counted.set_aside}")
+        if stored.last_counter < counted.last_counter:
+            wrong.append(f"last message {stored.last_counter}, not {counted.last_counter}")
+        if wrong:
+            self._mend(owner, "the counters are wrong: " + "; ".join(wrong))
+
+    def _saw(self, owner: Owner, key: int, line: int, size_bytes: int, state: int) -> None:
+        owner.saw(key, line, size_bytes, state)
+        if state == SET_ASIDE:
+            self._report.set_aside += 1
+        else:
+            self._report.messages += 1
+
+    def _lose(self, owner: Owner, what: str, keys: list[int]) -> None:
+        if keys:
+            numbers = [sequence_of(owner.base, key) for key in keys]
+            meaning = f"{len(keys)} messages cannot" if len(keys) > 1 else "1 message cannot"
+            self._add(what, f"{meaning} be served", owner, numbers)
+        else:
+            self._mend(owner, what)
+
+    def _mend(self, owner: Owner, what: str) -> None:
+        meaning = "no message is lost by it"
+        self._add(what, meaning, owner)
+        self._report.damages[-1].is_loss = False
+
+    def _add(
+        self,
+        what: str,
+        meaning: str,
+        owner: Owner | None = None,
+        numbers: list[int] | None = None,
+    ) -> None:
+        damage = Damage(self._report.file, what, meaning=meaning, sequence_numbers=numbers)
+        if owner is not None:
+            damage.entity_id, damage.fragment = owner.entity_id, owner.number
+        self._report.damages.append(damage)
+
+
+@final
+class _Peekable:
+    def __init__(self, entries: Iterator[Aside]) -> None:
+        self._entries = entries
+        self._next = next(entries, None)
+
+    def below(self, key: int) -> Iterator[Aside]:
+        """The entries before a key that were not taken yet."""
+        while self._next is not None and self._next.key < key:
+            taken, self._next = self._next, next(self._entries, None)
+            yield taken
+
+
+def _left(owner: Owner, piece: Piece) -> list[int]:
+    """The sequence numbers of what did not leave a chunk, of all when that cannot be told."""
+    gone = max(piece.gone, 0)
+    return [
+        sequence_of(owner.base, piece.place.first + at)
+        for at in range(len(piece.records or []))
+        if not gone >> at & 1
+    ]
+
+
+def _fault(piece: Piece) -> str:
+    if not piece.head:
+        return "it is missing or cannot be read"
+    if piece.records is None:
+        return "its head fails its checksum"
+    if piece.gone < 0:
+        return "what was removed from it cannot be told"
+    return ""
+
+
+def _entry_fault(aside: Aside, base: int) -> str:
+    entry = unpack_state(aside.key, base, aside.data)
+    if entry is None:
+        return f"the entry of message {sequence_of(base, aside.key)} fails its checksum"
+    if (entry.line, entry.state) != (aside.line, aside.state):
+        return f"the entry of message {entry.sequence_number} contradicts itself"
+    records = unpack_head(aside.key, aside.head)
+    if records is None or len(records) != 1 or not is_intact(aside.body, records[0][3]):
+        return f"the payload of message {entry.sequence_number} is damaged or missing"
+    return ""
+
+
+def _is_size_right(stored: int, counted: int, set_aside: int) -> bool:
+    # The size of a message whose record could not be read stays counted when it is set aside.
+    return stored >= counted if set_aside else stored == counted
