@@ -19,6 +19,8 @@ from shardbus.app.failures import CommandError, Usage
 WATCH_S: Final = 1.0
 
 _HEADING: Final = ("FRAGMENT", "BROKER", "STATE", "ACTIVE", "DEAD LETTERS", "SIZE", "REASON")
+_WATCHED_HEADING: Final = (*_HEADING[:-1], "IN/S", "OUT/S", "REASON")
+_HELD: Final = ("active", "dead_letter", "transfer_dead_letter", "set_aside")
 
 Document = dict[str, Json]
 """What the bus answers; `fragments` holds one object for each."""
@@ -27,7 +29,9 @@ Document = dict[str, Json]
 @click.command(
     params=[
         click.Argument(["entity"]),
-        click.Option(["--watch", "is_watching"], is_flag=True, help="Show again every second."),
+        click.Option(
+            ["--watch", "is_watching"], is_flag=True, help="Show again every second, with rates."
+        ),
         *access_options(),
     ]
 )
@@ -45,7 +49,8 @@ def _run(console: Console, entity: str, is_watching: bool, options: Options) -> 
         return 0
     if options.get("is_json"):
         raise Usage("--watch is for people and --json for programs: give one of them")
-    watch(lambda: shown(ask(HttpTransport(access.endpoint), access, entity)), time.sleep)
+    watched = Watched(time.monotonic)
+    watch(lambda: watched.shown(ask(HttpTransport(access.endpoint), access, entity)), time.sleep)
     return 0
 
 
@@ -80,11 +85,52 @@ def watch(look: Callable[[], str], wait: Callable[[float], None]) -> None:
 
 def shown(document: Document) -> str:
     """A row for each fragment, and how available the entity is as a whole."""
+    rows = [_row(part) for part in _parts(document)]
+    return f"{_title(document)}\n{table([_HEADING, *rows])}"
+
+
+def _parts(document: Document) -> list[Document]:
     parts = document.get("fragments")
     listed = parts if isinstance(parts, list) else []
-    rows = [_row(part) for part in listed if isinstance(part, dict)]
-    heading = f"{document.get('name')}: {document.get('availability')}"
-    return f"{heading}\n{table([_HEADING, *rows])}"
+    return [part for part in listed if isinstance(part, dict)]
+
+
+def _title(document: Document) -> str:
+    return f"{document.get('name')}: {document.get('availability')}"
+
+
+class Watched:
+    """Looks at the same fragments again and again, and tells how fast they fill and empty."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._looked_at_s = 0.0
+        self._before: dict[int, tuple[int, int]] = {}
+
+    def shown(self, document: Document) -> str:
+        now_s = self._clock()
+        elapsed_s = now_s - self._looked_at_s
+        rows = [self._row(part, elapsed_s) for part in _parts(document)]
+        self._looked_at_s = now_s
+        return f"{_title(document)}\n{table([_WATCHED_HEADING, *rows])}"
+
+    def _row(self, part: Document, elapsed_s: float) -> tuple[str, ...]:
+        *known, reason = _row(part)
+        if part.get("state") != "available":
+            return (*known, "?", "?", reason)
+        number, sent = _whole(part, "number"), _whole(part, "sent_total")
+        gone = sent - sum(_whole(part, name) for name in _HELD)
+        before = self._before.get(number)
+        self._before[number] = (sent, gone)
+        if before is None or elapsed_s <= 0:
+            return (*known, "-", "-", reason)
+        rates = ((sent - before[0]) / elapsed_s, (gone - before[1]) / elapsed_s)
+        return (*known, *(f"{rate:.0f}" for rate in rates), reason)
+
+
+def _whole(part: Document, name: str) -> int:
+    value = part.get(name, 0)
+    return value if isinstance(value, int) else 0
 
 
 def _row(part: Document) -> tuple[str, ...]:

@@ -150,6 +150,7 @@ def _statistics(number: int, counters: Counters) -> FragmentStatistics:
     counts = [line.count for line in counters.lines]
     found = FragmentStatistics(number, counts, counters.total_bytes(), FRAGMENT_AVAILABLE, "")
     found.set_aside_count = counters.set_aside
+    found.sent_total = counters.last_counter
     return found
 
 

@@ -19,7 +19,8 @@ LIMITED_STATUS: Final = "Limited"
 @final
 class FragmentStatistics:
     """What one fragment holds. `counts[line]` includes locked messages; `set_aside_count` says how
-    many were found damaged and are not served, which no line counts.
+    many were found damaged and are not served, which no line counts. `sent_total` counts every
+    message that was ever sent to the fragment: two looks at it give a rate.
 
     `reason` says why the state is not FRAGMENT_AVAILABLE. `is_counted` is false when the numbers
     are not known either; a fragment that merely cannot be written has them from its store.
@@ -32,6 +33,7 @@ class FragmentStatistics:
         self.counts = counts
         self.scheduled_count = 0
         self.set_aside_count = 0
+        self.sent_total = 0
         self.size_bytes = size_bytes
         self.state = state
         self.reason = reason

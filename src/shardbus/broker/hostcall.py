@@ -106,6 +106,7 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
         "counts": part.counts,
         "scheduled": part.scheduled_count,
         "set_aside": part.set_aside_count,
+        "sent_total": part.sent_total,
         "is_counted": part.is_counted,
         "size_bytes": part.size_bytes,
         "state": part.state,
@@ -126,5 +127,6 @@ def _read_part(fields: Fields) -> FragmentStatistics:
     )
     part.scheduled_count = fields.integer("scheduled")
     part.set_aside_count = fields.integer("set_aside")
+    part.sent_total = fields.integer("sent_total")
     part.is_counted = fields.boolean("is_counted")
     return part

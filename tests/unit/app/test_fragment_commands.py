@@ -10,7 +10,7 @@ from shardbus.app.access import Access
 from shardbus.app.cli import main
 from shardbus.app.client import Answer
 from shardbus.app.failures import CommandError, NotFound, Unavailable
-from shardbus.app.fragment_commands import Document, ask, shown, watch
+from shardbus.app.fragment_commands import Document, Watched, ask, shown, watch
 from shardbus.app.sas import Credential
 
 ACCESS = Access("http://127.0.0.1:5300", Credential("RootManageSharedAccessKey", "SAS_KEY_VALUE"))
@@ -82,6 +82,27 @@ def test_what_a_fragment_out_of_reach_holds_is_not_claimed_to_be_nothing() -> No
     row = shown({"name": "orders", "availability": "Limited", "fragments": [out]}).splitlines()[2]
 
     assert row.split(maxsplit=6) == ["0", "broker-1", "unavailable", "?", "?", "?", "it was killed"]
+
+
+def test_two_looks_tell_how_fast_a_fragment_fills_and_empties() -> None:
+    now_s = 100.0
+    watched = Watched(lambda: now_s)
+
+    def row(**changed: int) -> list[str]:
+        document: Document = {"name": "q", "fragments": [{**PART, **changed}]}
+        return watched.shown(document).splitlines()[2].split()[-2:]
+
+    assert row(sent_total=50, active=3, dead_letter=1) == ["-", "-"]
+    now_s += 2
+    assert row(sent_total=90, active=23, dead_letter=1) == ["20", "10"]
+
+
+def test_a_fragment_out_of_reach_has_no_rates() -> None:
+    out: Document = {**PART, "state": "unavailable", "reason": "killed"}
+
+    row = Watched(lambda: 0.0).shown({"name": "q", "fragments": [out]}).splitlines()[2]
+
+    assert row.split()[3:] == ["?", "?", "?", "?", "?", "killed"]
 
 
 def test_watching_shows_again_until_interrupted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,6 +50,7 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
     home = entity.fragments[3]
     holding = FragmentStatistics(3, [5, 2, 1], 700, FRAGMENT_AVAILABLE, "")
     holding.set_aside_count = 4
+    holding.sent_total = 90
     endpoint.hosts[home.broker_index].statistics_of[FragmentId(entity.entity_id, 3)] = holding
 
     response = ask(endpoint, "orders")
@@ -68,6 +69,7 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
         "transfer_dead_letter": 1,
         "scheduled": 0,
         "set_aside": 4,
+        "sent_total": 90,
         "size_bytes": 700,
     }
 

@@ -80,5 +80,6 @@ def _part(part: FragmentStatistics, broker: str) -> dict[str, object]:
         "transfer_dead_letter": part.counts[TRANSFER_DEAD_LETTER_LINE],
         "scheduled": part.scheduled_count,
         "set_aside": part.set_aside_count,
+        "sent_total": part.sent_total,
         "size_bytes": part.size_bytes,
     }
