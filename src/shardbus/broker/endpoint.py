@@ -92,7 +92,8 @@ class Endpoint:
         self._updated_at_ms: dict[int, int] = {}
         self._told: dict[FragmentId, tuple[str, str]] = {}
         self._unseen: list[FragmentId] = []
-        self._gateways: set[Gateway] = set()
+        # In the order in which they came: a set's order would differ from run to run.
+        self._gateways: dict[Gateway, None] = {}
         self._questions = asyncio.TaskGroup()
         self._question_count = 0
         self._ticked_at_s = monotonic_s()
@@ -130,11 +131,11 @@ class Endpoint:
         """Take a connection in, unless there are too many."""
         if len(self._gateways) >= GATEWAYS_MAX:
             return False
-        self._gateways.add(gateway)
+        self._gateways[gateway] = None
         return True
 
     def left(self, gateway: Gateway) -> None:
-        self._gateways.discard(gateway)
+        self._gateways.pop(gateway, None)
 
     def open(self, frame: Open) -> list[FragmentId]:
         """Run fragments; ValueError when the entity cannot be read."""
@@ -158,6 +159,16 @@ class Endpoint:
     def state(self, fragment: FragmentId) -> State:
         runner = self.runners[fragment]
         return State(fragment, runner.state, runner.reason)
+
+    def state_for_one(self, fragment: FragmentId) -> State:
+        """The state, for a gateway that asks: if it is news, the next tick tells it to everyone.
+
+        Otherwise a state that lasted for less than a tick would be the last that this one heard.
+        """
+        frame = self.state(fragment)
+        if self._told.get(fragment) != (frame.state, frame.reason):
+            self._told.pop(fragment, None)
+        return frame
 
     def check_stall(self) -> None:
         """If this process stood still, ask every gateway what it gave up meanwhile."""
@@ -404,7 +415,7 @@ class Gateway(asyncio.Protocol):
                     watch.stop()
             case Open():
                 for fragment in self._endpoint.open(frame):
-                    self.send(self._endpoint.state(fragment))
+                    self.send(self._endpoint.state_for_one(fragment))
             case Browse():
                 self._browse(frame)
             case Ask():
