@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 
+from tests.simulation.scenario import run, run_linked
 from tests.simulation.seeds import FIXED, failure_of, seeds_in
 
 
@@ -13,10 +14,12 @@ def main() -> int:
     seeds = seeds_in(parser.parse_args().seeds)
     # The fragments complain about every planted fault.
     logging.disable(logging.CRITICAL)
-    failures = [failure for seed in seeds if (failure := failure_of(seed)) is not None]
+    outcomes = [failure_of(play, seed) for play in (run, run_linked) for seed in seeds]
+    failures = [failure for failure in outcomes if failure is not None]
     for failure in failures:
         sys.stderr.write(failure + "\n")
-    sys.stdout.write(f"{len(seeds) - len(failures)} of {len(seeds)} histories kept every promise\n")
+    kept = len(outcomes) - len(failures)
+    sys.stdout.write(f"{kept} of {len(outcomes)} histories kept every promise\n")
     return 1 if failures else 0
 
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Protocol
 
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer, ReplyTo, Runner
 from shardbus.broker.storage import Storage
 from shardbus.core.command import Command, FragmentRules
+from shardbus.core.errors import Unavailable
 from shardbus.core.placement import even_hash_starts
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base import FragmentId, Page
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import FaultyStore
 from tests.simulation.journal import Violation
@@ -36,13 +38,25 @@ class Plan:
         # The share of receivers that receive and delete.
         self.deletes = deletes
         self.backlog = backlog
+        # It has one receiver, which waits for as long as the simulation lasts.
+        self.is_patient = False
 
     def fragment_ids(self) -> list[FragmentId]:
         return [FragmentId(self.entity_id, number) for number in range(self.fragments)]
 
 
+class Gate(Protocol):
+    """The bus as clients reach it."""
+
+    @property
+    def is_dead(self) -> bool: ...
+
+    @property
+    def routers(self) -> dict[int, EntityRouter]: ...
+
+
 class Tap:
-    """A FragmentPort that lets the checker hear every answer of a runner."""
+    """A ServedFragment that lets the checker hear every answer of a runner."""
 
     def __init__(self, runner: Runner, plan: Plan, checker: Checker, clock: VirtualClock) -> None:
         self.runner = runner
@@ -54,8 +68,20 @@ class Tap:
     def is_available(self) -> bool:
         return self.runner.is_available
 
+    @property
+    def fragment_id(self) -> FragmentId:
+        return self.runner.fragment_id
+
+    @property
+    def state(self) -> str:
+        return self.runner.state
+
+    @property
+    def reason(self) -> str:
+        return self.runner.reason
+
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
-        asked_at_ms = self._clock.now_ms()
+        asked = self._checker.asked(self.runner.fragment_id, self._clock.now_ms())
         answers: list[Answer] = []
 
         def answered(answer: Answer) -> None:
@@ -67,7 +93,7 @@ class Tap:
                 self._plan.rules,
                 command,
                 answer,
-                asked_at_ms=asked_at_ms,
+                asked=asked,
                 now_ms=self._clock.now_ms(),
             )
             reply_to(answer)
@@ -79,6 +105,17 @@ class Tap:
 
     def unwatch(self, line: int, wake: Callable[[], None]) -> None:
         self.runner.unwatch(line, wake)
+
+    def browse(
+        self,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        then: Callable[[Page | Unavailable], None],
+    ) -> None:
+        self.runner.browse(line, start=start, count_max=count_max, bytes_max=bytes_max, then=then)
 
 
 class Bus:

@@ -5,7 +5,7 @@ is known exactly, whoever asked; what senders and receivers were told is heard a
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shardbus.broker.runner import Answer
 from shardbus.core.command import (
@@ -53,11 +53,22 @@ class Sending:
         self.outcome = "pending"
 
 
+class Asked:
+    """When a fragment was asked, and the newest message it had handed out by then."""
+
+    def __init__(self, at_ms: int, newest: int) -> None:
+        self.at_ms = at_ms
+        self.newest = newest
+
+
 class Held:
     """A lock as a fragment gave it out."""
 
-    def __init__(self, track: "Track", token: bytes, until_ms: int, life: int) -> None:
+    def __init__(
+        self, track: "Track", token: bytes, until_ms: int, life: int, told_at_ms: int
+    ) -> None:
         self.track = track
+        self.told_at_ms = told_at_ms
         self.token = token
         self.until_ms = until_ms
         self.life = life
@@ -74,6 +85,7 @@ class Track:
         self.count_min = 0
         self.count_max = 0
         self.was_handed = False
+        self.was_handed_again = False
         self.is_gone = False
         self.dead_letter_asked = False
 
@@ -88,9 +100,14 @@ class Checker:
         self._held: dict[bytes, Held] = {}
         self._lives: dict[FragmentId, int] = {}
         self._first_handed: dict[FragmentId, int] = {}
+        self._returning: dict[FragmentId, int] = {}
         self._fragment_of_key: dict[tuple[int, str], FragmentId] = {}
         self._last_of_key: dict[tuple[int, str], int] = {}
         self._seen: set[int] = set()
+        # Whether an answer of a fragment may have been lost on its way between two moments.
+        self.may_lose: Callable[[FragmentId, int, int], bool] = lambda fragment, from_ms, to_ms: (
+            False
+        )
 
     # What senders are told.
 
@@ -117,6 +134,9 @@ class Checker:
         self._lives[fragment] = self._life(fragment) + 1
         self.events["reloaded"] += 1
 
+    def asked(self, fragment: FragmentId, now_ms: int) -> Asked:
+        return Asked(now_ms, self._first_handed.get(fragment, 0))
+
     def answered(
         self,
         fragment: FragmentId,
@@ -124,7 +144,7 @@ class Checker:
         command: Command,
         answer: Answer,
         *,
-        asked_at_ms: int,
+        asked: Asked,
         now_ms: int,
     ) -> None:
         if isinstance(command, Send):
@@ -137,15 +157,17 @@ class Checker:
                     rules,
                     command,
                     answer.deliveries,
-                    asked_at_ms=asked_at_ms,
+                    asked=asked,
                     now_ms=now_ms,
                 )
             elif not command.is_locking and isinstance(answer, Unavailable) and answer.is_unknown:
                 self.journal.explain_all(fragment)
+                # They may have been taken, and come back after what was locked meanwhile.
+                self._returning[fragment] = self._first_handed.get(fragment, 0)
         elif isinstance(command, Settle):
-            self._settled(command, answer, asked_at_ms, now_ms)
+            self._settled(command, answer, asked.at_ms, now_ms)
         elif isinstance(command, Renew):
-            self._renewed(command, answer, asked_at_ms)
+            self._renewed(command, answer, asked.at_ms)
 
     def _sent(self, fragment: FragmentId, command: Send, answer: Sent) -> None:
         for offset, mark in enumerate(marks_of(command.messages)):
@@ -160,7 +182,7 @@ class Checker:
         command: Receive,
         deliveries: Sequence[Delivery],
         *,
-        asked_at_ms: int,
+        asked: Asked,
         now_ms: int,
     ) -> None:
         numbers = [delivery.entry.sequence_number for delivery in deliveries]
@@ -170,16 +192,20 @@ class Checker:
             raise Violation(f"{fragment} gave {len(numbers)} of {command.count_max} asked for")
         for delivery in deliveries:
             # When it was taken: known exactly from a lock, otherwise between question and answer.
-            earliest_ms, latest_ms = asked_at_ms, now_ms
+            earliest_ms, latest_ms = asked.at_ms, now_ms
             if command.is_locking:
                 earliest_ms = latest_ms = delivery.locked_until_ms - rules.lock_ms
             track = self._known(fragment, delivery)
             self._check_handing(track, delivery, command.line, earliest_ms, latest_ms)
+            if command.line == MAIN_LINE:
+                # What was removed is answered after what was locked in the meantime.
+                newest = self._first_handed.get(fragment, 0) if command.is_locking else asked.newest
+                self._check_first(track, newest)
             self._check_count(track, delivery, rules, command.line)
             if command.line == DEAD_LETTER_LINE:
                 self.events["dead letter delivered"] += 1
             if command.is_locking:
-                self._lock(track, delivery)
+                self._lock(track, delivery, now_ms)
             else:
                 self._gone(track)
             self.events["locked" if command.is_locking else "deleted"] += 1
@@ -213,10 +239,15 @@ class Checker:
         is_held = held is not None and held.life == self._life(place.fragment)
         if held is not None and is_held and held.until_ms > latest_ms:
             raise Violation(f"{place} is held by two: until {held.until_ms} and again")
-        if line == MAIN_LINE and not track.was_handed:
-            if place.sequence_number <= self._first_handed.get(place.fragment, 0):
+
+    def _check_first(self, track: Track, newest: int) -> None:
+        place = track.place
+        if not track.was_handed:
+            if self._returning.get(place.fragment, 0) < place.sequence_number <= newest:
                 raise Violation(f"{place} was delivered for the first time out of order")
-            self._first_handed[place.fragment] = place.sequence_number
+            known = self._first_handed.get(place.fragment, 0)
+            self._first_handed[place.fragment] = max(known, place.sequence_number)
+        track.was_handed_again = track.was_handed
         track.was_handed = True
 
     def _check_count(
@@ -261,9 +292,9 @@ class Checker:
                 track.count_min += 1
             track.held = None
 
-    def _lock(self, track: Track, delivery: Delivery) -> None:
+    def _lock(self, track: Track, delivery: Delivery, now_ms: int) -> None:
         life = self._life(track.place.fragment)
-        held = Held(track, delivery.token, delivery.locked_until_ms, life)
+        held = Held(track, delivery.token, delivery.locked_until_ms, life, now_ms)
         if delivery.token in self._held:
             raise Violation(f"lock token {delivery.token.hex()} was given out twice")
         self._held[delivery.token] = held
@@ -323,6 +354,13 @@ class Checker:
         track.held = None
         self.journal.explain(track.place)
 
+    def told_completed(self, tokens: Sequence[bytes], lost: Sequence[bool]) -> None:
+        """A client heard that its messages are completed, or that its locks were lost."""
+        for token, is_lost in zip(tokens, lost, strict=True):
+            place = self._held[token].track.place
+            if not is_lost and place not in self.journal.removed:
+                raise Violation(f"{place} was told to be completed, but is still stored")
+
     # What receivers get.
 
     def delivered(self, deliveries: Sequence[Delivery], *, is_ordered_by: str | None) -> None:
@@ -337,7 +375,9 @@ class Checker:
                 self.events["delivered again"] += 1
                 continue
             self._seen.add(mark)
-            if is_ordered_by is not None:
+            # One that was locked for an answer that nobody got may come after its successors.
+            was_away = held is not None and held.track.was_handed_again
+            if is_ordered_by is not None and not was_away:
                 self._check_order(self.sendings[mark], is_ordered_by)
 
     def _check_order(self, sending: Sending, is_ordered_by: str) -> None:
@@ -362,7 +402,10 @@ class Checker:
                 raise Violation(f"batch {batch} is spread over commits {commits}")
         for held in self._held.values():
             is_current = held.life == self._life(held.track.place.fragment)
-            if is_current and not held.is_delivered and not held.is_settling:
+            if not is_current or held.is_delivered or held.is_settling:
+                continue
+            fragment = held.track.place.fragment
+            if not self.may_lose(fragment, held.told_at_ms, held.until_ms):
                 raise Violation(f"{held.track.place} was locked for nobody (R18)")
 
     def _check_end(self, sending: Sending, rules: FragmentRules) -> None:

@@ -16,8 +16,8 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from tests.simulation.bus import Bus, Plan
-from tests.simulation.checkers import CLIENTS_REASON
+from tests.simulation.bus import Gate, Plan
+from tests.simulation.checkers import CLIENTS_REASON, Checker
 from tests.simulation.journal import Violation
 from tests.simulation.simulation import Simulation
 
@@ -99,7 +99,7 @@ class Receiver:
 
     async def run(self) -> None:
         while not self._simulation.is_over:
-            bus = await self._simulation.bus_up()
+            bus = await self._simulation.bus_up(self._plan)
             flow = Flow(self._simulation, self._plan, self._line, is_locking=self._is_locking)
             dispatcher = bus.routers[self._plan.entity_id].dispatcher(self._line)
             dispatcher.add(flow)
@@ -112,7 +112,7 @@ class Receiver:
             self._handle(bus, flow.taken())
             await asyncio.sleep(self._chance.uniform(0.0, 2.0))
 
-    async def _turn(self, bus: Bus, flow: Flow) -> None:
+    async def _turn(self, bus: Gate, flow: Flow) -> None:
         dispatcher = bus.routers[self._plan.entity_id].dispatcher(self._line)
         whim = self._chance.random()
         if whim < 0.1:
@@ -126,7 +126,7 @@ class Receiver:
         await asyncio.sleep(self._chance.choice([0.0, 0.0, 0.02, 0.5, 4.0]))
         self._handle(bus, flow.taken())
 
-    def _handle(self, bus: Bus, deliveries: list[Delivery]) -> None:
+    def _handle(self, bus: Gate, deliveries: list[Delivery]) -> None:
         if not self._is_locking:
             return
         ways: dict[int, list[bytes]] = {}
@@ -138,27 +138,56 @@ class Receiver:
             if way == RENEW:
                 self._renew(bus, tokens)
             elif way != NOTHING:
-                settle(bus, self._plan, way, tokens)
+                settle(self._simulation, bus, self._plan, way, tokens)
 
     def _way(self) -> int:
         way = self._chance.choices(list(self._habits), list(self._habits.values()))[0]
         # A dead letter cannot be dead-lettered again; asking for it is tried elsewhere.
         return COMPLETE if way == DEAD_LETTER and self._line == DEAD_LETTER_LINE else way
 
-    def _renew(self, bus: Bus, tokens: list[bytes]) -> None:
+    def _renew(self, bus: Gate, tokens: list[bytes]) -> None:
         """Renew, and settle some time later."""
         router = bus.routers[self._plan.entity_id]
         for token in tokens:
             router.ports[router.index_of_token(token)].submit(Renew([token]), _ignore)
         delay_s = self._chance.uniform(0.0, 12.0)
-        self._simulation.loop.call_later(delay_s, settle, bus, self._plan, COMPLETE, tokens)
+        self._simulation.loop.call_later(
+            delay_s, settle, self._simulation, bus, self._plan, COMPLETE, tokens
+        )
+
+
+class Patient:
+    """A receiver that asks for nothing twice: it waits, whatever happens to whom it waits for."""
+
+    def __init__(self, simulation: Simulation, plan: Plan) -> None:
+        self._simulation = simulation
+        self._plan = plan
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            bus = await self._simulation.bus_up(self._plan)
+            flow = Flow(self._simulation, self._plan, MAIN_LINE, is_locking=True)
+            dispatcher = bus.routers[self._plan.entity_id].dispatcher(MAIN_LINE)
+            dispatcher.add(flow)
+            flow.granted = 20
+            dispatcher.wake(flow)
+            while not bus.is_dead:
+                await flow.wait(1.0)
+                if deliveries := flow.taken():
+                    tokens = [delivery.token for delivery in deliveries]
+                    settle(self._simulation, bus, self._plan, COMPLETE, tokens)
+                    flow.granted += len(deliveries)
+                    dispatcher.wake(flow)
 
 
 class _Settling:
-    """A SettleSink: each position is answered once."""
+    """A SettleSink: each position is answered once, and with the truth."""
 
-    def __init__(self, count: int) -> None:
-        self._open = set(range(count))
+    def __init__(self, checker: Checker, command: Settle) -> None:
+        self._checker = checker
+        self._command = command
+        self._open = set(range(len(command.tokens)))
 
     def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None:
         if not self._open.issuperset(positions):
@@ -166,11 +195,16 @@ class _Settling:
         self._open.difference_update(positions)
         if isinstance(answer, Settled) and len(answer.lost) != len(positions):
             raise Violation("a settlement was answered in part")
+        if isinstance(answer, Settled) and self._command.how == COMPLETE:
+            tokens = [self._command.tokens[position] for position in positions]
+            self._checker.told_completed(tokens, answer.lost)
 
 
-def settle(bus: Bus, plan: Plan, how: int, tokens: list[bytes]) -> None:
+def settle(simulation: Simulation, bus: Gate, plan: Plan, how: int, tokens: list[bytes]) -> None:
+    """Settle where the messages came from, or at another gateway."""
     command = Settle(how, tokens, reason=CLIENTS_REASON if how == DEAD_LETTER else None)
-    bus.routers[plan.entity_id].settle(command, _Settling(len(tokens)))
+    router = simulation.gate_beside(bus).routers[plan.entity_id]
+    router.settle(command, _Settling(simulation.checker, command))
 
 
 def _ignore(answer: Answer) -> None:

@@ -1,16 +1,18 @@
 """What happens in a simulation: chaos for a while, then calm, and everything must drain."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
+from shardbus.broker.router import LINES
 from shardbus.core.command import COMPLETE, FragmentRules
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from tests.simulation.bus import Bus, Plan
+from tests.simulation.bus import Gate, Plan
+from tests.simulation.cluster import Cluster
 from tests.simulation.journal import Violation
-from tests.simulation.receivers import CARELESS, TIDY, USUAL, Flow, Receiver, settle
+from tests.simulation.receivers import CARELESS, TIDY, USUAL, Flow, Patient, Receiver, settle
 from tests.simulation.senders import Sender
-from tests.simulation.simulation import Simulation
+from tests.simulation.simulation import OneProcess, Simulation
 
 CALM_S_MAX = 120.0
 DRAIN_S_MAX = 900.0
@@ -19,8 +21,19 @@ DRAIN_S_MAX = 900.0
 def run(seed: int) -> Simulation:
     """Play one seed to its end; a broken promise raises Violation."""
     chance = Random(seed)
-    simulation = Simulation(seed, plans(chance), chance)
-    simulation.loop.finish(simulation.loop.create_task(_play(simulation)))
+    simulation = OneProcess(seed, plans(chance), chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (20.0, 60.0))))
+    return simulation
+
+
+def run_linked(seed: int) -> Cluster:
+    """The same with brokers and gateways in processes of their own, and links between them."""
+    chance = Random(seed)
+    patient = Plan(7, 4, _rules(chance, lock_ms=5_000))
+    patient.is_patient = True
+    chosen = [*plans(chance)[:5], patient]
+    simulation = Cluster(seed, chosen, chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (10.0, 30.0))))
     return simulation
 
 
@@ -49,11 +62,11 @@ def _rules(chance: Random, *, lock_ms: int = 0, ttl_ms: int = -1) -> FragmentRul
     )
 
 
-async def _play(simulation: Simulation) -> None:
-    chaos_s = simulation.chance.uniform(20.0, 60.0)
-    simulation.loop.call_later(chaos_s, _end_chaos, simulation)
+async def _play(simulation: Simulation, chaos_s: tuple[float, float]) -> None:
+    seconds = simulation.chance.uniform(*chaos_s)
+    simulation.loop.call_later(seconds, simulation.calm)
     async with asyncio.TaskGroup() as clients:
-        clients.create_task(_disaster(simulation))
+        simulation.start_disasters(seconds, clients)
         for plan in simulation.plans:
             _enrol(simulation, plan, clients)
     await _drain(simulation)
@@ -67,6 +80,10 @@ def _enrol(simulation: Simulation, plan: Plan, clients: asyncio.TaskGroup) -> No
         clients.create_task(Sender(simulation, plan).run())
         clients.create_task(Receiver(simulation, plan, MAIN_LINE, TIDY).run())
         return
+    if plan.is_patient:
+        clients.create_task(Sender(simulation, plan).run())
+        simulation.keep(Patient(simulation, plan).run())
+        return
     if plan.backlog:
         clients.create_task(Sender(simulation, plan).fill(plan.backlog))
     for _ in range(chance.randint(1, 3)):
@@ -79,43 +96,36 @@ def _enrol(simulation: Simulation, plan: Plan, clients: asyncio.TaskGroup) -> No
     clients.create_task(Receiver(simulation, plan, DEAD_LETTER_LINE, USUAL).run())
 
 
-def _end_chaos(simulation: Simulation) -> None:
-    simulation.note("calm")
-    simulation.is_over = True
-    simulation.faults.stop()
-
-
-async def _disaster(simulation: Simulation) -> None:
-    """Now and then the process is killed at a moment that has nothing to do with writing."""
-    while simulation.faults.severity and not simulation.is_over:
-        await asyncio.sleep(simulation.chance.expovariate(simulation.faults.severity / 60.0))
-        if not simulation.is_over:
-            simulation.crash()
-
-
 async def _drain(simulation: Simulation) -> None:
     """Faults are over: fragments come back, old locks run out, and every message comes out."""
-    bus = await simulation.bus_up()
-    await _until(simulation, bus.is_available, CALM_S_MAX, "fragments come back")
+    await _until(simulation, simulation.is_whole, CALM_S_MAX, "fragments come back")
     for plan in simulation.plans:
         await Sender(simulation, plan).probe()
     longest_ms = max(plan.rules.lock_ms for plan in simulation.plans)
     await asyncio.sleep(longest_ms / 1000 + 1)
     started_s = simulation.loop.time()
     for plan in simulation.plans:
+        if plan.is_patient:
+            _check_empty(simulation, plan, [MAIN_LINE], "but its receiver waits")
+        gates = simulation.gates()
         for line in (MAIN_LINE, DEAD_LETTER_LINE):
-            await _empty(simulation, bus, plan, line)
+            await _empty(simulation, gates[(plan.entity_id + line) % len(gates)], plan, line)
     if simulation.loop.time() - started_s > DRAIN_S_MAX:
         raise Violation("draining took too long")
+    await asyncio.sleep(1)
     for plan in simulation.plans:
-        for tap in bus.taps[plan.entity_id]:
-            left = tap.runner.statistics()
-            assert left is not None
-            if any(line.count for line in left.counters.lines):
-                raise Violation(f"{tap.runner.fragment_id} is not empty after the drain")
+        _check_empty(simulation, plan, LINES, "after the drain")
 
 
-async def _empty(simulation: Simulation, bus: Bus, plan: Plan, line: int) -> None:
+def _check_empty(simulation: Simulation, plan: Plan, lines: Sequence[int], when: str) -> None:
+    for tap in simulation.taps_of(plan):
+        left = tap.runner.statistics()
+        assert left is not None
+        if any(left.counters.lines[line].count for line in lines):
+            raise Violation(f"{tap.runner.fragment_id} is not empty {when}")
+
+
+async def _empty(simulation: Simulation, bus: Gate, plan: Plan, line: int) -> None:
     """A lone receiver asks to be drained until nothing more comes."""
     flow = Flow(simulation, plan, line, is_locking=True)
     dispatcher = bus.routers[plan.entity_id].dispatcher(line)
@@ -127,16 +137,16 @@ async def _empty(simulation: Simulation, bus: Bus, plan: Plan, line: int) -> Non
         await _until(simulation, lambda: not flow.is_draining, CALM_S_MAX, "a drain ends")
         deliveries = flow.taken()
         if line == MAIN_LINE and len(deliveries) < 700:
-            _check_drained(bus, plan, line)
+            _check_drained(simulation, plan, line)
         if not deliveries:
             break
-        settle(bus, plan, COMPLETE, [delivery.token for delivery in deliveries])
+        settle(simulation, bus, plan, COMPLETE, [delivery.token for delivery in deliveries])
     dispatcher.remove(flow)
 
 
-def _check_drained(bus: Bus, plan: Plan, line: int) -> None:
+def _check_drained(simulation: Simulation, plan: Plan, line: int) -> None:
     """A drain that left credit over has delivered everything that nobody holds."""
-    for tap in bus.taps[plan.entity_id]:
+    for tap in simulation.taps_of(plan):
         fragment = tap.runner.statistics()
         if fragment is not None and fragment.counters.lines[line].count > fragment.locked():
             raise Violation(f"{tap.runner.fragment_id}: a drain ended while messages waited")

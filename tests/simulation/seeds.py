@@ -1,11 +1,11 @@
 """Which histories to play: `17`, `1-500` or `3,5,9-12`."""
 
+from collections.abc import Callable
 from typing import Final
-
-from tests.simulation.scenario import run
 
 # Played by every `make test`.
 FIXED: Final = "1-30"
+FIXED_LINKED: Final = "1-20"
 
 
 def seeds_in(text: str) -> list[int]:
@@ -18,14 +18,14 @@ def seeds_in(text: str) -> list[int]:
     return seeds
 
 
-def failure_of(seed: int) -> str | None:
+def failure_of(run: Callable[[int], object], seed: int) -> str | None:
     """Plays a seed; what went wrong and how to see it again, or None."""
     try:
         run(seed)
     except Exception as failure:  # noqa: BLE001 - whatever goes wrong, the seed must be told
         cause = _cause(failure)
         return (
-            f"seed {seed}: {type(cause).__name__}: {cause}\n"
+            f"{run.__name__}, seed {seed}: {type(cause).__name__}: {cause}\n"
             f"play it again with: make sim SEEDS={seed}"
         )
     return None

@@ -40,7 +40,7 @@ class Sender:
     async def run(self) -> None:
         simulation = self._simulation
         while not simulation.is_over:
-            bus = await simulation.bus_up()
+            bus = await simulation.bus_up(self._plan)
             count = self._chance.choice([1, 1, 2, 5, 20])
             if self._chance.random() < 0.3:
                 await self._send_batch(count)
@@ -53,7 +53,7 @@ class Sender:
     async def fill(self, count: int) -> None:
         """Send a backlog longer than any window."""
         while count > 0:
-            await self._simulation.bus_up()
+            await self._simulation.bus_up(self._plan)
             await self._send_batch(min(count, 400))
             count -= 400
 
@@ -67,7 +67,7 @@ class Sender:
                 raise Violation(f"message {sending.mark} was {sending.outcome} without a fault")
 
     async def _send_each(self, count: int) -> None:
-        bus = await self._simulation.bus_up()
+        bus = await self._simulation.bus_up(self._plan)
         messages = [self._message(self._key(), None) for _ in range(count)]
         marks = [sending.mark for _, sending in messages]
         sink = _Told(count, lambda position, answer: self._told(marks[position], answer))
@@ -75,7 +75,7 @@ class Sender:
         await self._answered(sink)
 
     async def _send_batch(self, count: int) -> None:
-        bus = await self._simulation.bus_up()
+        bus = await self._simulation.bus_up(self._plan)
         key = self._key()
         batch = self._simulation.new_batch()
         messages = [self._message(key, batch) for _ in range(count)]

@@ -1,21 +1,25 @@
-"""One seed, one history: the world of a simulation and the lives of the process in it."""
+"""One seed, one history: the world of a simulation and the lives of the processes in it."""
 
 import asyncio
 import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from random import Random
 
 from shardbus.core.command import FragmentRules
-from tests.simulation.bus import Bus, Plan, store_of
+from tests.simulation.bus import Bus, Gate, Plan, Tap, store_of
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import Faults, FaultyStore
 from tests.simulation.journal import Journal, check_conservation
 from tests.simulation.world import VirtualLoop
 
 
-class Simulation:
+class Simulation(ABC):
     """Holds what outlives a process: the stores, the clock, the dice and the checker."""
 
-    def __init__(self, seed: int, plans: list[Plan], chance: Random) -> None:
+    def __init__(
+        self, seed: int, plans: list[Plan], chance: Random, store_counts: list[int]
+    ) -> None:
         self.seed = seed
         self.chance = chance
         self.plans = plans
@@ -28,13 +32,46 @@ class Simulation:
         self.notes: list[str] = []
         self._marks = 0
         self._batches = 0
-        self._bus: Bus | None = None
-        self._is_up = asyncio.Event()
-        self.stores = [self._store() for _ in range(chance.choice([1, 3]))]
+        self.stores = [self._store() for _ in range(chance.choice(store_counts))]
         for plan in plans:
             for fragment in plan.fragment_ids():
                 self.store_of(plan, fragment.number).create([fragment])
-        self._start()
+
+    @abstractmethod
+    async def bus_up(self, plan: Plan) -> Gate:
+        """Where a client of this entity connects, as soon as it can."""
+
+    @abstractmethod
+    def gate_beside(self, gate: Gate) -> Gate:
+        """Where a lock that was taken at `gate` may be settled too."""
+
+    @abstractmethod
+    def gates(self) -> list[Gate]:
+        """Every way to reach the bus that there is now."""
+
+    @abstractmethod
+    def taps_of(self, plan: Plan) -> list[Tap]:
+        """The fragments of an entity as they run now."""
+
+    @abstractmethod
+    def is_whole(self) -> bool:
+        """Whether everybody knows that every fragment is available."""
+
+    @abstractmethod
+    def start_disasters(self, chaos_s: float, clients: asyncio.TaskGroup) -> None:
+        """Let go wrong what has nothing to do with writing."""
+
+    def keep(self, story: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run something to the end of the history; its failure is the history's."""
+        task = self.loop.create_task(story)
+        task.add_done_callback(lambda done: None if done.cancelled() else done.result())
+        return task
+
+    def calm(self) -> None:
+        """End everything that goes wrong."""
+        self.note("calm")
+        self.is_over = True
+        self.faults.stop()
 
     def note(self, line: str) -> None:
         self.notes.append(f"{self.loop.time():.6f} {line}")
@@ -56,11 +93,43 @@ class Simulation:
     def rules_of(self) -> dict[int, FragmentRules]:
         return {plan.entity_id: plan.rules for plan in self.plans}
 
-    async def bus_up(self) -> Bus:
-        """The process, as soon as one is running."""
+    def check_conservation(self) -> None:
+        for plan in self.plans:
+            for fragment in plan.fragment_ids():
+                check_conservation(self.store_of(plan, fragment.number).kept, fragment)
+
+    def _store(self) -> FaultyStore:
+        return FaultyStore(self.faults, self.journal, self.loop.time, self.checker.loaded)
+
+
+class OneProcess(Simulation):
+    """Brokers and gateway live in one process, and die with it."""
+
+    def __init__(self, seed: int, plans: list[Plan], chance: Random) -> None:
+        super().__init__(seed, plans, chance, [1, 3])
+        self._bus: Bus | None = None
+        self._is_up = asyncio.Event()
+        self._start()
+
+    async def bus_up(self, plan: Plan) -> Bus:
         while self._bus is None:
             await self._is_up.wait()
         return self._bus
+
+    def gate_beside(self, gate: Gate) -> Gate:
+        return gate
+
+    def gates(self) -> list[Gate]:
+        return [] if self._bus is None else [self._bus]
+
+    def taps_of(self, plan: Plan) -> list[Tap]:
+        return [] if self._bus is None else self._bus.taps[plan.entity_id]
+
+    def is_whole(self) -> bool:
+        return self._bus is not None and self._bus.is_available()
+
+    def start_disasters(self, chaos_s: float, clients: asyncio.TaskGroup) -> None:
+        clients.create_task(self._disaster())
 
     def crash(self) -> None:
         """The process dies, now; another one starts after a while."""
@@ -74,13 +143,12 @@ class Simulation:
         self.check_conservation()
         self.loop.call_later(self.chance.uniform(0.05, 2.0), self._start)
 
-    def check_conservation(self) -> None:
-        for plan in self.plans:
-            for fragment in plan.fragment_ids():
-                check_conservation(self.store_of(plan, fragment.number).kept, fragment)
-
-    def _store(self) -> FaultyStore:
-        return FaultyStore(self.faults, self.journal, self.loop.time, self.checker.loaded)
+    async def _disaster(self) -> None:
+        """Now and then the process is killed at a moment that has nothing to do with writing."""
+        while self.faults.severity and not self.is_over:
+            await asyncio.sleep(self.chance.expovariate(self.faults.severity / 60.0))
+            if not self.is_over:
+                self.crash()
 
     def _start(self) -> None:
         self._bus = Bus(self.plans, self.stores, self.checker, self.loop, self.chance, self.crash)

@@ -5,12 +5,10 @@ order, counters tell the truth, and when faults stop everything drains (R3, R10,
 `SEEDS=1-500` plays other histories than the fixed ones.
 """
 
-import logging
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -34,17 +32,9 @@ EVENTS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Fragments complain about every planted fault."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 @pytest.mark.parametrize("seed", seeds_in(os.environ.get("SEEDS") or FIXED))
 def test_every_promise_is_kept(seed: int) -> None:
-    failure = failure_of(seed)
+    failure = failure_of(run, seed)
 
     assert failure is None, failure
 

@@ -104,7 +104,10 @@ class VirtualWorker:
     """A Worker whose jobs take virtual time before and after they run, one job after another."""
 
     def __init__(
-        self, loop: VirtualLoop, latency_s: Callable[[], float], crash: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        latency_s: Callable[[], float],
+        crash: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._latency_s = latency_s

@@ -1,0 +1,305 @@
+"""Brokers and gateways in processes of their own, joined by links that fail."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+from shardbus.broker.broker import Broker
+from shardbus.broker.endpoint import Endpoint
+from shardbus.broker.host import FragmentStatistics
+from shardbus.broker.link import Identity
+from shardbus.broker.remote import RemoteBroker
+from shardbus.broker.router import EntityRouter
+from shardbus.broker.storage import Storage
+from shardbus.core.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.placement import even_hash_starts
+from shardbus.core.tier import INFINITE_MS
+from shardbus.stores.base import FragmentId
+from tests.simulation.bus import Gate, Plan, Tap, store_of
+from tests.simulation.links import TO_BROKER, TO_GATEWAY, Line, Served
+from tests.simulation.process import ProcessLoop
+from tests.simulation.simulation import Simulation
+from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualWorker
+
+SECRET = b"known to every process of the simulation"
+GATEWAYS = 2
+CUT, CUT_AFTER, STALL, CRASH, PAUSE, RESTART = range(6)
+
+
+class TappedBroker:
+    """A ServedBroker whose fragments the checker hears."""
+
+    def __init__(self, broker: Broker, new_tap: Callable[[Entity, int], Tap]) -> None:
+        self.name = broker.name
+        self.taps: dict[FragmentId, Tap] = {}
+        self._broker = broker
+        self._new_tap = new_tap
+
+    def runner(self, entity: Entity, number: int) -> Tap:
+        fragment = FragmentId(entity.entity_id, number)
+        if fragment not in self.taps:
+            self.taps[fragment] = self._new_tap(entity, number)
+        return self.taps[fragment]
+
+    def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
+        self._broker.configure(entity, numbers)
+
+    async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        await self._broker.create_fragments(entity, numbers)
+
+    async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        await self._broker.update_fragments(entity, numbers)
+
+    async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
+        await self._broker.delete_fragments(entity_id, numbers)
+
+    async def fragment_ids(self) -> list[FragmentId]:
+        return await self._broker.fragment_ids()
+
+    async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
+        return await self._broker.statistics(entity_id, numbers)
+
+
+class BrokerProcess:
+    """One life of a broker: its loop, its workers, its fragments and its endpoint."""
+
+    def __init__(self, cluster: "Cluster", index: int) -> None:
+        self.loop = ProcessLoop(cluster.loop)
+        store = cluster.stores[index]
+        self._workers = [
+            VirtualWorker(self.loop, store.latency_s, lambda: cluster.crash(index))
+            for _ in range(2)
+        ]
+        storage = Storage(store, self._workers[0], self._workers[1], self.loop)
+        clock = VirtualClock(cluster.loop)
+        broker = Broker(broker_name(index), storage, clock, self.loop)
+
+        def new_tap(entity: Entity, number: int) -> Tap:
+            plan = cluster.plan_of(entity.entity_id)
+            return Tap(broker.runner(entity, number), plan, cluster.checker, clock)
+
+        self.broker = TappedBroker(broker, new_tap)
+        self._endpoint = Endpoint(
+            self.broker,
+            SECRET,
+            loop=self.loop,
+            monotonic_s=self.loop.time,
+            new_nonce=lambda: cluster.chance.randbytes(32),
+        )
+        self.served = Served(self.loop, self._endpoint.accept)
+        self._ended = asyncio.Event()
+        cluster.keep(self._serve())
+
+    def die(self) -> None:
+        """Nothing is written or answered any more; what was under way is unknown."""
+        self.loop.die()
+        for worker in self._workers:
+            worker.die()
+        for tap in self.broker.taps.values():
+            tap.runner.stop()
+        self._ended.set()
+
+    async def _serve(self) -> None:
+        async with self._endpoint:
+            await self._ended.wait()
+
+
+class Gateway:
+    """One life of a gateway. Implements `Gate`."""
+
+    def __init__(self, cluster: "Cluster", index: int, lines: list[Line]) -> None:
+        self.is_dead = False
+        self._remotes = [
+            RemoteBroker(
+                Identity(f"gateway-{index}", broker_name(number), SECRET),
+                line.dial,
+                loop=cluster.loop,
+                new_nonce=lambda: cluster.chance.randbytes(32),
+            )
+            for number, line in enumerate(lines)
+        ]
+        self._tasks = [cluster.keep(remote.run()) for remote in self._remotes]
+        self.routers = {plan.entity_id: self._router(cluster, plan) for plan in cluster.plans}
+
+    def is_available(self) -> bool:
+        return all(port.is_available for router in self.routers.values() for port in router.ports)
+
+    def die(self) -> None:
+        """The clients' connections end, and with them every promise that was not kept yet."""
+        self.is_dead = True
+        for task in self._tasks:
+            task.cancel()
+
+    def _router(self, cluster: "Cluster", plan: Plan) -> EntityRouter:
+        entity = entity_of(plan, len(self._remotes))
+        return EntityRouter(
+            [
+                self._remotes[store_of(fragment, len(self._remotes))].runner(
+                    entity, fragment.number
+                )
+                for fragment in plan.fragment_ids()
+            ],
+            list(range(plan.fragments)),
+            even_hash_starts(plan.fragments),
+            detects_duplicates=False,
+            loop=cluster.loop,
+            clock=VirtualClock(cluster.loop),
+            new_seed=lambda: cluster.chance.randbytes(8),
+        )
+
+
+class Cluster(Simulation):
+    """Two gateways over the same brokers, each broker with a store of its own."""
+
+    def __init__(self, seed: int, plans: list[Plan], chance: Random) -> None:
+        super().__init__(seed, plans, chance, [1, 2, 3])
+        self.disasters: Counter[int] = Counter()
+        self._losses: list[list[tuple[int, int]]] = [[] for _ in self.stores]
+        self._processes: list[BrokerProcess | None] = [None for _ in self.stores]
+        self._lines = [
+            [self._line(index) for index, _ in enumerate(self.stores)] for _ in range(GATEWAYS)
+        ]
+        self.checker.may_lose = self._may_lose
+        for index in range(len(self.stores)):
+            self._start_broker(index)
+        self._gateways = [Gateway(self, number, lines) for number, lines in enumerate(self._lines)]
+
+    # Simulation.
+
+    async def bus_up(self, plan: Plan) -> Gateway:
+        # Two ways to a fragment have no order between them.
+        is_choosy = plan.is_ordered_by is not None or plan.is_patient
+        return self._gateways[0 if is_choosy else self.chance.randrange(GATEWAYS)]
+
+    def gate_beside(self, gate: Gate) -> Gate:
+        return self.chance.choice(self._gateways) if self.chance.random() < 0.2 else gate
+
+    def gates(self) -> list[Gate]:
+        return list(self._gateways)
+
+    def taps_of(self, plan: Plan) -> list[Tap]:
+        return [
+            process.broker.taps[fragment]
+            for fragment in plan.fragment_ids()
+            if (process := self._processes[store_of(fragment, len(self.stores))]) is not None
+        ]
+
+    def is_whole(self) -> bool:
+        return None not in self._processes and all(map(Gateway.is_available, self._gateways))
+
+    def start_disasters(self, chaos_s: float, clients: asyncio.TaskGroup) -> None:
+        if not self.faults.severity:
+            return
+        kinds = self.chance.sample(range(6), self.chance.randint(1, 6))
+        at_s = self.chance.expovariate(self.faults.severity)
+        while at_s < chaos_s:
+            self.loop.call_later(at_s, self._befall, self.chance.choice(kinds))
+            at_s += self.chance.expovariate(self.faults.severity)
+
+    def calm(self) -> None:
+        super().calm()
+        for lines in self._lines:
+            for line in lines:
+                line.calm()
+        for process in self._processes:
+            if process is not None:
+                process.loop.resume(timers_first=self.chance.random() < 0.5)
+
+    # What goes wrong.
+
+    def crash(self, index: int) -> None:
+        """A broker dies, now; it is started again after a while."""
+        dead, self._processes[index] = self._processes[index], None
+        if dead is None:
+            return
+        self.crashes += 1
+        self.note(f"broker {index} crashes")
+        for lines in self._lines:
+            lines[index].cut(0.0)
+        dead.die()
+        self._lost(index, 0.0)
+        self.check_conservation()
+        self.loop.call_later(self.chance.uniform(0.05, 3.0), self._start_broker, index)
+
+    def plan_of(self, entity_id: int) -> Plan:
+        return next(plan for plan in self.plans if plan.entity_id == entity_id)
+
+    def _befall(self, kind: int) -> None:
+        if self.is_over:
+            return
+        chance = self.chance
+        index = chance.randrange(len(self.stores))
+        line = chance.choice(self._lines)[index]
+        self.note(f"disaster {kind} at broker {index}")
+        self.disasters[kind] += 1
+        if kind == CUT:
+            line.cut(chance.choice([0.0, 0.0, 1.0, 5.0]))
+        elif kind == CUT_AFTER:
+            line.cut_after(chance.choice([TO_BROKER, TO_GATEWAY]), chance.randint(0, 3_000))
+        elif kind == STALL:
+            seconds = chance.choice([0.2, 1.0, 3.0, 8.0, 35.0])
+            for direction in chance.choice([[TO_BROKER], [TO_GATEWAY], [TO_BROKER, TO_GATEWAY]]):
+                line.stall(direction, seconds)
+        elif kind == CRASH:
+            self.crash(index)
+        elif kind == PAUSE:
+            self._pause(index, chance.choice([0.2, 0.7, 2.0, 8.0, 35.0]))
+        else:
+            self._restart_gateway(chance.randrange(GATEWAYS))
+
+    def _pause(self, index: int, seconds: float) -> None:
+        process = self._processes[index]
+        if process is None or process.loop.is_paused:
+            return
+        process.loop.pause()
+        self._lost(index, seconds)
+
+        def resume() -> None:
+            process.loop.resume(timers_first=self.chance.random() < 0.5)
+
+        self.loop.call_later(seconds, resume)
+
+    def _restart_gateway(self, number: int) -> None:
+        self._gateways[number].die()
+        self._gateways[number] = Gateway(self, number, self._lines[number])
+
+    # Lives.
+
+    def _start_broker(self, index: int) -> None:
+        self._processes[index] = BrokerProcess(self, index)
+        self.note(f"broker {index} starts")
+
+    def _line(self, index: int) -> Line:
+        def served() -> Served | None:
+            process = self._processes[index]
+            return None if process is None else process.served
+
+        return Line(self.loop, self.chance, served, lambda seconds: self._lost(index, seconds))
+
+    def _lost(self, index: int, seconds: float) -> None:
+        """What a broker says from now on, for so long, may never be heard."""
+        now_ms = EPOCH_MS + int(self.loop.time() * 1000)
+        self._losses[index].append((now_ms, now_ms + int(seconds * 1000) + 1))
+
+    def _may_lose(self, fragment: FragmentId, from_ms: int, to_ms: int) -> bool:
+        losses = self._losses[store_of(fragment, len(self.stores))]
+        return any(start <= to_ms and from_ms <= end for start, end in losses)
+
+
+def broker_name(index: int) -> str:
+    return f"broker-{index}"
+
+
+def entity_of(plan: Plan, brokers: int) -> Entity:
+    spec = QueueSpec()
+    spec.lock_ms = plan.rules.lock_ms
+    spec.delivery_count_max = plan.rules.max_delivery_count
+    spec.default_ttl_ms = (
+        plan.rules.default_ttl_ms if plan.rules.default_ttl_ms >= 0 else INFINITE_MS
+    )
+    spec.dead_letters_on_expiration = plan.rules.dead_letters_on_expiry
+    entity = Entity(plan.entity_id, f"entity-{plan.entity_id}", spec, EPOCH_MS)
+    entity.fragments = spread_fragments(plan.entity_id, plan.fragments, brokers)
+    entity.hash_starts = even_hash_starts(plan.fragments)
+    return entity
