@@ -17,6 +17,7 @@ from shardbus.core.placement import even_hash_starts
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId
 from tests.simulation.bus import Gate, Plan, Tap, store_of
+from tests.simulation.journal import Violation
 from tests.simulation.links import TO_BROKER, TO_GATEWAY, Line, Served
 from tests.simulation.process import ProcessLoop
 from tests.simulation.simulation import Simulation
@@ -24,6 +25,8 @@ from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualWorker
 
 SECRET = b"known to every process of the simulation"
 GATEWAYS = 2
+# Three silent ticks, and one until the next is counted.
+SILENCE_S_MAX = 1.3
 CUT, CUT_AFTER, STALL, CRASH, PAUSE, RESTART = range(6)
 
 
@@ -125,6 +128,13 @@ class Gateway:
     def is_available(self) -> bool:
         return all(port.is_available for router in self.routers.values() for port in router.ports)
 
+    def check_silence(self, lines: list[Line]) -> None:
+        """A broker that is not heard is known to be out soon after."""
+        for remote, line in zip(self._remotes, lines, strict=True):
+            silent_s = line.loop.time() - line.heard_at_s
+            if remote.is_up and silent_s > SILENCE_S_MAX:
+                raise Violation(f"{remote.name} is silent for {silent_s:.3f} s and deemed to be up")
+
     def die(self) -> None:
         """The clients' connections end, and with them every promise that was not kept yet."""
         self.is_dead = True
@@ -191,7 +201,11 @@ class Cluster(Simulation):
     def start_disasters(self, chaos_s: float, clients: asyncio.TaskGroup) -> None:
         if not self.faults.severity:
             return
-        kinds = self.chance.sample(range(6), self.chance.randint(1, 6))
+        kinds = self.chance.sample(range(6), self.chance.choice([1, 1, 2, 4, 6]))
+        if self.chance.random() < 0.2:
+            # Nothing is lost for good, so nothing is forgiven.
+            kinds = [STALL]
+        self.loop.call_later(SILENCE_S_MAX, self._check_silence)
         at_s = self.chance.expovariate(self.faults.severity)
         while at_s < chaos_s:
             self.loop.call_later(at_s, self._befall, self.chance.choice(kinds))
@@ -247,6 +261,12 @@ class Cluster(Simulation):
             self._pause(index, chance.choice([0.2, 0.7, 2.0, 8.0, 35.0]))
         else:
             self._restart_gateway(chance.randrange(GATEWAYS))
+
+    def _check_silence(self) -> None:
+        for gateway, lines in zip(self._gateways, self._lines, strict=True):
+            gateway.check_silence(lines)
+        if not self.is_over:
+            self.loop.call_later(SILENCE_S_MAX / 3, self._check_silence)
 
     def _pause(self, index: int, seconds: float) -> None:
         process = self._processes[index]

@@ -101,6 +101,8 @@ class End(asyncio.Transport):
 
     def arrived(self, data: bytes) -> None:
         if self.protocol is not None and not self._is_closed:
+            if self is self.connection.near:
+                self.connection.line.heard_at_s = self.connection.line.loop.time()
             self.protocol.data_received(data)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -198,6 +200,8 @@ class Line:
         self.lost = lost
         self.stalled = [False, False]
         self.connection: Connection | None = None
+        # When the gateway last heard anything.
+        self.heard_at_s = 0.0
         self._served = served
         self._down_until_s = 0.0
         self._stalls = [0, 0]
