@@ -17,7 +17,7 @@ def describe(directory: Path) -> dict[str, str | int | bool]:
         "processor": _field(Path("/proc/cpuinfo"), "model name"),
         "cores": os.cpu_count() or 0,
         "memory": _field(Path("/proc/meminfo"), "MemTotal"),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "file_system": _file_system(directory),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,

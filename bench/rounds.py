@@ -1,5 +1,6 @@
 """Running the workloads in turn on every server, so that a slow minute is slow for all of them."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -44,8 +45,12 @@ def run_round(
             if workload is Workload.BATCH and not peer.knows_batches:
                 continue
             if workload is Workload.LATENCY:
-                result.fsync_us.extend(fsync_latencies_us(directory, plan.fsyncs))
+                # What earlier workloads left for the kernel to write would slow the first fsyncs.
+                os.sync()
+                result.fsync_us += fsync_latencies_us(directory, plan.fsyncs)
             sample = _measure_one(plan, peer, workload)
+            if workload is Workload.LATENCY:
+                result.fsync_us += fsync_latencies_us(directory, plan.fsyncs)
             result.samples[workload][peer.name] = sample
             say(f"{workload} {peer.name}: {sample.rate:,.0f}/s")
     return result
