@@ -216,7 +216,9 @@ def test_locks_taken_for_a_gateway_that_is_gone_are_let_go() -> None:
         client.hang_up()
         await asyncio.sleep(0.01)
 
-        fragment = world.endpoint.runners[FRAGMENT].statistics()
+        runner = world.endpoint.runners[FRAGMENT]
+        assert isinstance(runner, Runner)
+        fragment = runner.statistics()
         assert fragment is not None
         assert fragment.locked() == 0 and fragment.counters.lines[MAIN_LINE].count == 1
 

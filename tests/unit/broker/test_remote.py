@@ -339,6 +339,7 @@ def test_a_request_that_is_never_answered_ends_as_unknown() -> None:
         fragment = remote.runner(world.entity, 0)
         await send(fragment, b"opened")
         stuck = world.endpoint.runners[FragmentId(7, 0)]
+        assert isinstance(stuck, Runner)
         stuck._is_busy = True
 
         started = world.loop.time()
@@ -429,6 +430,7 @@ def test_two_gateways_share_a_broker_and_each_others_locks() -> None:
 async def _until_asked(world: World) -> None:
     """Let the broker apply what it was asked, and stop before its answer is heard."""
     runner = world.endpoint.runners[FragmentId(7, 0)]
+    assert isinstance(runner, Runner)
     for _ in range(50):
         fragment = runner.statistics()
         assert fragment is not None
