@@ -33,6 +33,7 @@ from shardbus.broker.frames import (
     Welcome,
     Woken,
 )
+from shardbus.broker.runner import Runner
 from shardbus.broker.wire import FrameBuffer, decode, encode, proof
 from shardbus.core.command import Purge, Receive, Received, Send, Sent
 from shardbus.core.errors import Refused, Unavailable

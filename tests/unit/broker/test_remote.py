@@ -9,7 +9,7 @@ from shardbus.broker.remote import (
     TICK_MS,
     RemoteBroker,
 )
-from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, Answer
+from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, Answer, Runner
 from shardbus.core.command import (
     COMPLETE,
     Purge,
