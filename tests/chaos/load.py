@@ -16,12 +16,15 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
 from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
+from tests.support.queues import describe_queue
+from tests.support.server import Server
 
 FRAGMENTS: Final = 16
 PAUSE_S: Final = 0.01
 KEYED_PAUSE_S: Final = 0.05
 RECEIVE_COUNT: Final = 50
 RECEIVE_WAIT_S: Final = 1.0
+DRAIN_S_MAX: Final = 60
 
 
 @dataclass
@@ -164,3 +167,14 @@ async def at_work(load: Load, living: list[str], victims: list[str]) -> AsyncIte
             yield
         finally:
             load.stop()
+
+
+async def until_empty(server: Server, queue: str) -> None:
+    """Wait until every message was received and completed."""
+    left = 0
+    for _ in range(DRAIN_S_MAX * 2):
+        left = (await asyncio.to_thread(describe_queue, server, queue)).message_count
+        if not left:
+            return
+        await asyncio.sleep(0.5)
+    raise AssertionError(f"{left} messages are never delivered")

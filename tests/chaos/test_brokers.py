@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from shardbus.core.entity import spread_fragments
-from tests.chaos.load import FRAGMENTS, Ledger, Load, at_work, keys_of
+from tests.chaos.load import DRAIN_S_MAX, FRAGMENTS, Ledger, Load, at_work, keys_of, until_empty
 from tests.chaos.processes import BROKERS, ProcessServer, process_server
-from tests.support.queues import create_queue, describe_queue
+from tests.support.queues import create_queue
 
 # `make test` keeps it short; CHAOS_OUTAGE_S=30 is what the issue asks for.
 OUTAGE_S: Final = float(os.environ.get("CHAOS_OUTAGE_S", "6"))
 CALM_S: Final = 3.0
 NOTICED_S: Final = 2.0
 GAP_S_MAX: Final = 5.0
-DRAIN_S_MAX: Final = 60
 VICTIM: Final = 2
 SENDERS: Final = 4
 FIRST_ENTITY_ID: Final = 1
@@ -58,7 +57,7 @@ async def survive(
         await outage.last(begin, end)
         await _until_back(load.ledger, outage)
         load.stop_sending()
-        await _until_empty(server)
+        await until_empty(server, QUEUE)
     return load.ledger, outage
 
 
@@ -71,16 +70,6 @@ async def _until_back(ledger: Ledger, outage: Outage) -> None:
     else:
         raise AssertionError("the broker did not come back")
     await asyncio.sleep(CALM_S)
-
-
-async def _until_empty(server: ProcessServer) -> None:
-    left = 0
-    for _ in range(DRAIN_S_MAX * 2):
-        left = (await asyncio.to_thread(describe_queue, server, QUEUE)).message_count
-        if not left:
-            return
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"{left} messages are never delivered")
 
 
 def check(ledger: Ledger, outage: Outage) -> None:

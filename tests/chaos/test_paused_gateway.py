@@ -9,28 +9,17 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.load import Load
+from tests.chaos.load import Load, until_empty
 from tests.chaos.test_gateways import Gateway, soon, two_gateways
-from tests.support.queues import create_queue, describe_queue
+from tests.support.queues import create_queue
 from tests.support.server import Server
 
 QUEUE: Final = "chaos"
 CALM_S: Final = 2.0
 PAUSE_S: Final = 5.0
 GAP_S_MAX: Final = 3.0
-DRAIN_S_MAX: Final = 60
 # What each sender and receiver of the paused gateway may have had in flight when it stopped.
 IN_FLIGHT_MAX: Final = 2
-
-
-async def _until_empty(server: Server) -> None:
-    left = 0
-    for _ in range(DRAIN_S_MAX * 2):
-        left = (await asyncio.to_thread(describe_queue, server, QUEUE)).message_count
-        if not left:
-            return
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"{left} messages are never delivered")
 
 
 async def survive(server: Server, gateway: Gateway) -> tuple[Load, Load, float, float]:
@@ -51,7 +40,7 @@ async def survive(server: Server, gateway: Gateway) -> tuple[Load, Load, float, 
         await asyncio.sleep(CALM_S)
         for load in (through_it, beside_it):
             load.stop_sending()
-        await _until_empty(server)
+        await until_empty(server, QUEUE)
         for load in (through_it, beside_it):
             load.stop()
     return through_it, beside_it, start_s, end_s
