@@ -15,6 +15,7 @@ ALLOWED_SKIPS: Final[dict[str, str]] = {}
 # These run in one process without a server, so whatever is left at their end is a leak.
 _LEAK_CHECKED: Final = ("unit", "model", "stores", "simulation", "tidy", "docs")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
+ENDING_S: Final = 2.0
 
 _unknown_skips = pytest.StashKey[list[str]]()
 
@@ -65,6 +66,9 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     threads, descriptors = set(threading.enumerate()), _descriptors()
     yield
+    # A thread on its last lines is not left behind: asyncio's waiters for child processes end so.
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(ENDING_S)
     left = set(threading.enumerate()) - threads
     assert not left, f"threads left running: {sorted(thread.name for thread in left)}"
     opened = _descriptors() - descriptors
