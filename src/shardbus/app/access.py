@@ -10,7 +10,7 @@ import click
 from shardbus.app.client import HttpTransport, Management
 from shardbus.app.failures import Usage
 from shardbus.app.sas import Credential, parse_connection_string
-from shardbus.app.settings import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 
 DEFAULT_PORT: Final = 5300
 DEFAULT_ENDPOINT: Final = f"http://127.0.0.1:{DEFAULT_PORT}"

@@ -14,7 +14,8 @@ import click
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
-from shardbus.app.settings import DEVELOPMENT_KEY_NAME, Settings
+from shardbus.app.settings import Settings
+from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import Clock
 from shardbus.broker.namespace import NamespaceSettings

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from shardbus.app.failures import Usage
-from shardbus.app.settings import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 from shardbus.broker.sas import mint_token
 
 

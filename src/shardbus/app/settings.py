@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Final, Literal, NoReturn
 
 from shardbus.app.failures import Usage
+from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 
 Value = str | int | bool
 
-DEVELOPMENT_KEY_NAME: Final = "RootManageSharedAccessKey"
-DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
 ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
 DEFAULT_FILE: Final = Path("shardbus.toml")
 FILE_BYTES_MAX: Final = 1_000_000

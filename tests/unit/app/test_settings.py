@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.settings import (
-    DEVELOPMENT_KEY,
     TABLE,
     SettingError,
     Settings,
     is_loopback,
     load,
 )
+from shardbus.broker.auth import DEVELOPMENT_KEY
 
 NO_FILE = Path("no-such-file.toml")
 

@@ -96,7 +96,6 @@ class Inbound:
         """Settle what was accepted since the last time, in as few ranges as it makes."""
         if self._accepted:
             ids, self._accepted = self._accepted, []
-            ids.sort()
             self.link.settle(ids, ACCEPTED)
         if self.link.credit <= CREDIT // 2:
             self.link.grant(CREDIT - self._in_flight)
