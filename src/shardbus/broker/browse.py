@@ -31,7 +31,19 @@ class Browsable(Protocol):
         count_max: int,
         bytes_max: int,
         then: Callable[[Page | Unavailable], None],
+        session_id: str | None = None,
     ) -> None: ...
+
+    def list_sessions(
+        self,
+        *,
+        updated_after_ms: int,
+        skip: int,
+        count_max: int,
+        then: Callable[[list[str] | Unavailable], None],
+    ) -> None:
+        """Session ids as `MessageStore.list_sessions` tells them."""
+        ...
 
 
 @final

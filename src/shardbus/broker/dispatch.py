@@ -11,7 +11,15 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.core.command import RELEASE, Command, Delivery, Receive, Received, Settle
+from shardbus.core.command import (
+    NO_SESSION,
+    RELEASE,
+    Command,
+    Delivery,
+    Receive,
+    Received,
+    Settle,
+)
 
 TAKE_MAX: Final = 256
 # Below this a share is not split further over the fragments: many tiny takes cost more than they
@@ -27,9 +35,14 @@ class FragmentPort(Protocol):
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None: ...
 
-    def watch(self, line: int, wake: Callable[[], None]) -> None: ...
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        """Call `wake` once, as soon as a line (or SESSIONS) has something to take.
 
-    def unwatch(self, line: int, wake: Callable[[], None]) -> None: ...
+        With the token of a held session: as soon as that session has messages, or is lost.
+        """
+        ...
+
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None: ...
 
 
 class Receiver(Protocol):

@@ -9,7 +9,7 @@ from shardbus.core.message import Entry
 
 @final
 class Append:
-    """New messages with consecutive sequence numbers, rising, on the main line and active."""
+    """New messages with rising sequence numbers, on the main line, active or scheduled."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.entries = entries
@@ -34,16 +34,55 @@ class Remove:
         self.sequence_numbers = sequence_numbers
 
 
-Change = Append | Update | Remove
+@final
+class StateChange:
+    """The state of a session (of the main line); None: it has none any more."""
+
+    def __init__(self, session_id: str, state: bytes | None, at_ms: int) -> None:
+        self.session_id = session_id
+        self.state = state
+        self.at_ms = at_ms
+
+
+@final
+class Remember:
+    """Message ids that were accepted at a moment, as digests of DIGEST_BYTES one after another."""
+
+    def __init__(self, at_ms: int, digests: bytes) -> None:
+        self.at_ms = at_ms
+        self.digests = digests
+
+
+@final
+class ForgetIds:
+    """Message ids that were accepted up to a moment need not be remembered any more.
+
+    A store may remove them in pieces and later; those it still has when a fragment is loaded are
+    sorted out by the fragment.
+    """
+
+    def __init__(self, until_ms: int) -> None:
+        self.until_ms = until_ms
+
+
+Change = Append | Update | Remove | StateChange | Remember | ForgetIds
 
 
 @final
 class LineCounters:
-    """How many messages a line holds (locked ones included, set-aside ones not) and their bytes."""
+    """How many messages a line holds, by state (locked ones included), and the bytes of all.
 
-    def __init__(self, count: int = 0, size_bytes: int = 0) -> None:
+    `count` are the active ones, `scheduled` the scheduled and delayed ones. Set-aside ones are in
+    none of these.
+    """
+
+    def __init__(
+        self, count: int = 0, size_bytes: int = 0, deferred: int = 0, scheduled: int = 0
+    ) -> None:
         self.count = count
         self.size_bytes = size_bytes
+        self.deferred = deferred
+        self.scheduled = scheduled
 
 
 @final
@@ -52,22 +91,41 @@ class Counters:
 
     `last_counter` is the counter part of the last sequence number given out.
     `lines[line]` exists for MAIN_LINE, DEAD_LETTER_LINE and TRANSFER_DEAD_LETTER_LINE.
+    `states` sessions have a state, of `state_bytes` together; `duplicates` were ever dropped.
     """
 
-    def __init__(self, last_counter: int, lines: list[LineCounters], set_aside: int = 0) -> None:
+    def __init__(
+        self,
+        last_counter: int,
+        lines: list[LineCounters],
+        set_aside: int = 0,
+        *,
+        states: int = 0,
+        state_bytes: int = 0,
+        duplicates: int = 0,
+    ) -> None:
         self.last_counter = last_counter
         self.lines = lines
         self.set_aside = set_aside
+        self.states = states
+        self.state_bytes = state_bytes
+        self.duplicates = duplicates
 
     def copy(self) -> Counters:
         return Counters(
             self.last_counter,
-            [LineCounters(line.count, line.size_bytes) for line in self.lines],
+            [
+                LineCounters(line.count, line.size_bytes, line.deferred, line.scheduled)
+                for line in self.lines
+            ],
             self.set_aside,
+            states=self.states,
+            state_bytes=self.state_bytes,
+            duplicates=self.duplicates,
         )
 
     def total_bytes(self) -> int:
-        return sum(line.size_bytes for line in self.lines)
+        return sum(line.size_bytes for line in self.lines) + self.state_bytes
 
 
 def new_counters() -> Counters:

@@ -31,6 +31,15 @@ MESSAGE_LOCK_LOST: Final = ErrorKind(
 MESSAGE_NOT_FOUND: Final = ErrorKind(
     "message-not-found", "com.microsoft:message-not-found", 404, 40400
 )
+SESSION_LOCK_LOST: Final = ErrorKind(
+    "session-lock-lost", "com.microsoft:session-lock-lost", 410, 41000
+)
+SESSION_CANNOT_BE_LOCKED: Final = ErrorKind(
+    "session-cannot-be-locked", "com.microsoft:session-cannot-be-locked", 410, 41000
+)
+SESSION_NOT_FOUND: Final = ErrorKind(
+    "session-not-found", "com.microsoft:session-not-found", 404, 40400
+)
 ENTITY_DISABLED: Final = ErrorKind("entity-disabled", "com.microsoft:entity-disabled", 400, 40000)
 NOT_IMPLEMENTED: Final = ErrorKind("not-implemented", "amqp:not-implemented", 501, 50100)
 TIMEOUT: Final = ErrorKind("timeout", "com.microsoft:timeout", 408, 40800)
@@ -46,6 +55,9 @@ ALL_KINDS: Final = (
     TOO_LARGE,
     MESSAGE_LOCK_LOST,
     MESSAGE_NOT_FOUND,
+    SESSION_LOCK_LOST,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_NOT_FOUND,
     ENTITY_DISABLED,
     NOT_IMPLEMENTED,
     TIMEOUT,

@@ -25,6 +25,24 @@ REASON_CHARACTERS_MAX: Final = 4096
 LOCK_MS_MIN: Final = 5_000
 LOCK_MS_MAX: Final = 300_000
 
+# Sessions that clients hold at once, and free ones a fragment knows of without asking its store.
+SESSIONS_HELD_MAX: Final = 20_000
+SESSIONS_KNOWN_MAX: Final = 4_096
+SESSIONS_PAGE_MAX: Final = 1_024
+# What one held session keeps of its messages in memory, however many it has.
+SESSION_WINDOW_COUNT_MAX: Final = 64
+SESSION_WINDOW_BYTES_MAX: Final = 512 * 1024
+STATE_BYTES_MAX: Final = 256 * 1024
+STATES_MAX: Final = 1_000_000
+
+DEFERRED_COUNT_MAX: Final = 250
+DELAY_MS_MAX: Final = 7 * 24 * 3600 * 1000
+
+# Message ids that a fragment remembers; the next one is refused, because neither memory may grow
+# without end nor a duplicate slip through.
+DIGEST_BYTES: Final = 16
+REMEMBERED_MAX: Final = 4_000_000
+
 PEEK_COUNT_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 256 * 1024
 

@@ -16,6 +16,11 @@ DEFERRED: Final = 1
 SCHEDULED: Final = 2
 SET_ASIDE: Final = 3
 """The stored record is damaged: kept as evidence, never served, not counted as active."""
+DELAYED: Final = 4
+"""Abandoned with a delay: active again, at its own place, when the delay is over."""
+
+SESSIONS: Final = 3
+"""What to watch, beside the lines: some session that nobody holds has active messages."""
 
 
 @final
@@ -23,7 +28,8 @@ class Message:
     """What a sender wrote, with what the bus read from it in order to place and expire it.
 
     `payload` holds the AMQP sections as sent; the core never looks inside.
-    `ttl_ms` is -1 when the sender set none.
+    `ttl_ms` is -1 when the sender set none. `scheduled_at_ms` is NEVER_MS, or when the message is
+    to be enqueued; a moment that has passed means now.
     """
 
     def __init__(
@@ -34,12 +40,14 @@ class Message:
         session_id: str | None = None,
         partition_key: str | None = None,
         ttl_ms: int = -1,
+        scheduled_at_ms: int = NEVER_MS,
     ) -> None:
         self.payload = payload
         self.message_id = message_id
         self.session_id = session_id
         self.partition_key = partition_key
         self.ttl_ms = ttl_ms
+        self.scheduled_at_ms = scheduled_at_ms
 
 
 @final
@@ -48,8 +56,10 @@ class Entry:
 
     The fragment owns and changes it; a store copies what it needs during `commit` and keeps no
     reference. `payload` is None while only the store holds the bytes; `size_bytes` is the
-    payload's length either way. `modified` is an encoded map of application properties that
-    settling changed, opaque to the core.
+    payload's length either way. `modified` are the application properties that settling changed,
+    packed (see `properties`). `session_id` is kept where the entity requires sessions. A scheduled
+    message has as `enqueued_at_ms` the moment it is scheduled for. `delayed_until_ms` is NEVER_MS
+    unless the state is DELAYED.
     """
 
     def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
@@ -66,6 +76,8 @@ class Entry:
         reason: str | None = None,
         description: str | None = None,
         modified: bytes = b"",
+        session_id: str | None = None,
+        delayed_until_ms: int = NEVER_MS,
     ) -> None:
         self.sequence_number = sequence_number
         self.payload = payload
@@ -78,6 +90,18 @@ class Entry:
         self.reason = reason
         self.description = description
         self.modified = modified
+        self.session_id = session_id
+        self.delayed_until_ms = delayed_until_ms
+
+    def due_ms(self) -> int:
+        """When time changes this message: it is activated or expires. NEVER_MS if it does not."""
+        if self.state == SET_ASIDE:
+            return NEVER_MS
+        if self.state == SCHEDULED:
+            return self.enqueued_at_ms
+        if self.state == DELAYED:
+            return self.delayed_until_ms
+        return self.expires_at_ms if self.line == MAIN_LINE else NEVER_MS
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_at_ms != NEVER_MS and self.expires_at_ms <= now_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, final
 
-from shardbus.core.change import Change, Counters
+from shardbus.core.change import Change, Counters, Remember
 from shardbus.core.message import Entry
 
 
@@ -28,10 +28,14 @@ class UnknownFragment(StoreError):
 class FragmentImage:
     """What a fragment needs in order to start, whatever the length of its lines."""
 
-    def __init__(self, counters: Counters, next_due_ms: int) -> None:
+    def __init__(
+        self, counters: Counters, next_due_ms: int, remembered: list[Remember] | None = None
+    ) -> None:
         self.counters = counters
         # The earliest moment at which `read_due` may return something; NEVER_MS when there is none.
         self.next_due_ms = next_due_ms
+        # The message ids that were remembered and not forgotten yet, in the order of commits.
+        self.remembered: list[Remember] = [] if remembered is None else remembered
 
 
 @final
@@ -58,9 +62,32 @@ class Page:
         self.is_end = is_end
 
 
+class WaitingSession(NamedTuple):
+    """A session with active messages on the main line.
+
+    Its rank is the sequence number of the message that made it wait: of the first that became
+    active when it had no active one (the lowest, if several did so in one commit).
+    """
+
+    rank: int
+    session_id: str
+
+
+@final
+class SessionPage:
+    """Sessions in rising order of rank; `is_end` says that there are none beyond."""
+
+    def __init__(self, sessions: list[WaitingSession], is_end: bool) -> None:
+        self.sessions = sessions
+        self.is_end = is_end
+
+
 @final
 class Due:
-    """Expired messages, without payloads, and when to look again (NEVER_MS: when more come)."""
+    """Messages whose time has come, and when to look again (NEVER_MS: when more come).
+
+    Scheduled ones have their payloads, the others do not.
+    """
 
     def __init__(self, entries: list[Entry], next_due_ms: int) -> None:
         self.entries = entries
@@ -104,6 +131,8 @@ class MessageStore(Protocol):
         """Store everything or nothing; on return it survives a crash (D4).
 
         Within one FragmentCommit changes apply in order; its counters replace the stored ones.
+        Entries with a `session_id` can be found by it as long as they are on the main line; a
+        session is forgotten with its last message there, unless it has a state.
         One without changes is written too, even if its counters are the stored ones: that it
         returns says that the store can be written.
         StoreError means *unknown*: each fragment in it must be loaded again.
@@ -122,9 +151,57 @@ class MessageStore(Protocol):
         ...
 
     def browse(
-        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+        self,
+        fragment: FragmentId,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
     ) -> Page:
-        """Like read_line from `start` on (inclusive), but in every state except set aside."""
+        """Like read_line from `start` on (inclusive), but in every state except set aside.
+
+        With `session_id` only messages of that session, whatever their number among the others;
+        then the line must be the main line.
+        """
+        ...
+
+    def read_entries(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
+    ) -> list[Entry | None]:
+        """Messages of any line and state, with payloads, in the order asked for.
+
+        None for one that is gone, set aside or damaged. Payloads are left out (None) from the
+        first one on with which they would be more than `bytes_max`, but never that of the first.
+        """
+        ...
+
+    def read_session(
+        self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        """Like read_line for the messages of one session on the main line."""
+        ...
+
+    def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
+        """Sessions with active messages on the main line and a rank greater than `after`.
+
+        Cost depends on what is returned, not on how many sessions or messages there are.
+        """
+        ...
+
+    def list_sessions(
+        self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
+    ) -> list[str]:
+        """Ids of sessions in a fixed order, without the first `skip`.
+
+        With `updated_after_ms` < 0 those that have messages on the main line, in any state, or a
+        state; otherwise those whose state was set after that moment.
+        """
+        ...
+
+    def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
+        """The state of a session, None if it has none. StoreError when the record is damaged."""
         ...
 
     def read_payloads(
@@ -133,10 +210,13 @@ class MessageStore(Protocol):
         """Payloads in the order asked for; None for one that is gone or damaged."""
         ...
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
-        """Messages on the main line, in any state but set aside, that expired by `now_ms`.
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+        """Messages whose `due_ms` has come, those that were due first at the front.
 
-        Locks are not the store's business: a message stays due until it is removed or moved.
+        Those are messages on the main line that expired by `now_ms`, in whatever state, scheduled
+        ones whose moment has come and delayed ones whose delay is over. Stops at `count_max`, and
+        when the payloads of scheduled ones reach `bytes_max` (at least one is returned).
+        Locks are not the store's business: a message stays due until it is removed or changed.
         """
         ...
 
