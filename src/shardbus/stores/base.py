@@ -65,8 +65,9 @@ class Page:
 class WaitingSession(NamedTuple):
     """A session with active messages on the main line.
 
-    Its rank is the sequence number of the message that made it wait: of the first that became
-    active when it had no active one (the lowest, if several did so in one commit).
+    Its rank is the lowest sequence number of those. It rises while the session is received from,
+    so a session that was read before may come again with a later page, and it falls when a message
+    becomes active again before the others.
     """
 
     rank: int
@@ -86,12 +87,17 @@ class SessionPage:
 class Due:
     """Messages whose time has come, and when to look again (NEVER_MS: when more come).
 
-    Scheduled ones have their payloads, the others do not.
+    Scheduled ones have their payloads, the others do not. `damaged` are those that were met
+    instead of one that can be given out; of these only number, line, state and size are told.
+    They come again every time until they are set aside.
     """
 
-    def __init__(self, entries: list[Entry], next_due_ms: int) -> None:
+    def __init__(
+        self, entries: list[Entry], next_due_ms: int, damaged: list[Entry] | None = None
+    ) -> None:
         self.entries = entries
         self.next_due_ms = next_due_ms
+        self.damaged: list[Entry] = [] if damaged is None else damaged
 
 
 class MessageStore(Protocol):
@@ -214,8 +220,9 @@ class MessageStore(Protocol):
         """Messages whose `due_ms` has come, those that were due first at the front.
 
         Those are messages on the main line that expired by `now_ms`, in whatever state, scheduled
-        ones whose moment has come and delayed ones whose delay is over. Stops at `count_max`, and
-        when the payloads of scheduled ones reach `bytes_max` (at least one is returned).
+        ones whose moment has come and delayed ones whose delay is over. Messages that have not
+        changed since they came are in order of commits, roughly. Stops at `count_max`, and when
+        the payloads of scheduled ones reach `bytes_max` (at least one is returned).
         Locks are not the store's business: a message stays due until it is removed or changed.
         """
         ...

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import final
 
+from shardbus.core.message import Entry
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -13,6 +14,7 @@ from shardbus.stores.base import (
     FragmentImage,
     MessageStore,
     Page,
+    SessionPage,
 )
 
 
@@ -66,19 +68,58 @@ class LateStore:
         )
 
     def browse(
-        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+        self,
+        fragment: FragmentId,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
     ) -> Page:
         return self.open().browse(
-            fragment, line, start=start, count_max=count_max, bytes_max=bytes_max
+            fragment,
+            line,
+            start=start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            session_id=session_id,
         )
+
+    def read_entries(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
+    ) -> list[Entry | None]:
+        return self.open().read_entries(fragment, sequence_numbers, bytes_max=bytes_max)
+
+    def read_session(
+        self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        return self.open().read_session(
+            fragment, session_id, after=after, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
+        return self.open().read_sessions(fragment, after=after, count_max=count_max)
+
+    def list_sessions(
+        self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
+    ) -> list[str]:
+        return self.open().list_sessions(
+            fragment, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
+        )
+
+    def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
+        return self.open().read_state(fragment, session_id)
 
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]
     ) -> list[bytes | None]:
         return self.open().read_payloads(fragment, sequence_numbers)
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
-        return self.open().read_due(fragment, now_ms=now_ms, count_max=count_max)
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+        return self.open().read_due(
+            fragment, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max
+        )
 
     def close(self) -> None:
         if self._store is not None:

@@ -6,16 +6,28 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import final
 
-from shardbus.core.change import Append, Counters, Remove, new_counters
-from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SET_ASIDE, Entry
+from shardbus.core.change import (
+    Append,
+    Change,
+    Counters,
+    ForgetIds,
+    Remember,
+    Remove,
+    StateChange,
+    Update,
+    new_counters,
+)
+from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, SET_ASIDE, Entry
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
     FragmentId,
     FragmentImage,
     Page,
+    SessionPage,
     StoreError,
     UnknownFragment,
+    WaitingSession,
 )
 
 
@@ -42,7 +54,9 @@ class MemoryStore:
 
     def load(self, fragment: FragmentId) -> FragmentImage:
         known = self._known(fragment)
-        return FragmentImage(known.counters.copy(), known.next_due_ms(set()))
+        return FragmentImage(
+            known.counters.copy(), known.next_due_ms(set()), list(known.remembered)
+        )
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         for commit in commits:
@@ -57,10 +71,74 @@ class MemoryStore:
         return known.page([known.active[line]], after + 1, count_max, bytes_max)
 
     def browse(
-        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+        self,
+        fragment: FragmentId,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
     ) -> Page:
         known = self._known(fragment)
-        return known.page([known.active[line], known.hidden[line]], start, count_max, bytes_max)
+        if session_id is None:
+            lists = [known.active[line], known.hidden[line]]
+        else:
+            assert line == MAIN_LINE, "only the main line has sessions"
+            session = known.sessions.get(session_id, MemorySession())
+            lists = [session.active, session.hidden]
+        return known.page(lists, start, count_max, bytes_max)
+
+    def read_entries(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
+    ) -> list[Entry | None]:
+        known = self._known(fragment)
+        found: list[Entry | None] = []
+        size_bytes = 0
+        is_first = True
+        for number in sequence_numbers:
+            payload = known.payload(number)
+            if payload is None or known.entries[number].state == SET_ASIDE:
+                found.append(None)
+                continue
+            size_bytes += len(payload)
+            kept = payload if is_first or size_bytes <= bytes_max else None
+            is_first = False
+            found.append(_copy(known.entries[number], kept))
+        return found
+
+    def read_session(
+        self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        known = self._known(fragment)
+        session = known.sessions.get(session_id, MemorySession())
+        return known.page([session.active], after + 1, count_max, bytes_max)
+
+    def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
+        ranks = self._known(fragment).ranks
+        start = bisect_left(ranks, (after + 1, ""))
+        chosen = ranks[start : start + count_max]
+        return SessionPage(
+            [WaitingSession(rank, session_id) for rank, session_id in chosen],
+            start + len(chosen) == len(ranks),
+        )
+
+    def list_sessions(
+        self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
+    ) -> list[str]:
+        known = self._known(fragment)
+        if updated_after_ms < 0:
+            found = set(known.sessions) | set(known.states)
+        else:
+            found = {name for name, (_, at_ms) in known.states.items() if at_ms > updated_after_ms}
+        return sorted(found, key=_bytes)[skip : skip + count_max]
+
+    def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
+        known = self._known(fragment)
+        if session_id in known.damaged_states:
+            raise StoreError(f"the state of session {session_id!r} is damaged")
+        found = known.states.get(session_id)
+        return None if found is None else found[0]
 
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]
@@ -68,12 +146,24 @@ class MemoryStore:
         known = self._known(fragment)
         return [known.payload(number) for number in sequence_numbers]
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
         known = self._known(fragment)
-        end = min(bisect_left(known.expiries, (now_ms + 1, 0)), count_max)
-        expired = [number for _, number in known.expiries[:end]]
-        entries = [_copy(known.entries[number], None) for number in expired]
-        return Due(entries, known.next_due_ms(set(expired)))
+        entries: list[Entry] = []
+        damaged: list[Entry] = []
+        seen: set[int] = set()
+        size_bytes = 0
+        for due_ms, number in known.due[:count_max]:
+            if due_ms > now_ms or size_bytes >= bytes_max:
+                break
+            entry, payload = known.entries[number], known.payload(number)
+            is_scheduled = entry.state == SCHEDULED
+            if is_scheduled and payload is None:
+                damaged.append(_copy(entry, None))
+            else:
+                entries.append(_copy(entry, payload if is_scheduled else None))
+                size_bytes += entry.size_bytes if is_scheduled else 0
+            seen.add(number)
+        return Due(entries, known.next_due_ms(seen), damaged)
 
     def close(self) -> None:
         self._fragments = {}
@@ -82,11 +172,27 @@ class MemoryStore:
         """Make the record of a message fail its checksum from now on; for tests of such stores."""
         self._known(fragment).damaged.add(sequence_number)
 
+    def damage_state(self, fragment: FragmentId, session_id: str) -> None:
+        """Make the state of a session fail its checksum until it is set again."""
+        self._known(fragment).damaged_states.add(session_id)
+
     def _known(self, fragment: FragmentId) -> MemoryFragment:
         known = self._fragments.get(fragment)
         if known is None:
             raise UnknownFragment(f"no fragment {fragment.number} of entity {fragment.entity_id}")
         return known
+
+
+@final
+class MemorySession:
+    """The numbers of the messages that a session has on the main line, rising."""
+
+    def __init__(self) -> None:
+        self.active: list[int] = []
+        self.hidden: list[int] = []
+
+    def is_empty(self) -> bool:
+        return not self.active and not self.hidden
 
 
 @final
@@ -100,7 +206,12 @@ class MemoryFragment:
         lines = range(len(self.counters.lines))
         self.active: list[list[int]] = [[] for _ in lines]
         self.hidden: list[list[int]] = [[] for _ in lines]
-        self.expiries: list[tuple[int, int]] = []
+        self.due: list[tuple[int, int]] = []
+        self.sessions: dict[str, MemorySession] = {}
+        self.ranks: list[tuple[int, str]] = []
+        self.states: dict[str, tuple[bytes, int]] = {}
+        self.damaged_states: set[str] = set()
+        self.remembered: list[Remember] = []
         self._last = 0
 
     def check(self, commit: FragmentCommit) -> None:
@@ -120,19 +231,28 @@ class MemoryFragment:
 
     def apply(self, commit: FragmentCommit) -> None:
         for change in commit.changes:
-            if isinstance(change, Append):
-                for entry in change.entries:
-                    self._put(_copy(entry, entry.payload))
-                    self._last = entry.sequence_number
-            elif isinstance(change, Remove):
-                for number in change.sequence_numbers:
-                    self._take(number)
-            else:
-                for entry in change.entries:
-                    stored = self._take(entry.sequence_number)
-                    if stored is not None:
-                        self._put(_copy(entry, stored.payload))
+            self._apply(change)
         self.counters = commit.counters.copy()
+
+    def _apply(self, change: Change) -> None:
+        if isinstance(change, Append):
+            for entry in change.entries:
+                self._put(_copy(entry, entry.payload))
+                self._last = entry.sequence_number
+        elif isinstance(change, Remove):
+            for number in change.sequence_numbers:
+                self._take(number)
+        elif isinstance(change, Update):
+            for entry in change.entries:
+                stored = self._take(entry.sequence_number)
+                if stored is not None:
+                    self._put(_copy(entry, stored.payload))
+        elif isinstance(change, StateChange):
+            self._set_state(change)
+        elif isinstance(change, Remember):
+            self.remembered.append(change)
+        else:
+            self._forget_ids(change)
 
     def page(self, lists: list[list[int]], start: int, count_max: int, bytes_max: int) -> Page:
         entries: list[Entry] = []
@@ -161,32 +281,75 @@ class MemoryFragment:
         return None if entry is None or sequence_number in self.damaged else entry.payload
 
     def next_due_ms(self, excluded: set[int]) -> int:
-        for expires_at_ms, number in self.expiries:
+        for due_ms, number in self.due:
             if number not in excluded:
-                return expires_at_ms
+                return due_ms
         return NEVER_MS
 
     def _put(self, entry: Entry) -> None:
         number = entry.sequence_number
         self.entries[number] = entry
-        if entry.state != SET_ASIDE:
-            insort(self._list(entry), number)
-            if entry.line == MAIN_LINE and entry.expires_at_ms != NEVER_MS:
-                insort(self.expiries, (entry.expires_at_ms, number))
+        if entry.state == SET_ASIDE:
+            return
+        insort(self._list(entry), number)
+        if entry.due_ms() != NEVER_MS:
+            insort(self.due, (entry.due_ms(), number))
+        if entry.session_id is not None and entry.line == MAIN_LINE:
+            self._enter_session(entry.session_id, number, entry.state == ACTIVE)
 
     def _take(self, number: int) -> Entry | None:
         entry = self.entries.pop(number, None)
-        if entry is None:
-            return None
-        if entry.state != SET_ASIDE:
-            numbers = self._list(entry)
-            del numbers[bisect_left(numbers, number)]
-            if entry.line == MAIN_LINE and entry.expires_at_ms != NEVER_MS:
-                del self.expiries[bisect_left(self.expiries, (entry.expires_at_ms, number))]
+        if entry is None or entry.state == SET_ASIDE:
+            return entry
+        _drop(self._list(entry), number)
+        if entry.due_ms() != NEVER_MS:
+            del self.due[bisect_left(self.due, (entry.due_ms(), number))]
+        if entry.session_id is not None and entry.line == MAIN_LINE:
+            self._leave_session(entry.session_id, number, entry.state == ACTIVE)
         return entry
 
     def _list(self, entry: Entry) -> list[int]:
         return (self.active if entry.state == ACTIVE else self.hidden)[entry.line]
+
+    def _enter_session(self, session_id: str, number: int, is_active: bool) -> None:
+        session = self.sessions.setdefault(session_id, MemorySession())
+        self._unrank(session_id, session)
+        insort(session.active if is_active else session.hidden, number)
+        self._rank(session_id, session)
+
+    def _leave_session(self, session_id: str, number: int, is_active: bool) -> None:
+        session = self.sessions[session_id]
+        self._unrank(session_id, session)
+        _drop(session.active if is_active else session.hidden, number)
+        self._rank(session_id, session)
+        if session.is_empty():
+            del self.sessions[session_id]
+
+    def _rank(self, session_id: str, session: MemorySession) -> None:
+        if session.active:
+            insort(self.ranks, (session.active[0], session_id))
+
+    def _unrank(self, session_id: str, session: MemorySession) -> None:
+        if session.active:
+            del self.ranks[bisect_left(self.ranks, (session.active[0], session_id))]
+
+    def _set_state(self, change: StateChange) -> None:
+        self.damaged_states.discard(change.session_id)
+        if change.state is None:
+            self.states.pop(change.session_id, None)
+        else:
+            self.states[change.session_id] = (change.state, change.at_ms)
+
+    def _forget_ids(self, change: ForgetIds) -> None:
+        self.remembered = [kept for kept in self.remembered if kept.at_ms > change.until_ms]
+
+
+def _drop(numbers: list[int], number: int) -> None:
+    del numbers[bisect_left(numbers, number)]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _copy(entry: Entry, payload: bytes | None) -> Entry:
@@ -202,4 +365,6 @@ def _copy(entry: Entry, payload: bytes | None) -> Entry:
         reason=entry.reason,
         description=entry.description,
         modified=entry.modified,
+        session_id=entry.session_id,
+        delayed_until_ms=entry.delayed_until_ms,
     )
