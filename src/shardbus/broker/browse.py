@@ -9,7 +9,7 @@ from typing import Final, Protocol, final
 
 from shardbus.core.errors import Unavailable
 from shardbus.core.limits import PEEK_BYTES_MAX, PEEK_COUNT_MAX
-from shardbus.core.message import Entry
+from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.sequence import fragment_of
 from shardbus.stores.base import FragmentId, Page
 
@@ -76,13 +76,21 @@ async def browse(
         return await _walk(runners, line, start, count)
     pages = await asyncio.gather(
         *(
-            _read(runner, line, position, count)
+            read_page(runner, line, position, count)
             for runner, position in zip(runners, positions, strict=True)
         )
     )
     entries = _merge(pages, count)
     _advance(cursor, runners, positions, entries)
     return entries
+
+
+async def browse_session(
+    runner: Browsable, session_id: str, *, start: int, count_max: int
+) -> list[Entry]:
+    """The next messages of one session from `start`, in every state, from its one fragment."""
+    count = min(count_max, PEEK_COUNT_MAX)
+    return (await read_page(runner, MAIN_LINE, start, count, session_id)).entries
 
 
 def _advance(
@@ -101,7 +109,7 @@ def _advance(
 def _merge(pages: list[Page], count: int) -> list[Entry]:
     # A merge and not a sort: should the clock have stepped back, each fragment keeps its own order,
     # which is all that the cursor remembers of it.
-    merged = heapq.merge(*(page.entries for page in pages), key=_age)
+    merged = heapq.merge(*(page.entries for page in pages), key=age)
     return _bounded(list(merged), count)
 
 
@@ -110,7 +118,7 @@ async def _walk(runners: Sequence[Browsable], line: int, start: int, count: int)
     for runner in sorted(runners, key=_number):
         if runner.fragment_id.number < fragment_of(start):
             continue
-        page = await _read(runner, line, start, count - len(entries))
+        page = await read_page(runner, line, start, count - len(entries))
         entries = _bounded(entries + page.entries, count)
         if len(entries) >= count or sum(e.size_bytes for e in entries) >= PEEK_BYTES_MAX:
             break
@@ -127,27 +135,41 @@ def _bounded(entries: list[Entry], count: int) -> list[Entry]:
     return entries[:count]
 
 
-async def _read(runner: Browsable, line: int, start: int, count: int) -> Page:
+async def read_page(
+    runner: Browsable, line: int, start: int, count: int, session_id: str | None = None
+) -> Page:
     """A page of one fragment; an unavailable fragment delays nobody and has nothing to show."""
-    page = await _read_once(runner, line, start, count)
+    page = await _read_once(runner, line, start, count, session_id)
     while page.damaged and not page.entries and not page.is_end:
         # An empty answer would mean that there is no more; what is damaged is passed over.
-        page = await _read_once(runner, line, page.damaged[-1] + 1, count)
+        page = await _read_once(runner, line, page.damaged[-1] + 1, count, session_id)
     return page
 
 
-async def _read_once(runner: Browsable, line: int, start: int, count: int) -> Page:
+async def _read_once(
+    runner: Browsable, line: int, start: int, count: int, session_id: str | None
+) -> Page:
     future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
 
     def then(page: Page | Unavailable) -> None:
         if not future.done():
             future.set_result(Page([], [], False) if isinstance(page, Unavailable) else page)
 
-    runner.browse(line, start=start, count_max=count, bytes_max=PEEK_BYTES_MAX, then=then)
+    if session_id is None:
+        runner.browse(line, start=start, count_max=count, bytes_max=PEEK_BYTES_MAX, then=then)
+    else:
+        runner.browse(
+            line,
+            start=start,
+            count_max=count,
+            bytes_max=PEEK_BYTES_MAX,
+            then=then,
+            session_id=session_id,
+        )
     return await future
 
 
-def _age(entry: Entry) -> tuple[int, int]:
+def age(entry: Entry) -> tuple[int, int]:
     return entry.enqueued_at_ms, entry.sequence_number
 
 

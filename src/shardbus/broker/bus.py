@@ -11,6 +11,7 @@ from shardbus.broker.browse import Browsable
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.namespace import Namespace
+from shardbus.broker.operations import Operations
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import UNAVAILABLE
 from shardbus.core.entity import Entity
@@ -43,10 +44,17 @@ class FragmentOpener(Protocol):
 class EntityHandle:
     """An entity in use: its description, its fragments and the way to them."""
 
-    def __init__(self, entity: Entity, runners: list[OpenFragment], router: EntityRouter) -> None:
+    def __init__(
+        self,
+        entity: Entity,
+        runners: list[OpenFragment],
+        router: EntityRouter,
+        operations: Operations,
+    ) -> None:
         self.entity = entity
         self.runners = runners
         self.router = router
+        self.operations = operations
 
 
 @final
@@ -94,11 +102,13 @@ class Bus:
             [home.number for home in entity.fragments],
             entity.hash_starts,
             detects_duplicates=entity.spec.requires_duplicate_detection,
+            requires_session=entity.spec.requires_session,
             loop=self.loop,
             clock=self.clock,
             new_seed=self._new_seed,
         )
-        return EntityHandle(entity, runners, router)
+        operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
+        return EntityHandle(entity, runners, router, operations)
 
     def problems(self) -> list[str]:
         """Which fragments in use are unavailable and why, in words for people."""

@@ -20,6 +20,7 @@ from shardbus.core.command import (
     Received,
     Settle,
 )
+from shardbus.core.errors import Refused
 
 TAKE_MAX: Final = 256
 # Below this a share is not split further over the fragments: many tiny takes cost more than they
@@ -64,6 +65,10 @@ class Receiver(Protocol):
 
     def drained(self) -> None:
         """All that was available has been delivered."""
+        ...
+
+    def lost(self, failure: Refused) -> None:
+        """The session is not held any more; nothing more will come."""
         ...
 
 
@@ -114,10 +119,20 @@ class _Take:
 
 @final
 class Dispatcher:
-    """Serves the receivers of one line of one entity from all of its fragments."""
+    """Serves the receivers of one line of one entity from all of its fragments.
 
-    def __init__(self, ports: list[FragmentPort], line: int, new_seed: Callable[[], bytes]) -> None:
+    With `session`, the token of a held session, it serves that session from its one fragment.
+    """
+
+    def __init__(
+        self,
+        ports: list[FragmentPort],
+        line: int,
+        new_seed: Callable[[], bytes],
+        session: bytes = NO_SESSION,
+    ) -> None:
         self._line = line
+        self._session = session
         self._new_seed = new_seed
         self._sources = [_Source(self, port) for port in ports]
         self._ready: deque[_Source] = deque()
@@ -171,6 +186,9 @@ class Dispatcher:
             if answer.has_more:
                 self._mark_ready(source)
             self._hand_over(source, seat, answer.deliveries)
+        elif isinstance(answer, Refused) and self._session:
+            self._end_session(answer)
+            return
         if not seat.is_gone and not seat.is_hungry and seat.free() > 0:
             seat.is_hungry = True
             self._hungry.append(seat)
@@ -207,6 +225,7 @@ class Dispatcher:
             count,
             is_locking=seat.receiver.is_locking,
             token_seed=self._new_seed(),
+            session=self._session,
         )
         source.port.submit(command, _Take(source, seat, count).answered)
 
@@ -220,7 +239,7 @@ class Dispatcher:
             return
         if seat.receiver.is_locking:
             tokens = [delivery.token for delivery in unwanted]
-            source.port.submit(Settle(RELEASE, tokens), _ignore)
+            source.port.submit(Settle(RELEASE, tokens), ignore)
         elif not seat.is_gone:
             seat.backlog += unwanted
 
@@ -243,13 +262,27 @@ class Dispatcher:
         for source in self._sources:
             if not (source.is_ready or source.is_asked or source.is_watched):
                 source.is_watched = True
-                source.port.watch(self._line, source.wake)
+                if self._session:
+                    source.port.watch(self._line, source.wake, self._session)
+                else:
+                    source.port.watch(self._line, source.wake)
 
     def _stop_watching(self) -> None:
         for source in self._sources:
             if source.is_watched:
                 source.is_watched = False
-                source.port.unwatch(self._line, source.wake)
+                if self._session:
+                    source.port.unwatch(self._line, source.wake, self._session)
+                else:
+                    source.port.unwatch(self._line, source.wake)
+
+    def _end_session(self, failure: Refused) -> None:
+        """The session is lost: tell everyone who receives from it, and ask no more."""
+        receivers = [seat.receiver for seat in self._seats.values()]
+        for receiver in receivers:
+            self.remove(receiver)
+        for receiver in receivers:
+            receiver.lost(failure)
 
     def _end_drains(self) -> None:
         is_asking = any(source.is_asked for source in self._sources)
@@ -268,5 +301,5 @@ class Dispatcher:
             seat.receiver.drained()
 
 
-def _ignore(answer: Answer) -> None:
-    """A release that fails leaves a lock that expires by itself."""
+def ignore(answer: Answer) -> None:
+    """Nobody waits: a lock that is not let go expires by itself."""

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from shardbus.broker.clock import Clock
-from shardbus.broker.dispatch import Dispatcher, FragmentPort
+from shardbus.broker.dispatch import Dispatcher, FragmentPort, ignore
 from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.core.command import Send, Settle, Settled
-from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.broker.sessions import SessionDoor
+from shardbus.core.command import ReleaseSession, Send, SessionAccepted, Settle, Settled
+from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.placement import (
     RoundRobin,
@@ -19,13 +20,32 @@ from shardbus.core.placement import (
     hash_point,
     key_of,
 )
-from shardbus.core.sequence import TOKEN_BYTES, fragment_of_token
+from shardbus.core.sequence import TOKEN_BYTES, fragment_of, fragment_of_token
 
 # How long the bus tries to place a message without a key while fragments are unavailable (R16).
 PLACING_MS_MAX: Final = 15_000
 PLACING_RETRY_MS: Final = 100
 
 LINES: Final = (MAIN_LINE, DEAD_LETTER_LINE, TRANSFER_DEAD_LETTER_LINE)
+
+NO_SESSION_ID_TEXT: Final = (
+    "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that "
+    "have session support enabled can only receive messages that have the SessionId set to a valid "
+    "value."
+)
+
+
+@final
+class Placed:
+    """The positions of messages that go together to the fragment at `index`.
+
+    Without a key any other fragment will do, should this one be away or full.
+    """
+
+    def __init__(self, index: int, positions: list[int], *, is_keyed: bool) -> None:
+        self.index = index
+        self.positions = positions
+        self.is_keyed = is_keyed
 
 
 class SendSink(Protocol):
@@ -109,12 +129,16 @@ class EntityRouter:
         hash_starts: list[int],
         *,
         detects_duplicates: bool,
+        requires_session: bool = False,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         new_seed: Callable[[], bytes],
     ) -> None:
         self.ports = ports
         self.numbers = numbers
+        self.requires_session = requires_session
+        self.sessions = SessionDoor(ports, self.index_of_key, loop=loop, new_seed=new_seed)
+        self._new_seed = new_seed
         self._hash_starts = hash_starts
         self._index_of = {number: index for index, number in enumerate(numbers)}
         self._detects_duplicates = detects_duplicates
@@ -130,13 +154,24 @@ class EntityRouter:
     def dispatcher(self, line: int) -> Dispatcher:
         return self._dispatchers[line]
 
+    def session_dispatcher(self, accepted: SessionAccepted, line: int) -> Dispatcher:
+        """Serves the receiver of one held session, from the one fragment that it is in."""
+        port = self.ports[self.index_of_token(accepted.token)]
+        return Dispatcher([port], line, self._new_seed, accepted.token)
+
+    def release_session(self, token: bytes) -> None:
+        """Let a session go, if it is held; should that fail, it ends by its deadline."""
+        index = self.index_of_token(token)
+        if index >= 0:
+            self.ports[index].submit(ReleaseSession(token), ignore)
+
     def send_each(self, messages: list[Message], sink: SendSink) -> None:
         """Send messages that do not depend on each other; the sink hears of each exactly once."""
         keyed: dict[int, list[int]] = {}
         unkeyed: list[int] = []
         for position, message in enumerate(messages):
             try:
-                key = key_of(message, self._detects_duplicates)
+                key = self._key_of(message)
             except Refused as refusal:
                 sink.sent([position], refusal)
                 continue
@@ -146,7 +181,7 @@ class EntityRouter:
             elif key is None:
                 unkeyed.append(position)
             else:
-                keyed.setdefault(self._index_for(key), []).append(position)
+                keyed.setdefault(self.index_of_key(key), []).append(position)
         for index, positions in keyed.items():
             self._send_share(index, [messages[p] for p in positions], positions, sink, True)
         start = 0
@@ -158,17 +193,37 @@ class EntityRouter:
     def send_batch(self, messages: list[Message], reply_to: ReplyTo) -> None:
         """Send messages that are stored together or not at all."""
         try:
+            key = None
+            for message in messages:
+                self._key_of(message)
             if self.is_partitioned:
                 key = batch_key_of(messages, self._detects_duplicates)
-            else:
-                key = None
-                for message in messages:
-                    key_of(message, self._detects_duplicates)
         except Refused as refusal:
             reply_to(refusal)
             return
-        index = self._round_robin.next() if key is None else self._index_for(key)
+        index = self._round_robin.next() if key is None else self.index_of_key(key)
         self._start(index, messages, reply_to, is_keyed=key is not None)
+
+    def place(self, messages: list[Message]) -> list[Placed]:
+        """As few shares as the keys of messages allow; Refused when one of them is at fault."""
+        keyed: dict[int, list[int]] = {}
+        unkeyed: list[int] = []
+        for position, message in enumerate(messages):
+            key = self._key_of(message)
+            if key is None and self.is_partitioned:
+                unkeyed.append(position)
+            else:
+                index = self.index_of_key(key) if key is not None else 0
+                keyed.setdefault(index, []).append(position)
+        placed = [Placed(index, positions, is_keyed=True) for index, positions in keyed.items()]
+        if unkeyed:
+            placed.append(Placed(self._round_robin.next(), unkeyed, is_keyed=False))
+        return placed
+
+    def send_placed(self, placed: Placed, messages: list[Message], reply_to: ReplyTo) -> None:
+        """Send the share of these messages that goes together, all of it or nothing."""
+        share = [messages[position] for position in placed.positions]
+        self._start(placed.index, share, reply_to, is_keyed=placed.is_keyed)
 
     def settle(self, command: Settle, sink: SettleSink) -> None:
         """Settle by lock tokens, each in the fragment that it names."""
@@ -179,18 +234,20 @@ class EntityRouter:
             if index < 0:
                 sink.settled(positions, Settled([True] * len(positions)))
                 continue
-            share = Settle(
-                command.how,
-                [command.tokens[position] for position in positions],
-                reason=command.reason,
-                description=command.description,
-                modified=command.modified,
-            )
+            share = part_of(command, [command.tokens[position] for position in positions])
             self.ports[index].submit(share, _SettleShare(sink, positions).answered)
 
     def index_of_token(self, token: bytes) -> int:
         """The position in `ports` of the fragment a token names, -1 when it is none of ours."""
         return self._index_of.get(fragment_of_token(token), -1) if len(token) == TOKEN_BYTES else -1
+
+    def index_of_number(self, number: int) -> int:
+        """The position in `ports` of the fragment that gave a sequence number; -1: none of ours."""
+        return self._index_of.get(fragment_of(number), -1)
+
+    def index_of_key(self, key: str) -> int:
+        """The position in `ports` of the fragment where all messages with this key are."""
+        return fragment_at(hash_point(key), self._hash_starts)
 
     def place_elsewhere(self, job: _SendJob, answer: Unavailable) -> None:
         """Try the other fragments in turn, again and again, as long as R16 allows."""
@@ -216,8 +273,10 @@ class EntityRouter:
         job.index = (job.index + 1) % len(self.ports)
         job.start()
 
-    def _index_for(self, key: str) -> int:
-        return fragment_at(hash_point(key), self._hash_starts)
+    def _key_of(self, message: Message) -> str | None:
+        if self.requires_session and message.session_id is None:
+            raise Refused(NOT_ALLOWED, NO_SESSION_ID_TEXT)
+        return key_of(message, self._detects_duplicates)
 
     def _send_share(
         self,
@@ -235,3 +294,15 @@ class EntityRouter:
         job = _SendJob(self, index, messages, reply_to)
         job.is_keyed = is_keyed or len(self.ports) == 1
         job.start()
+
+
+def part_of(command: Settle, tokens: list[bytes]) -> Settle:
+    """The same settlement of some of its tokens."""
+    return Settle(
+        command.how,
+        tokens,
+        reason=command.reason,
+        description=command.description,
+        modified=command.modified,
+        delay_ms=command.delay_ms,
+    )

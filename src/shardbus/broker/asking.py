@@ -1,0 +1,73 @@
+"""Questions to fragments whose answers somebody awaits, one at a time or several side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import final
+
+from shardbus.broker.dispatch import FragmentPort
+from shardbus.broker.runner import Answer, ReplyTo
+from shardbus.core.command import Command, Reply
+from shardbus.core.errors import Refused, Unavailable
+
+Question = Callable[[ReplyTo], None]
+"""Asks, and has the answer told to whom it is given."""
+
+Unwanted = Callable[[int, Answer], None]
+"""Hears the answers, by their position, that came for somebody who was cancelled meanwhile."""
+
+
+def to_port(port: FragmentPort, command: Command) -> Question:
+    return lambda reply_to: port.submit(command, reply_to)
+
+
+async def ask(port: FragmentPort, command: Command) -> Reply:
+    """What a fragment answers; a Refused or Unavailable is raised."""
+    [answer] = await ask_all([to_port(port, command)])
+    if isinstance(answer, Refused | Unavailable):
+        raise answer
+    return answer
+
+
+async def ask_all(questions: Sequence[Question], unwanted: Unwanted | None = None) -> list[Answer]:
+    """The answers in the order of the questions, all of which are asked at once."""
+    asked = [_Asked(position, unwanted) for position in range(len(questions))]
+    for one, question in zip(asked, questions, strict=True):
+        question(one.answered)
+    try:
+        return list(await asyncio.gather(*(one.future for one in asked)))
+    except asyncio.CancelledError:
+        for one in asked:
+            one.give_up()
+        raise
+
+
+def failure_of(answers: Sequence[Answer]) -> Refused | Unavailable | None:
+    """The first failure; but that something may have happened is what a client must hear."""
+    found: Refused | Unavailable | None = None
+    for answer in answers:
+        if isinstance(answer, Unavailable) and answer.is_unknown:
+            return answer
+        if found is None and isinstance(answer, Refused | Unavailable):
+            found = answer
+    return found
+
+
+@final
+class _Asked:
+    def __init__(self, position: int, unwanted: Unwanted | None) -> None:
+        self.future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._position = position
+        self._unwanted = unwanted
+
+    def answered(self, answer: Answer) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+        elif self._unwanted is not None:
+            self._unwanted(self._position, answer)
+
+    def give_up(self) -> None:
+        """Nobody waits any more: what has come already is unwanted too."""
+        if self._unwanted is not None and self.future.done() and not self.future.cancelled():
+            self._unwanted(self._position, self.future.result())
