@@ -29,6 +29,7 @@ from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
+from shardbus.gateway.websocket import WebSockets
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,10 @@ async def serve_clients(
 
     site = Site(admin, health, bus.clock, system="shardbus", fragments=fragments)
     context = _tls_context(settings, bus.clock)
-    async with HttpGateway(site.respond, site.refused) as http, AsyncExitStack() as listeners:
+    # Whoever is bound to the loopback may use the key that everybody knows.
+    websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
+    gateway = HttpGateway(site.respond, site.refused, websockets=websockets)
+    async with gateway as http, AsyncExitStack() as listeners:
         # Administration clients dial HTTPS on whatever port the connection string names.
         everything = Protocols(amqp=amqp.new_protocol, http=http.connection, tls=context)
         secure = Protocols(

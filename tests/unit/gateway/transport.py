@@ -16,10 +16,19 @@ class FakeTransport(asyncio.Transport):
         self.has_written_eof = False
         self.can_half_close = not is_secure
         self.ended: Callable[[Exception | None], None] = _nobody_hears
+        self._current: asyncio.BaseProtocol | None = None
 
     def connect(self, protocol: asyncio.Protocol) -> None:
-        self.ended = protocol.connection_lost
+        self.set_protocol(protocol)
         protocol.connection_made(self)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._current = protocol
+        self.ended = protocol.connection_lost
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self._current is not None
+        return self._current
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.is_closed

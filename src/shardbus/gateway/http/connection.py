@@ -13,6 +13,8 @@ import h11
 
 from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, ErrorKind, Refused
 from shardbus.gateway.http.message import Request, Response
+from shardbus.gateway.websocket import WebSockets
+from shardbus.gateway.websocket_handshake import hints, is_websocket_path
 
 HEADER_BYTES_MAX: Final = 32 * 1024
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -44,10 +46,16 @@ class HttpGateway:
     """
 
     def __init__(
-        self, respond: Respond, refuse: Refuse, *, connections_max: int = CONNECTIONS_MAX
+        self,
+        respond: Respond,
+        refuse: Refuse,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        websockets: WebSockets | None = None,
     ) -> None:
         self.respond = respond
         self.refuse = refuse
+        self.websockets = websockets
         self.connections_max = connections_max
         self.connections: set[HttpConnection] = set()
         self._tasks = asyncio.TaskGroup()
@@ -224,10 +232,46 @@ class HttpConnection(asyncio.Protocol):
             is_secure=self._is_secure(),
         )
         self._body.clear()
+        websockets = self._gateway.websockets
+        if websockets is not None and is_websocket_path(request.path):
+            self._switch(websockets, head, transport)
+            return
         self._is_answering = True
         self._cancel_timer()
         transport.pause_reading()
         self._gateway.spawn(self, request)
+
+    def _switch(
+        self, websockets: WebSockets, head: h11.Request, transport: asyncio.Transport
+    ) -> None:
+        """Leave the connection to a WebSocket, or say why there is none."""
+        try:
+            headers = websockets.switch(head.method.decode(), head.headers)
+        except Refused as refusal:
+            response = self._gateway.refuse(refusal)
+            response.headers += hints()
+            self._send(response, is_head=head.method == b"HEAD")
+            self._finish()
+            return
+        # The Java SDK looks for the words of the status line.
+        switched = h11.InformationalResponse(
+            status_code=101, headers=headers, reason=HTTPStatus.SWITCHING_PROTOCOLS.phrase
+        )
+        self._write(self._http.send(switched))
+        self._leave()
+        websocket = websockets.connection()
+        transport.set_protocol(websocket)
+        websocket.connection_made(transport)
+        early, _is_closed = self._http.trailing_data
+        if early:
+            websocket.data_received(early)
+
+    def _leave(self) -> None:
+        """The connection has another protocol from now on."""
+        self._is_ending = True
+        self._cancel_timer()
+        self._transport = None
+        self._gateway.forget(self)
 
     def _send_continue(self) -> None:
         if self._http.they_are_waiting_for_100_continue:
