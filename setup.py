@@ -30,6 +30,9 @@ HOT_GLOBS = (
     "src/shardbus/broker/endpoint.py",
     "src/shardbus/gateway/amqp/inbound.py",
     "src/shardbus/gateway/amqp/outbound.py",
+    "src/shardbus/gateway/amqp/sent.py",
+    "src/shardbus/gateway/amqp/settlement.py",
+    "src/shardbus/gateway/amqp/stored.py",
 )
 WORKERS = os.cpu_count() or 1
 

@@ -12,14 +12,12 @@ from shardbus.amqp.encoder import (
     NULL,
     TRUE,
     compound,
-    encode,
     encode_text,
     encode_uint,
     u32,
     u64,
 )
 from shardbus.amqp.scan import MessageHead, enter_map
-from shardbus.amqp.types import Value
 
 
 @final
@@ -27,8 +25,9 @@ from shardbus.amqp.types import Value
 class Stamp:
     """What the bus adds to a message for one receiver; -1 and None leave an annotation out.
 
-    `message_state` is 0 active, 1 deferred, 2 scheduled. `absolute_expiry_ms` sets the property
-    of that name in the sender's properties, which otherwise stay as they are.
+    `message_state` is 0 active, 1 deferred, 2 scheduled. `ttl_ms` replaces the sender's in the
+    header. `absolute_expiry_ms` sets the property of that name in the sender's properties, which
+    otherwise stay as they are.
     """
 
     def __init__(  # noqa: PLR0913 - the annotations of one delivery, given by keyword
@@ -41,6 +40,7 @@ class Stamp:
         locked_until_ms: int = -1,
         partition_id: int = -1,
         message_state: int = -1,
+        ttl_ms: int = -1,
         absolute_expiry_ms: int = -1,
         deadletter_source: str | None = None,
     ) -> None:
@@ -51,6 +51,7 @@ class Stamp:
         self.locked_until_ms = locked_until_ms
         self.partition_id = partition_id
         self.message_state = message_state
+        self.ttl_ms = ttl_ms
         self.absolute_expiry_ms = absolute_expiry_ms
         self.deadletter_source = deadletter_source
 
@@ -79,13 +80,13 @@ def encode_delivery(
     payload: bytes,
     head: MessageHead,
     stamp: Stamp,
-    overlay: Mapping[str, Value] | None = None,
+    overlay: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """The message as a receiver gets it: the sender's sections under our header and annotations.
 
-    `head` must be the scan of `payload`. `overlay` entries replace or join the application
-    properties; None values are left out. The sender's delivery annotations are dropped, and a
-    message without a message-id gets one.
+    `head` must be the scan of `payload`. `overlay` entries (encoded values) replace or join the
+    application properties. The sender's delivery annotations are dropped, and a message without a
+    message-id gets one.
     """
     parts = [_header(head, stamp), _ANNOTATIONS_PREFIX, b""]
     count: i64 = _stamp_annotations(parts, stamp)
@@ -115,11 +116,12 @@ def _identifier(stamp: Stamp) -> bytes:
 
 
 def _header(head: MessageHead, stamp: Stamp) -> bytes:
-    if stamp.delivery_count == 0 and head.header_length == 0:
+    if stamp.delivery_count == 0 and head.header_length == 0 and stamp.ttl_ms < 0:
         return FIRST_HEADER
     durable = TRUE if head.durable else FALSE
     priority = NULL if head.priority < 0 else b"\x50" + _SMALL[head.priority]
-    ttl = NULL if head.ttl_ms < 0 else encode_uint(head.ttl_ms)
+    ttl_ms: i64 = head.ttl_ms if stamp.ttl_ms < 0 else stamp.ttl_ms
+    ttl = NULL if ttl_ms < 0 else encode_uint(ttl_ms)
     count = encode_uint(stamp.delivery_count)
     size: i64 = 3 + len(priority) + len(ttl) + len(count)
     return b"".join([_HEADER_PREFIX, _SMALL[size], b"\x05", durable, priority, ttl, NULL, count])
@@ -170,7 +172,7 @@ def _append_bare(
     payload: bytes,
     head: MessageHead,
     stamp: Stamp,
-    overlay: Mapping[str, Value] | None,
+    overlay: Mapping[str, bytes] | None,
 ) -> None:
     """Append the sender's sections, in the specification's order whatever order they came in."""
     properties = _slice(payload, head.properties_offset, head.properties_length)
@@ -208,8 +210,7 @@ def _with_field(section: bytes, index: int, value: bytes) -> bytes:
     return b"\x00\x53\x73" + compound(codes.LIST8, fields)
 
 
-def _overlaid(section: bytes, overlay: Mapping[str, Value]) -> bytes:
-    added = {name: value for name, value in overlay.items() if value is not None}
+def _overlaid(section: bytes, overlay: Mapping[str, bytes]) -> bytes:
     parts: list[bytes] = []
     if section:
         reader = Reader(section, 3 if section[1] == codes.SMALLULONG else 10, len(section))
@@ -218,10 +219,10 @@ def _overlaid(section: bytes, overlay: Mapping[str, Value]) -> bytes:
             name = reader.text_of_code(reader.u8())
             key = section[start : reader.position]
             raw = reader.raw()
-            if name not in added:
+            if name not in overlay:
                 parts.append(key)
                 parts.append(raw)
-    for name, value in added.items():
+    for name, value in overlay.items():
         parts.append(encode_text(name))
-        parts.append(encode(value))
+        parts.append(value)
     return b"\x00\x53\x74" + compound(codes.MAP8, parts) if parts else b""

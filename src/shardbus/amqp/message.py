@@ -28,6 +28,7 @@ __all__ = [
     "Stamp",
     "build_message",
     "decode_message",
+    "drop_body",
     "encode_batch",
     "encode_data_message",
     "encode_delivery",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 BATCH_FORMAT: Final = 0x80013700
+# A message needs a section: properties that say nothing.
+_NO_PROPERTIES: Final = b"\x00\x53\x73\x45"
 
 
 def split_batch(payload: bytes) -> list[bytes]:
@@ -65,6 +68,13 @@ def split_batch(payload: bytes) -> list[bytes]:
 def encode_batch(messages: list[bytes]) -> bytes:
     """The BATCH_FORMAT payload that carries these encoded messages."""
     return b"".join([b"\x00\x53\x75" + encode(message) for message in messages])
+
+
+def drop_body(payload: bytes) -> bytes:
+    """The message without its body, which may leave it with no content at all."""
+    head = scan_message(payload)
+    rest = payload[: head.body_offset] + payload[head.body_offset + head.body_length :]
+    return rest or _NO_PROPERTIES
 
 
 @final

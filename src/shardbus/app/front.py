@@ -23,6 +23,7 @@ from shardbus.core.access import ALL_RIGHTS, AccessRule
 from shardbus.core.errors import Unavailable
 from shardbus.core.tier import tier_named
 from shardbus.gateway.amqp.server import AmqpServer
+from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.fragments import FragmentsPage
@@ -47,7 +48,12 @@ async def serve_clients(
     broker_names: Sequence[str],
 ) -> None:
     """Open the ports, say that we are ready, and serve until told to stop."""
-    amqp = AmqpServer(bus, ConnectionConfig(), connections_max=CONNECTIONS_MAX)
+    amqp = AmqpServer(
+        bus,
+        ConnectionConfig(),
+        connections_max=CONNECTIONS_MAX,
+        throttle=_throttle(settings, bus),
+    )
     admin = Admin(bus.namespace, bus.authorizer, bus.clock)
     fragments = FragmentsPage(bus.namespace, bus.authorizer, broker_names)
 
@@ -102,6 +108,11 @@ async def _sweep_now_and_then(bus: Bus) -> None:
             await bus.namespace.sweep()
         except Unavailable as error:
             log.warning("sweeping waits for the next time: %s", error)
+
+
+def _throttle(settings: Settings, bus: Bus) -> Throttle | None:
+    rate = settings.throttle_credits_per_s
+    return Throttle(rate, bus.clock, bus.loop) if rate else None
 
 
 def _tls_context(settings: Settings, clock: Clock) -> ssl.SSLContext:

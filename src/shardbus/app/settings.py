@@ -156,6 +156,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Most megabytes in one fragment, whatever its entity allows (small disks); 0: no such cap.",
         most=1_000_000,
     ),
+    Setting(
+        "throttle_credits_per_s",
+        Kind.COUNT,
+        0,
+        "Throttling: a message costs 1 credit, other requests 10; beyond, server-busy. 0: off.",
+        most=100_000_000,
+    ),
     _choice(
         "log_level", ("debug", "info", "warning", "error"), "info", "Least level that is logged."
     ),
@@ -190,6 +197,7 @@ class Settings:
     entities_max: int
     partitioned_entities_max: int
     fragment_mb_max: int
+    throttle_credits_per_s: int
     log_level: str
 
     @property
@@ -283,6 +291,7 @@ class _Gathered:
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
             fragment_mb_max=self._number("fragment_mb_max"),
+            throttle_credits_per_s=self._number("throttle_credits_per_s"),
             log_level=self._text("log_level"),
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from shardbus.amqp.codec import encode
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.errors import DecodeError
@@ -277,7 +278,7 @@ def test_mutated_messages_are_scanned_or_refused(seed: int) -> None:
         stamp = Stamp(
             sequence_number=1, enqueued_time_ms=1, absolute_expiry_ms=chance.randint(-1, 1)
         )
-        delivered = encode_delivery(payload, head, stamp, {"reason": "text"})
+        delivered = encode_delivery(payload, head, stamp, {"reason": encode("text")})
         again = scan_message(delivered)
         assert again.body_length == head.body_length
         assert again.message_id_raw

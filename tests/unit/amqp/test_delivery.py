@@ -5,8 +5,8 @@ from proton import Message as ProtonMessage
 from proton import symbol
 
 from shardbus.amqp.codec import decode, encode
-from shardbus.amqp.message import Stamp, decode_message, encode_delivery, scan_message
-from shardbus.amqp.types import Described, Int, Short, Symbol, Timestamp, Ulong, Uuid, Value
+from shardbus.amqp.message import Stamp, decode_message, drop_body, encode_delivery, scan_message
+from shardbus.amqp.types import Described, Int, Short, Symbol, Timestamp, Uint, Ulong, Uuid, Value
 
 DATA = bytes.fromhex("005375a003616263")
 
@@ -21,7 +21,7 @@ FOOTER = section(0x78, {Symbol("crc"): 1})
 
 
 def delivered(
-    payload: bytes, stamp: Stamp, overlay: dict[str, Value] | None = None
+    payload: bytes, stamp: Stamp, overlay: dict[str, bytes] | None = None
 ) -> dict[int, Value]:
     """The sections of what a receiver gets, by descriptor, each decoded."""
     encoded = encode_delivery(payload, scan_message(payload), stamp, overlay)
@@ -112,7 +112,7 @@ def test_a_message_without_an_id_gets_one_that_never_changes(sent: list[Value]) 
 
     assert properties == [f"{9:016x}{1 << 48 | 7:016x}", *sent[1:]]
     assert delivered(payload, again)[0x73] == properties
-    assert delivered(payload, again, {"reason": "x"})[0x73] == properties
+    assert delivered(payload, again, {"reason": encode("x")})[0x73] == properties
 
 
 def test_sections_out_of_order_are_put_in_order() -> None:
@@ -160,11 +160,7 @@ def test_annotations_of_any_size_fit(size: int) -> None:
 
 def test_an_overlay_replaces_and_adds_application_properties() -> None:
     """Reference 5.2: dead-letter reason and description are application properties."""
-    overlay: dict[str, Value] = {
-        "DeadLetterReason": "new",
-        "DeadLetterErrorDescription": "text",
-        "a": None,
-    }
+    overlay = {"DeadLetterReason": encode("new"), "DeadLetterErrorDescription": encode("text")}
     stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
 
     sections = delivered(PROPERTIES + APPLICATION + DATA, stamp, overlay)
@@ -180,8 +176,33 @@ def test_an_overlay_replaces_and_adds_application_properties() -> None:
 def test_an_overlay_makes_the_section_when_there_is_none() -> None:
     stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
 
-    assert delivered(DATA, stamp, {"reason": "x"})[0x74] == {"reason": "x"}
-    assert 0x74 not in delivered(DATA, stamp, {"reason": None})
+    assert delivered(DATA, stamp, {"reason": encode("x")})[0x74] == {"reason": "x"}
+    assert 0x74 not in delivered(DATA, stamp, {})
+
+
+def test_an_overlay_keeps_the_type_of_a_value_also_of_null() -> None:
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
+
+    sections = delivered(APPLICATION + DATA, stamp, {"a": encode(None), "b": encode(Short(7))})
+
+    assert sections[0x74] == {"a": None, "DeadLetterReason": "old", "b": Short(7)}
+
+
+def test_the_time_to_live_of_the_stamp_replaces_the_senders() -> None:
+    """Reference 5.4: header.ttl keeps the effective TTL."""
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=1, ttl_ms=500)
+    sent = section(0x70, [True, None, Uint(9000)]) + DATA
+
+    assert delivered(sent, stamp)[0x70] == [True, None, Uint(500), None, Uint(0)]
+    assert delivered(DATA, stamp)[0x70] == [False, None, Uint(500), None, Uint(0)]
+
+
+def test_a_message_can_be_shown_without_its_body() -> None:
+    bare = PROPERTIES + APPLICATION + DATA + FOOTER
+
+    assert drop_body(bare) == PROPERTIES + APPLICATION + FOOTER
+    assert decode_message(drop_body(DATA)).body is None
+    assert drop_body(PROPERTIES) == PROPERTIES
 
 
 def test_the_expiry_is_written_only_when_asked() -> None:

@@ -12,6 +12,7 @@ from shardbus.amqp.outcomes import (
 from shardbus.amqp.performatives import (
     Flow,
     encode_detach,
+    encode_end,
 )
 from shardbus.amqp.termini import Coordinator, Source, Target
 from shardbus.amqp.types import Described, Symbol, Ulong
@@ -146,6 +147,34 @@ def test_a_peer_that_leaves_before_the_answer_gets_attach_and_detach() -> None:
     link.refuse(AmqpError("amqp:not-found"))
     link.detach()
     assert bare.server.take_output() == b""
+
+
+def test_a_session_that_ends_before_the_answer_takes_its_links_along() -> None:
+    bare = Bare()
+    link = bare.attach(receiver_attach(0))
+    bare.tell(credit_flow(10, handle=0))
+
+    assert bare.tell(encode_end(None)) == ["LinkDetached", "SessionEnded"]
+
+    bare.server.take_output()
+    assert link.accept() == []
+    link.refuse(AmqpError("amqp:not-found"))
+    assert bare.server.take_output() == b""
+
+
+def test_a_drain_that_came_before_the_answer_is_answered_after_it() -> None:
+    bare = Bare()
+    link = bare.attach(receiver_attach(0))
+
+    assert bare.tell(credit_flow(3, handle=0, drain=True)) == []
+    events = link.accept()
+    bare.server.take_output()
+    link.drained()
+
+    assert kinds(events) == ["LinkFlowed"]
+    [answer] = seen(bare.server.take_output())
+    assert answer.name == "flow"
+    assert (answer.field(5), answer.field(6), answer.field(8)) == (3, 0, True)
 
 
 def test_a_detach_is_answered_once_and_the_handle_is_free_again() -> None:

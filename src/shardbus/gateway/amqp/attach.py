@@ -12,53 +12,91 @@ from shardbus.amqp.termini import Coordinator
 from shardbus.amqp.types import Ulong
 from shardbus.broker.auth import claims_required
 from shardbus.broker.bus import Bus, EntityHandle
+from shardbus.broker.dispatch import Dispatcher
 from shardbus.core.access import LISTEN, SEND
 from shardbus.core.address import CBS, ENTITY, NAMESPACE, Address, parse_address
+from shardbus.core.command import SessionAccepted
 from shardbus.core.errors import (
     ENTITY_DISABLED,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
     Refused,
+    Unavailable,
 )
 from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.amqp.cbs import Grants
+from shardbus.gateway.amqp.desk import Desk
 from shardbus.gateway.amqp.failures import amqp_error, entity_not_found, with_tracking
 from shardbus.gateway.amqp.inbound import Inbound, Shell
 from shardbus.gateway.amqp.management import ManagementNode
 from shardbus.gateway.amqp.outbound import Outbound
+from shardbus.gateway.amqp.receivers import ReceiverCounts
 from shardbus.gateway.amqp.requests import RequestLink
 from shardbus.gateway.amqp.responses import ResponseLink, ResponseLinks
+from shardbus.gateway.amqp.session_hold import (
+    SessionHold,
+    SessionHolds,
+    SessionWait,
+    granted_properties,
+    granted_source,
+    is_session_asked,
+    session_asked,
+    wait_asked_ms,
+)
+from shardbus.gateway.amqp.throttle import Throttle
 
 CBS_NODE: Final = "$cbs"
-SESSION_FILTER: Final = "com.microsoft:session-filter"
+# What a request adds to the message that it carries.
+REQUEST_BYTES: Final = 64 * 1024
+REQUEST_BYTES_MIN: Final = 1024 * 1024
+
+
+@final
+class Shared:
+    """What all connections of the gateway have in common; `throttle` only where one is set."""
+
+    def __init__(self, bus: Bus, receivers: ReceiverCounts, throttle: Throttle | None) -> None:
+        self.bus = bus
+        self.receivers = receivers
+        self.throttle = throttle
 
 
 @final
 class _Use:
-    """An entity's link: what must stay true while it is open."""
+    """An entity's link: what must stay true while it is open.
 
-    def __init__(self, link: Link, handle: EntityHandle, right: int, entity: str) -> None:
+    The link lives by any one of `rights`, and ends when all of them are gone.
+    """
+
+    def __init__(self, link: Link, handle: EntityHandle, rights: int, entity: str) -> None:
         self.link = link
         self.handle = handle
-        self.right = right
+        self.rights = rights
         self.entity = entity
+        self.is_receiver = False
+
+    @property
+    def entity_id(self) -> int:
+        return self.handle.entity.entity_id
 
 
 @final
 class Attacher:
     """The links of one connection."""
 
-    def __init__(self, bus: Bus, grants: Grants, shell: Shell) -> None:
-        self._bus = bus
+    def __init__(self, shared: Shared, grants: Grants, shell: Shell) -> None:
+        self._shared = shared
         self._grants = grants
         self._shell = shell
         self._responses = ResponseLinks()
+        self._holds = SessionHolds()
         self._uses: dict[int, _Use] = {}
         self._links: set[int] = set()
+        self._is_paused = False
 
     def attach(self, link: Link) -> list[Event]:
-        """Accept or refuse; returns the events that waited for the answer."""
+        """Accept or refuse, or keep waiting; returns the events that waited for the answer."""
         self._links.add(id(link))
         try:
             return self._accept(link)
@@ -68,36 +106,63 @@ class Attacher:
 
     def detached(self, link: Link) -> None:
         self._links.discard(id(link))
-        self._uses.pop(id(link), None)
+        self._forget(link)
         context = link.context
         if isinstance(context, Outbound):
             context.close()
+        elif isinstance(context, SessionWait):
+            context.cancel()
         elif isinstance(context, ResponseLink):
             self._responses.remove(context)
 
     def is_linkless(self) -> bool:
         return not self._links
 
-    def outbounds(self) -> list[Outbound]:
+    def pause(self) -> None:
+        """The client reads more slowly than we write."""
+        self._is_paused = True
+        for outbound in self._outbounds():
+            outbound.pause()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        for outbound in self._outbounds():
+            outbound.resume()
+
+    def _outbounds(self) -> list[Outbound]:
         contexts = [use.link.context for use in self._uses.values()]
         return [context for context in contexts if isinstance(context, Outbound)]
 
     def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
+        """End the links to an entity that need one of these rights and no other."""
         for use in list(self._uses.values()):
-            if use.handle.entity.entity_id == entity_id and use.right & rights:
+            if use.entity_id == entity_id and not use.rights & ~rights:
                 self._detach(use, error)
 
     def detach_unauthorized(self) -> None:
         for use in list(self._uses.values()):
-            if not self._grants.allow(use.right, use.entity):
+            if not self._grants.allow(use.rights, use.entity):
                 text = with_tracking("The token has expired: put a new one and attach again.")
                 self._detach(use, AmqpError(UNAUTHORIZED_ACCESS, text))
 
     def _detach(self, use: _Use, error: AmqpError) -> None:
         # Closed before the client's own detach arrives, so that nothing more is locked for it.
-        if isinstance(use.link.context, Outbound):
-            use.link.context.close()
+        context = use.link.context
+        if isinstance(context, Outbound):
+            context.close()
+        elif isinstance(context, SessionWait):
+            context.cancel()
         use.link.detach(error)
+
+    def _forget(self, link: Link) -> None:
+        use = self._uses.pop(id(link), None)
+        if use is None:
+            return
+        if use.is_receiver:
+            self._shared.receivers.leave(use.entity_id)
+        context = link.context
+        if isinstance(context, Outbound) and context.hold is not None:
+            self._holds.remove(use.entity_id, link.name, context.hold)
 
     def _accept(self, link: Link) -> list[Event]:
         if isinstance(link.remote_target, Coordinator):
@@ -130,14 +195,17 @@ class Attacher:
         return self._accept_request(link, request_link)
 
     def _accept_management(self, link: Link, address: Address) -> list[Event]:
-        handle = self._find(LISTEN, address)
+        # Some operations need one right and some the other; each is asked for what it needs.
+        handle = self._find(LISTEN | SEND, address, told=LISTEN)
         node = f"{address.entity}/{address.line}/$management"
-        self._uses[id(link)] = _Use(link, handle, LISTEN, address.entity)
+        self._uses[id(link)] = _Use(link, handle, LISTEN | SEND, address.entity)
         if link.is_sender:
             return self._accept_response(link, node)
-        management = ManagementNode(handle, address.line)
+        desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace.settings.tier)
+        management = ManagementNode(address, desk, self._grants, self._shared.throttle)
         request_link = RequestLink(link, node, management.handle, self._responses, is_camel=True)
-        return self._accept_request(link, request_link)
+        size = handle.entity.spec.message_bytes_max() + REQUEST_BYTES
+        return self._accept_request(link, request_link, max(size, REQUEST_BYTES_MIN))
 
     def _accept_response(self, link: Link, node: str) -> list[Event]:
         response_link = ResponseLink(link, node, self._responses)
@@ -145,9 +213,11 @@ class Attacher:
         self._responses.add(response_link)
         return link.accept()
 
-    def _accept_request(self, link: Link, request_link: RequestLink) -> list[Event]:
+    def _accept_request(
+        self, link: Link, request_link: RequestLink, size_bytes_max: int = 0
+    ) -> list[Event]:
         link.context = request_link
-        events = link.accept()
+        events = link.accept(max_message_size=size_bytes_max)
         request_link.open()
         return events
 
@@ -162,7 +232,7 @@ class Attacher:
             raise Refused(
                 ENTITY_DISABLED, f"'{address.name}' is {spec.status}: it takes no messages."
             )
-        inbound = Inbound(link, handle.router, self._shell)
+        inbound = Inbound(link, handle.router, self._shell, self._shared.throttle)
         link.context = inbound
         self._uses[id(link)] = _Use(link, handle, SEND, address.entity)
         size = spec.message_bytes_max()
@@ -180,25 +250,78 @@ class Attacher:
             raise Refused(
                 ENTITY_DISABLED, f"'{address.name}' is {spec.status}: it gives no messages."
             )
-        source = link.remote_source
-        if source is not None and source.filters and SESSION_FILTER in source.filters:
+        # Dead letters are read without their sessions.
+        is_sessionful = spec.requires_session and address.line == MAIN_LINE
+        is_asked = is_session_asked(link)
+        if is_asked and not is_sessionful:
             raise Refused(
                 NOT_ALLOWED,
                 "It is not possible for a non-sessionful entity to create a sessionful receiver.",
             )
-        dispatcher = handle.router.dispatcher(address.line)
-        outbound = Outbound(link, handle.router, dispatcher, self._shell)
-        link.context = outbound
-        self._uses[id(link)] = _Use(link, handle, LISTEN, address.entity)
+        if is_sessionful and not is_asked:
+            raise Refused(
+                NOT_ALLOWED,
+                "It is not possible for an entity that requires sessions to create a "
+                "non-sessionful message receiver.",
+            )
+        session_id = session_asked(link) if is_asked else None
+        self._enter(link, handle, address)
+        if is_sessionful:
+            wait = SessionWait(link, handle.router, self._session_answered)
+            link.context = wait
+            wait.start(session_id, wait_asked_ms(link))
+            return []
+        outbound = self._new_outbound(link, handle, handle.router.dispatcher(address.line))
         events = link.accept()
         outbound.open()
         return events
 
-    def _find(self, right: int, address: Address) -> EntityHandle:
+    def _enter(self, link: Link, handle: EntityHandle, address: Address) -> None:
+        use = _Use(link, handle, LISTEN, address.entity)
+        self._shared.receivers.enter(use.entity_id)
+        use.is_receiver = True
+        self._uses[id(link)] = use
+
+    def _new_outbound(self, link: Link, handle: EntityHandle, dispatcher: Dispatcher) -> Outbound:
+        outbound = Outbound(link, handle.router, dispatcher, self._shell, self._shared.throttle)
+        link.context = outbound
+        if self._is_paused:
+            outbound.pause()
+        return outbound
+
+    def _session_answered(
+        self, wait: SessionWait, answer: SessionAccepted | Refused | Unavailable
+    ) -> None:
+        link = wait.link
+        if isinstance(answer, SessionAccepted):
+            self._session_granted(wait, answer)
+        else:
+            self._forget(link)
+            link.refuse(amqp_error(answer))
+        self._shell.flush_soon()
+
+    def _session_granted(self, wait: SessionWait, accepted: SessionAccepted) -> None:
+        link = wait.link
+        use = self._uses[id(link)]
+        router = wait.router
+        dispatcher = router.session_dispatcher(accepted, MAIN_LINE)
+        outbound = self._new_outbound(link, use.handle, dispatcher)
+        hold = SessionHold(accepted, router, self._shell, outbound.end)
+        outbound.hold = hold
+        self._holds.add(use.entity_id, link.name, hold)
+        events = link.accept(
+            source=granted_source(link, accepted.session_id),
+            properties=granted_properties(accepted),
+        )
+        outbound.open()
+        self._shell.handle(events)
+
+    def _find(self, rights: int, address: Address, *, told: int = 0) -> EntityHandle:
+        """The entity, for who has one of these rights; `told` is the one that others lack."""
         # The right comes first: who lacks it does not learn what exists.
-        if not self._grants.allow(right, address.entity):
-            raise claims_required(right, f"sb://shardbus/{address.name}")
-        handle = self._bus.find(address.entity)
+        if not self._grants.allow(rights, address.entity):
+            raise claims_required(told or rights, f"sb://shardbus/{address.name}")
+        handle = self._shared.bus.find(address.entity)
         if handle is None:
             raise entity_not_found(address.name)
         return handle

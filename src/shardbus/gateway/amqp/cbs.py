@@ -20,8 +20,8 @@ class Grants:
     """What one connection may do."""
 
     def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
+        self.clock = clock
         self._authorizer = authorizer
-        self._clock = clock
         self._by_path: dict[str, Grant] = {}
 
     def add(self, grant: Grant) -> None:
@@ -30,7 +30,7 @@ class Grants:
         self._by_path[grant.path] = grant
 
     def allow(self, right: int, entity: str) -> bool:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         return any(
             grant.allows(right, entity) and not grant.is_expired(now_ms)
             for grant in self._by_path.values()
@@ -38,7 +38,7 @@ class Grants:
 
     def next_expiry_ms(self) -> int:
         """When the first grant that is still valid ends; NEVER_MS when none does."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         moments = [
             grant.expires_at_ms
             for grant in self._by_path.values()

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
 from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.events import Delivery
+from shardbus.amqp.events import Delivery, Event
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import BATCH_FORMAT, scan_message, split_batch
+from shardbus.amqp.message import BATCH_FORMAT, split_batch
 from shardbus.amqp.outcomes import ACCEPTED, Rejected, TransactionalState
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer
-from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused, Unavailable
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    NOT_IMPLEMENTED,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.message import Message
 from shardbus.gateway.amqp.failures import amqp_error
+from shardbus.gateway.amqp.sent import read_message
+from shardbus.gateway.amqp.throttle import Throttle
 
 CREDIT: Final = 2_000
 BATCH_MESSAGES_MAX: Final = 4_500
-
-_UINT_MAX: Final = 0xFFFFFFFF
 
 
 class Shell(Protocol):
@@ -40,15 +47,24 @@ class Shell(Protocol):
         """So many bytes (negative: fewer) wait to be stored; too many stop the reading."""
         ...
 
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+
+    def handle(self, events: list[Event]) -> None:
+        """Act on events that came of an answer, not of input."""
+        ...
+
 
 @final
 class Inbound:
     """Places what arrives, and tells the client what became of each delivery."""
 
-    def __init__(self, link: Link, router: EntityRouter, shell: Shell) -> None:
+    def __init__(
+        self, link: Link, router: EntityRouter, shell: Shell, throttle: Throttle | None = None
+    ) -> None:
         self.link = link
         self._router = router
         self._shell = shell
+        self._throttle = throttle
         self._accepted: list[int] = []
         self._in_flight = 0
 
@@ -69,7 +85,10 @@ class Inbound:
                     singles = _Singles(self)
                     self._send_batch(delivery)
                 else:
-                    singles.add(delivery, read_message(delivery.payload, now_ms))
+                    message = read_message(delivery.payload, now_ms)
+                    if self._throttle is not None:
+                        self._throttle.take(1)
+                    singles.add(delivery, message)
             except DecodeError as error:
                 self.refused([delivery], Refused(INVALID_ARGUMENT, error.description))
             except Refused as refusal:
@@ -109,6 +128,8 @@ class Inbound:
             )
         now_ms = self._shell.now_ms()
         messages = [read_message(payload, now_ms) for payload in payloads]
+        if self._throttle is not None:
+            self._throttle.take(len(messages))
         self._router.send_batch(messages, _Batch(self, delivery).answered)
 
 
@@ -157,21 +178,3 @@ class _Singles:
             self._inbound.refused(deliveries, answer)
         else:
             self._inbound.accepted(deliveries)
-
-
-def read_message(payload: bytes, now_ms: int) -> Message:
-    """What the bus needs to know of an encoded message. Raises DecodeError or Refused."""
-    head = scan_message(payload)
-    if head.scheduled_enqueue_ms > now_ms:
-        raise Refused(NOT_IMPLEMENTED, "Scheduled messages are not available yet.")
-    ttl_ms = head.ttl_ms
-    if ttl_ms == _UINT_MAX and head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
-        # The header's ttl ends at 49.7 days; SDKs then say the rest with two timestamps.
-        ttl_ms = max(0, head.absolute_expiry_ms - head.creation_time_ms)
-    return Message(
-        payload,
-        message_id=head.message_id,
-        session_id=head.session_id,
-        partition_key=head.partition_key,
-        ttl_ms=ttl_ms,
-    )

@@ -1,175 +1,162 @@
-"""The $management node of an entity (reference 7)."""
+"""The $management node of an entity (reference 7): who may ask for what, and for how long."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, final
 
-from shardbus.amqp.codes import TIMESTAMP
 from shardbus.amqp.message import Message
-from shardbus.amqp.types import Array, Timestamp, Uuid, Value, integer_of
-from shardbus.broker.browse import BrowseCursor, browse
-from shardbus.broker.bus import EntityHandle
-from shardbus.broker.runner import Answer
-from shardbus.core.command import (
-    ABANDON,
-    COMPLETE,
-    DEAD_LETTER,
-    Command,
-    Renew,
-    Renewed,
-    Settle,
-    Settled,
-)
+from shardbus.amqp.types import Array, Value, integer_of, text_of
+from shardbus.broker.auth import claims_required
+from shardbus.broker.clock import Clock
+from shardbus.core.access import LISTEN, SEND
+from shardbus.core.address import Address
 from shardbus.core.errors import (
+    ENTITY_DISABLED,
     INVALID_ARGUMENT,
-    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
     NOT_IMPLEMENTED,
+    TIMEOUT,
     Refused,
-    Unavailable,
 )
-from shardbus.core.fragment import LOCK_LOST_TEXT
-from shardbus.core.limits import REASON_CHARACTERS_MAX
-from shardbus.gateway.amqp.outbound import encode_entry, encode_modified
+from shardbus.core.message import MAIN_LINE
+from shardbus.gateway.amqp.cbs import Grants
+from shardbus.gateway.amqp.desk import Desk
+from shardbus.gateway.amqp.fields import Fields
+from shardbus.gateway.amqp.message_operations import MessageOperations
 from shardbus.gateway.amqp.requests import Response
+from shardbus.gateway.amqp.session_operations import SessionOperations
+from shardbus.gateway.amqp.throttle import MANAGEMENT_CREDITS, MESSAGE_CREDITS, Throttle
 
 _PREFIX: Final = "com.microsoft:"
-TOKENS_MAX: Final = 5_000
+SERVER_TIMEOUT: Final = "com.microsoft:server-timeout"
+# Texts differ on the prefix; all SDKs leave it out (reference 20).
+LINK_NAMES: Final = ("associated-link-name", "com.microsoft:associated-link-name")
+# What a request may take when it does not say, and at most.
+TIMEOUT_MS: Final = 60_000
+TIMEOUT_MS_MAX: Final = 600_000
 
-_DISPOSITIONS: Final = {"completed": COMPLETE, "abandoned": ABANDON, "suspended": DEAD_LETTER}
+Work = Callable[[Fields], Awaitable[Response]]
+
+
+@final
+class _Operation:
+    """What an operation does and needs.
+
+    `costs_by` names the field whose elements are paid for one by one; without it the operation is
+    paid for as such. `is_ending`: it ends or prolongs what was begun, so that neither the status
+    of the entity nor the throttle keeps it from being done.
+    """
+
+    def __init__(
+        self, work: Work, right: int, *, costs_by: str = "", is_ending: bool = False
+    ) -> None:
+        self.work = work
+        self.right = right
+        self.costs_by = costs_by
+        self.is_ending = is_ending
 
 
 @final
 class ManagementNode:
     """Answers the requests that one link sends to the $management node of an entity's line."""
 
-    def __init__(self, entity: EntityHandle, line: int) -> None:
-        self._entity = entity
-        self._line = line
-        self._cursor = BrowseCursor()
+    def __init__(
+        self, address: Address, desk: Desk, grants: Grants, throttle: Throttle | None
+    ) -> None:
+        self._address = address
+        self._desk = desk
+        self._grants = grants
+        self._throttle = throttle
+        self._operations = _operations(desk, grants.clock)
 
     async def handle(self, request: Message) -> Response:
-        operation = request.application_properties.get("operation")
-        body = request.body
-        if not isinstance(operation, str) or not isinstance(body, dict):
+        properties = request.application_properties
+        name = text_of(properties.get("operation"))
+        if name is None:
+            raise Refused(INVALID_ARGUMENT, "A management request needs an 'operation' property.")
+        operation = self._operations.get(name.removeprefix(_PREFIX))
+        if operation is None:
+            raise Refused(NOT_IMPLEMENTED, f"The operation '{name[:100]}' does not exist here.")
+        self._check(operation)
+        fields = Fields(name.removeprefix(_PREFIX), request.body, _link_name(properties))
+        self._pay(operation, fields)
+        timeout_ms = _timeout_ms(properties)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await operation.work(fields)
+        except TimeoutError as error:
+            raise timed_out(timeout_ms) from error
+
+    def _check(self, operation: _Operation) -> None:
+        if not self._grants.allow(operation.right, self._address.entity):
+            raise claims_required(operation.right, f"sb://shardbus/{self._address.name}")
+        spec = self._desk.spec
+        is_enabled = spec.is_sendable() if operation.right == SEND else spec.is_receivable()
+        if not is_enabled and not operation.is_ending:
             raise Refused(
-                INVALID_ARGUMENT,
-                "A management request needs an 'operation' property and a map as its body.",
+                ENTITY_DISABLED, f"'{self._address.name}' is {spec.status}: this is not possible."
             )
-        name = operation.removeprefix(_PREFIX)
-        if name == "renew-lock":
-            return await self._renew_lock(body)
-        if name == "peek-message":
-            return await self._peek(body)
-        if name == "update-disposition":
-            return await self._update_disposition(body)
-        raise Refused(NOT_IMPLEMENTED, f"The operation '{operation}' is not available yet.")
-
-    async def _renew_lock(self, body: dict[Value, Value]) -> Response:
-        tokens = _tokens(body)
-        deadlines: dict[bytes, int] = {}
-        for index, share in self._shares(tokens).items():
-            answer = await self._ask(index, Renew(share))
-            assert isinstance(answer, Renewed)
-            for token in share:
-                deadlines[token] = answer.locked_until_ms
-        expirations = Array(TIMESTAMP, [Timestamp(deadlines[token]) for token in tokens])
-        return Response(200, "OK", {"expirations": expirations})
-
-    async def _update_disposition(self, body: dict[Value, Value]) -> Response:
-        status = body.get("disposition-status")
-        if status in ("defered", "deferred"):
-            raise Refused(NOT_IMPLEMENTED, "Deferring messages is not available yet.")
-        how = _DISPOSITIONS.get(status) if isinstance(status, str) else None
-        if how is None:
-            raise Refused(INVALID_ARGUMENT, f"Unknown disposition-status {status!r}.")
-        modified = _properties(body.get("properties-to-modify"))
-        for index, share in self._shares(_tokens(body)).items():
-            command = Settle(
-                how,
-                share,
-                reason=_text_or_none(body.get("deadletter-reason")),
-                description=_text_or_none(body.get("deadletter-description")),
-                modified=modified,
-            )
-            answer = await self._ask(index, command)
-            if isinstance(answer, Settled) and any(answer.lost):
-                raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
-        return Response(200, "OK", {})
-
-    async def _peek(self, body: dict[Value, Value]) -> Response:
-        start = integer_of(body.get("from-sequence-number"))
-        count = integer_of(body.get("message-count"))
-        if start is None or count is None or count < 1:
+        if operation.right == SEND and self._desk.line != MAIN_LINE:
             raise Refused(
-                INVALID_ARGUMENT,
-                "peek-message needs 'from-sequence-number' and a 'message-count' of at least 1.",
+                NOT_ALLOWED, f"Nothing can be sent to '{self._address.name}': send to its entity."
             )
-        entries = await browse(
-            self._entity.runners, self._line, start=start, count_max=count, cursor=self._cursor
-        )
-        if not entries:
-            return Response(204, "No Content", {"messages": []})
-        messages = [
-            {
-                "message": encode_entry(
-                    entry,
-                    entry.payload or b"",
-                    delivery_count=entry.delivery_count,
-                    locked_until_ms=-1,
-                    is_partitioned=self._entity.router.is_partitioned,
-                )
-            }
-            for entry in entries
-        ]
-        return Response(200, "OK", {"messages": messages})
 
-    def _shares(self, tokens: list[bytes]) -> dict[int, list[bytes]]:
-        """The tokens of each fragment, by its position among the ports."""
-        shares: dict[int, list[bytes]] = {}
-        for token in tokens:
-            index = self._entity.router.index_of_token(token)
-            if index < 0:
-                raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
-            shares.setdefault(index, []).append(token)
-        return shares
-
-    async def _ask(self, index: int, command: Command) -> Answer:
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def answered(answer: Answer) -> None:
-            if not future.done():
-                future.set_result(answer)
-
-        self._entity.router.ports[index].submit(command, answered)
-        answer = await future
-        if isinstance(answer, Refused | Unavailable):
-            raise answer
-        return answer
+    def _pay(self, operation: _Operation, fields: Fields) -> None:
+        if self._throttle is None:
+            return
+        cost = MANAGEMENT_CREDITS
+        if operation.costs_by:
+            cost = MESSAGE_CREDITS * _count(fields.value(operation.costs_by))
+        if operation.is_ending:
+            self._throttle.charge(cost)
+        else:
+            self._throttle.take(cost)
 
 
-def _tokens(body: dict[Value, Value]) -> list[bytes]:
-    """Lock tokens as the delivery tags they came with: a Guid's bytes, not a UUID's."""
-    values = body.get("lock-tokens")
-    items = values.values if isinstance(values, Array) else values
-    if not isinstance(items, list) or not 0 < len(items) <= TOKENS_MAX:
-        raise Refused(INVALID_ARGUMENT, f"'lock-tokens' must hold 1 to {TOKENS_MAX} tokens.")
-    return [_tag(item) for item in items]
+def _operations(desk: Desk, clock: Clock) -> dict[str, _Operation]:
+    messages = MessageOperations(desk, clock)
+    sessions = SessionOperations(desk)
+    tokens, numbers = "lock-tokens", "sequence-numbers"
+    return {
+        "renew-lock": _Operation(messages.renew_lock, LISTEN, costs_by=tokens, is_ending=True),
+        "update-disposition": _Operation(
+            messages.update_disposition, LISTEN, costs_by=tokens, is_ending=True
+        ),
+        "peek-message": _Operation(messages.peek, LISTEN, costs_by="from-sequence-number"),
+        "receive-by-sequence-number": _Operation(
+            messages.receive_deferred, LISTEN, costs_by=numbers
+        ),
+        "schedule-message": _Operation(messages.schedule, SEND, costs_by="messages"),
+        "cancel-scheduled-message": _Operation(messages.cancel, SEND, costs_by=numbers),
+        "batch-delete-messages": _Operation(messages.delete, LISTEN),
+        "renew-session-lock": _Operation(sessions.renew_lock, LISTEN, is_ending=True),
+        "get-session-state": _Operation(sessions.state, LISTEN),
+        "set-session-state": _Operation(sessions.set_state, LISTEN),
+        "get-message-sessions": _Operation(sessions.list, LISTEN),
+    }
 
 
-def _tag(item: Value) -> bytes:
-    network = item.value if isinstance(item, Uuid) else item
-    if not isinstance(network, bytes) or len(network) != 16:
-        raise Refused(INVALID_ARGUMENT, "A lock token must be a uuid.")
-    return network[3::-1] + network[5:3:-1] + network[7:5:-1] + network[8:]
+def timed_out(timeout_ms: int) -> Refused:
+    seconds, rest_ms = divmod(timeout_ms, 1000)
+    span = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest_ms:03}0000"
+    return Refused(
+        TIMEOUT, f"The operation did not complete within the allotted timeout of {span}."
+    )
 
 
-def _properties(value: Value) -> bytes:
-    """Application properties to change, encoded; Refused when they are not a map."""
-    if value is not None and not isinstance(value, dict):
-        raise Refused(INVALID_ARGUMENT, "'properties-to-modify' must be a map.")
-    return encode_modified(value)
+def _timeout_ms(properties: dict[str, Value]) -> int:
+    wanted_ms = integer_of(properties.get(SERVER_TIMEOUT))
+    return TIMEOUT_MS if wanted_ms is None else max(0, min(wanted_ms, TIMEOUT_MS_MAX))
 
 
-def _text_or_none(value: Value) -> str | None:
-    return value[:REASON_CHARACTERS_MAX] if isinstance(value, str) and value else None
+def _link_name(properties: dict[str, Value]) -> str | None:
+    names = (text_of(properties.get(key)) for key in LINK_NAMES)
+    return next((name for name in names if name is not None), None)
+
+
+def _count(value: Value) -> int:
+    """How many elements a field has; 1 for a field that is no array."""
+    items = value.values if isinstance(value, Array) else value
+    return max(1, len(items)) if isinstance(items, list) else 1

@@ -22,10 +22,9 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.outcomes import AmqpError
-from shardbus.broker.bus import Bus
 from shardbus.core.errors import Refused
 from shardbus.core.message import NEVER_MS
-from shardbus.gateway.amqp.attach import Attacher
+from shardbus.gateway.amqp.attach import Attacher, Shared
 from shardbus.gateway.amqp.cbs import Grants
 from shardbus.gateway.amqp.inbound import Inbound
 from shardbus.gateway.amqp.outbound import Outbound
@@ -53,14 +52,15 @@ class AmqpProtocol(asyncio.Protocol):
     """An asyncio protocol; the Shell of its links."""
 
     def __init__(
-        self, bus: Bus, config: ConnectionConfig, on_closed: Callable[[AmqpProtocol], None]
+        self, shared: Shared, config: ConnectionConfig, on_closed: Callable[[AmqpProtocol], None]
     ) -> None:
-        self._bus = bus
+        bus = shared.bus
+        self._clock = bus.clock
         self._loop = bus.loop
         self._on_closed = on_closed
         self._connection = Connection(config, is_server=True, now_ms=self._monotonic_ms())
         self._grants = Grants(bus.authorizer, bus.clock)
-        self._attacher = Attacher(bus, self._grants, self)
+        self._attacher = Attacher(shared, self._grants, self)
         self._transport: asyncio.Transport | None = None
         self._is_flush_scheduled = False
         self._settling: list[Inbound] = []
@@ -99,21 +99,19 @@ class AmqpProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
-        for outbound in self._attacher.outbounds():
-            outbound.pause()
+        self._attacher.pause()
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
         self._is_unread = False
         self._pace_reading()
-        for outbound in self._attacher.outbounds():
-            outbound.resume()
+        self._attacher.resume()
         self.flush_soon()
 
     # The links' side (inbound.Shell).
 
     def now_ms(self) -> int:
-        return self._bus.clock.now_ms()
+        return self._clock.now_ms()
 
     def flush_soon(self) -> None:
         if not self._is_flush_scheduled:
@@ -128,6 +126,12 @@ class AmqpProtocol(asyncio.Protocol):
     def add_pending(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
         self._pace_reading()
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_ms / 1000, callback)
+
+    def handle(self, events: list[Event]) -> None:
+        self._handle(events)
 
     def _pace_reading(self) -> None:
         transport = self._transport
@@ -185,8 +189,6 @@ class AmqpProtocol(asyncio.Protocol):
         if isinstance(event, LinkAttached):
             self._had_link = True
             self._handle(self._attacher.attach(event.link))
-            if self._is_writing_paused and isinstance(event.link.context, Outbound):
-                event.link.context.pause()
         elif isinstance(event, LinkDetached):
             self._attacher.detached(event.link)
             self._linkless_since_ms = self._monotonic_ms()
@@ -290,7 +292,7 @@ class AmqpProtocol(asyncio.Protocol):
             self._expiry_timer = None
         at_ms = self._grants.next_expiry_ms()
         if at_ms != NEVER_MS and self._transport is not None:
-            delay_ms = max(0, at_ms - self._bus.clock.now_ms()) + 1
+            delay_ms = max(0, at_ms - self._clock.now_ms()) + 1
             self._expiry_timer = self._loop.call_later(delay_ms / 1000, self._expire_grants)
 
     def _expire_grants(self) -> None:

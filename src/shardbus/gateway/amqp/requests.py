@@ -37,6 +37,9 @@ class Response:
 
 def response_to(failure: Refused | Unavailable) -> Response:
     status = failure.kind.status if isinstance(failure, Refused) else 503
+    if status == 413:
+        # HTTP's own status; the management node has none but that of a quota (reference 7.4).
+        status = 403
     error = amqp_error(failure)
     return Response(status, error.description, {}, error.condition)
 

@@ -12,8 +12,11 @@ from shardbus.broker.bus import Bus
 from shardbus.core.access import ALL_RIGHTS, LISTEN, SEND
 from shardbus.core.entity import Entity
 from shardbus.core.errors import ENTITY_DISABLED
+from shardbus.gateway.amqp.attach import Shared
 from shardbus.gateway.amqp.failures import ENTITY_GONE, with_tracking
 from shardbus.gateway.amqp.protocol import AmqpProtocol
+from shardbus.gateway.amqp.receivers import RECEIVERS_MAX, ReceiverCounts
+from shardbus.gateway.amqp.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +28,18 @@ TURNED_AWAY_MAX: Final = 100
 class AmqpServer:
     """Makes a protocol for each connection that a listener accepts."""
 
-    def __init__(self, bus: Bus, config: ConnectionConfig, *, connections_max: int) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        config: ConnectionConfig,
+        *,
+        connections_max: int,
+        receivers_max: int = RECEIVERS_MAX,
+        throttle: Throttle | None = None,
+    ) -> None:
+        """`receivers_max` is for each entity; without a throttle nothing is throttled."""
         self._bus = bus
+        self._shared = Shared(bus, ReceiverCounts(receivers_max), throttle)
         self._config = config
         self._connections_max = connections_max
         self._protocols: set[AmqpProtocol] = set()
@@ -34,7 +47,7 @@ class AmqpServer:
         bus.namespace.subscribe(self)
 
     def new_protocol(self) -> AmqpProtocol:
-        protocol = AmqpProtocol(self._bus, self._config, self._closed)
+        protocol = AmqpProtocol(self._shared, self._config, self._closed)
         self._protocols.add(protocol)
         excess = len(self._protocols) - self._connections_max
         if excess > 0:

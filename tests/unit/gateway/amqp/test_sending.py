@@ -6,7 +6,6 @@ from shardbus.amqp.codec import encode
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Rejected, TransactionalState
-from shardbus.amqp.types import Symbol, Timestamp
 from shardbus.gateway.amqp.inbound import BATCH_MESSAGES_MAX, CREDIT
 from shardbus.gateway.amqp.protocol import PENDING_BYTES_MAX
 from tests.unit.gateway.amqp.bench import Bench
@@ -199,24 +198,18 @@ def test_a_malformed_message_among_good_ones_is_refused_alone(bench: Bench) -> N
     assert bench.left("q") == [b"good", b"good"]
 
 
-def test_scheduled_messages_and_transactions_are_not_implemented(bench: Bench) -> None:
+def test_transactions_are_not_implemented(bench: Bench) -> None:
     client = bench.client()
     link = client.sender("q")
     bench.pass_s()
-    later = Timestamp(bench.clock.now_ms() + 60_000)
-    annotations = encode({Symbol("x-opt-scheduled-enqueue-time"): later})
-    scheduled = b"\x00\x53\x72" + annotations + encode_data_message(b"later")
 
-    first = link.send(b"1", scheduled, False)
-    second = link.send(
+    ident = link.send(
         b"2", encode_data_message(b"in a transaction"), False, 0, TransactionalState(b"t")
     )
     client.flush()
     bench.pass_s()
 
-    outcomes = client.outcomes(link)
-    assert condition_of(outcomes[first]) == "amqp:not-implemented"
-    assert condition_of(outcomes[second]) == "amqp:not-implemented"
+    assert condition_of(client.outcomes(link)[ident]) == "amqp:not-implemented"
     assert bench.left("q") == []
 
 

@@ -165,7 +165,9 @@ def test_a_settlement_is_confirmed_only_after_it_is_stored(bench: Bench) -> None
     assert reader.told() == [ACCEPTED]
 
 
-@pytest.mark.parametrize("state", [ACCEPTED, RELEASED, Modified(), Rejected()])
+@pytest.mark.parametrize(
+    "state", [ACCEPTED, RELEASED, Modified(), Modified(undeliverable_here=True), Rejected()]
+)
 def test_a_lost_lock_is_rejected_in_the_words_that_sdks_match(
     bench: Bench, state: DeliveryState
 ) -> None:
@@ -210,14 +212,9 @@ def test_a_settled_disposition_takes_effect_and_is_not_answered(bench: Bench) ->
     assert bench.left("q") == []
 
 
-@pytest.mark.parametrize(
-    "state", [Modified(undeliverable_here=True), TransactionalState(b"t", ACCEPTED)]
-)
-def test_deferring_and_transactions_are_refused_and_the_lock_is_kept(
-    bench: Bench, state: DeliveryState
-) -> None:
+def test_transactions_are_refused_and_the_lock_is_kept(bench: Bench) -> None:
     reader = Reader(bench)
-    reader.settle(state)
+    reader.settle(TransactionalState(b"t", ACCEPTED))
     bench.pass_s()
 
     assert [condition_of(told) for told in reader.told()] == ["amqp:not-implemented"]

@@ -1,0 +1,168 @@
+"""Management requests about messages (reference 7.2): they are only translated here."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.amqp.codes import LONG, TIMESTAMP
+from shardbus.amqp.errors import DecodeError
+from shardbus.amqp.message import drop_body
+from shardbus.amqp.types import Array, Int, Timestamp, Uuid, Value, text_of, value_of
+from shardbus.broker.browse import BrowseCursor
+from shardbus.broker.clock import Clock
+from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery
+from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
+from shardbus.core.limits import DEFERRED_COUNT_MAX
+from shardbus.core.message import Entry, Message
+from shardbus.gateway.amqp.desk import Desk
+from shardbus.gateway.amqp.fields import Fields, guid_swapped
+from shardbus.gateway.amqp.inbound import BATCH_MESSAGES_MAX
+from shardbus.gateway.amqp.requests import Response
+from shardbus.gateway.amqp.sent import read_message
+from shardbus.gateway.amqp.settlement import bounded_text, settle_with
+from shardbus.gateway.amqp.stored import encode_entry, encode_received
+
+RECEIVE_AND_DELETE: Final = 0
+PEEK_LOCK: Final = 1
+
+# SDKs and the service write "defered".
+_DISPOSITIONS: Final = {
+    "completed": COMPLETE,
+    "abandoned": ABANDON,
+    "suspended": DEAD_LETTER,
+    "defered": DEFER,
+    "deferred": DEFER,
+}
+
+
+@final
+class MessageOperations:
+    """What one link asks about messages."""
+
+    def __init__(self, desk: Desk, clock: Clock) -> None:
+        self._desk = desk
+        self._clock = clock
+        self._cursor = BrowseCursor()
+
+    async def renew_lock(self, fields: Fields) -> Response:
+        deadlines = await self._desk.operations.renew(fields.tokens())
+        expirations = Array(TIMESTAMP, [Timestamp(deadline_ms) for deadline_ms in deadlines])
+        return Response(200, "OK", {"expirations": expirations})
+
+    async def update_disposition(self, fields: Fields) -> Response:
+        status = fields.text("disposition-status")
+        how = _DISPOSITIONS.get(status) if status is not None else None
+        if how is None:
+            raise fields.bad("disposition-status", f"cannot be {status!r:.100}")
+        command = settle_with(
+            how,
+            fields.tokens(),
+            fields.properties("properties-to-modify"),
+            reason=bounded_text(fields.text("deadletter-reason") or None),
+            description=bounded_text(fields.text("deadletter-description") or None),
+        )
+        # Refused when the session is not ours; the lock tokens alone say which messages.
+        self._desk.session_token(fields)
+        await self._desk.operations.settle(command)
+        return Response(200, "OK", {})
+
+    async def peek(self, fields: Fields) -> Response:
+        start = fields.integer("from-sequence-number")
+        count = fields.integer("message-count", least=1)
+        omits_body = fields.flag("omit-message-body")
+        session_id = fields.text("session-id")
+        if session_id is not None:
+            self._desk.require_sessions(fields.operation)
+        entries = await self._desk.operations.peek(
+            self._desk.line,
+            start=start,
+            count_max=count,
+            # A session is in one fragment: there is nothing to merge and to remember.
+            cursor=self._cursor if session_id is None else BrowseCursor(),
+            session_id=session_id,
+        )
+        return _messages([{"message": self._peeked(entry, omits_body)} for entry in entries])
+
+    async def receive_deferred(self, fields: Fields) -> Response:
+        mode = fields.integer("receiver-settle-mode", default=PEEK_LOCK)
+        if mode not in (RECEIVE_AND_DELETE, PEEK_LOCK):
+            raise fields.bad("receiver-settle-mode", "must be 0 or 1")
+        is_locking = mode == PEEK_LOCK
+        deliveries = await self._desk.operations.receive_deferred(
+            self._desk.line,
+            fields.numbers(count_max=DEFERRED_COUNT_MAX),
+            is_locking=is_locking,
+            session=self._desk.session_token(fields),
+        )
+        return _messages([self._received(delivery, is_locking) for delivery in deliveries])
+
+    async def schedule(self, fields: Fields) -> Response:
+        items = fields.items("messages", count_max=BATCH_MESSAGES_MAX)
+        now_ms = self._clock.now_ms()
+        messages = [self._scheduled(fields, item, now_ms) for item in items]
+        numbers = await self._desk.operations.schedule(messages)
+        return Response(200, "OK", {"sequence-numbers": Array(LONG, list(numbers))})
+
+    async def cancel(self, fields: Fields) -> Response:
+        await self._desk.operations.cancel(fields.numbers())
+        return Response(200, "OK", {})
+
+    async def delete(self, fields: Fields) -> Response:
+        count = fields.integer("message-count", least=1)
+        if count > self._desk.delete_count_max:
+            raise fields.bad("message-count", f"may be {self._desk.delete_count_max} at most")
+        until_ms = fields.moment_ms("enqueued-time-utc")
+        deleted = 0
+        # Nothing was ever enqueued before the epoch, and the bus takes 0 for "no limit".
+        if until_ms > 0:
+            deleted = await self._desk.operations.purge(
+                self._desk.line,
+                count_max=count,
+                enqueued_until_ms=until_ms,
+                session=self._desk.session_token(fields),
+            )
+        body = {"message-count": Int(deleted)}
+        return Response(200, "OK", body) if deleted else Response(204, "No Content", body)
+
+    def _peeked(self, entry: Entry, omits_body: bool) -> bytes:
+        payload = entry.payload or b""
+        return encode_entry(
+            entry,
+            drop_body(payload) if omits_body else payload,
+            delivery_count=entry.delivery_count,
+            locked_until_ms=-1,
+            is_partitioned=self._desk.is_partitioned,
+        )
+
+    def _received(self, delivery: Delivery, is_locking: bool) -> dict[str, Value]:
+        message = encode_received(
+            delivery, is_locked=is_locking, is_partitioned=self._desk.is_partitioned
+        )
+        if not is_locking:
+            return {"message": message}
+        return {"message": message, "lock-token": Uuid(guid_swapped(delivery.token))}
+
+    def _scheduled(self, fields: Fields, item: Value, now_ms: int) -> Message:
+        payload: Value = None
+        if isinstance(item, dict):
+            payload = next(
+                (value_of(value) for key, value in item.items() if text_of(key) == "message"), None
+            )
+        if not isinstance(payload, bytes):
+            raise fields.bad("messages", "must hold maps with a binary 'message'")
+        size_bytes_max = self._desk.spec.message_bytes_max()
+        if len(payload) > size_bytes_max:
+            raise Refused(
+                TOO_LARGE,
+                f"The message has {len(payload)} bytes; {size_bytes_max} are allowed.",
+            )
+        try:
+            return read_message(payload, now_ms)
+        except DecodeError as error:
+            raise Refused(INVALID_ARGUMENT, error.description) from error
+
+
+def _messages(messages: list[dict[str, Value]]) -> Response:
+    if not messages:
+        return Response(204, "No Content", {"messages": []})
+    return Response(200, "OK", {"messages": messages})

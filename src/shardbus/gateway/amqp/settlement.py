@@ -1,0 +1,147 @@
+"""What a client says of a message it received, as a command of the core (reference 6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardbus.amqp.codec import encode
+from shardbus.amqp.outcomes import (
+    Accepted,
+    AmqpError,
+    DeliveryState,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from shardbus.amqp.types import Array, Described, Map, Value, integer_of, text_of
+from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
+from shardbus.core.limits import DELAY_MS_MAX, REASON_CHARACTERS_MAX
+from shardbus.core.properties import pack
+
+REASON_KEY: Final = "DeadLetterReason"
+DESCRIPTION_KEY: Final = "DeadLetterErrorDescription"
+DELAY_KEY: Final = "x-shardbus-delay-ms"
+"""Our own: in the properties of an abandon, how long the message is not delivered again."""
+
+# What a message's properties may take (reference 17); one disposition can set them on thousands.
+MODIFIED_BYTES_MAX: Final = 64 * 1024
+
+
+def settle_command(state: DeliveryState | None, tokens: list[bytes]) -> Settle | None:
+    """What an outcome asks for; None for a state that settles nothing. Raises Refused."""
+    if isinstance(state, Accepted):
+        return Settle(COMPLETE, tokens)
+    if isinstance(state, Released):
+        return Settle(RELEASE, tokens)
+    if isinstance(state, Rejected):
+        return _dead_letter(state.error, tokens)
+    if isinstance(state, Modified):
+        # Python sets delivery-failed on both, so undeliverable-here alone tells defer from abandon.
+        how = DEFER if state.undeliverable_here else ABANDON
+        return settle_with(how, tokens, state.message_annotations)
+    if isinstance(state, TransactionalState):
+        raise Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
+    if state is None or isinstance(state, Received):
+        return None
+    raise Refused(NOT_IMPLEMENTED, "The outcome of the delivery is none that the bus knows.")
+
+
+def settle_with(
+    how: int,
+    tokens: list[bytes],
+    properties: dict[Value, Value] | None,
+    *,
+    reason: str | None = None,
+    description: str | None = None,
+) -> Settle:
+    """A settlement that changes application properties. Raises Refused for what cannot be."""
+    named = _named(properties)
+    delay_ms = _take_delay(how, named)
+    return Settle(
+        how,
+        tokens,
+        reason=reason,
+        description=description,
+        modified=_pack(named),
+        delay_ms=delay_ms,
+    )
+
+
+def echo_of(state: DeliveryState | None) -> DeliveryState:
+    """The confirmation of an outcome: the same kind, and a rejection without error is a success."""
+    if isinstance(state, Accepted | Released | Modified):
+        return state
+    return Rejected(None)
+
+
+def bounded_text(value: Value) -> str | None:
+    """A reason or description, cut where the bus ends it; None for none."""
+    if value is None:
+        return None
+    text = text_of(value)
+    return (str(value) if text is None else text)[:REASON_CHARACTERS_MAX]
+
+
+def _dead_letter(error: AmqpError | None, tokens: list[bytes]) -> Settle:
+    reason: str | None = None
+    description: str | None = None
+    others: dict[Value, Value] = {}
+    if error is not None:
+        description = bounded_text(error.description or None)
+        for key, value in (error.info or {}).items():
+            name = text_of(key)
+            if name == REASON_KEY:
+                reason = bounded_text(value)
+            elif name == DESCRIPTION_KEY:
+                description = bounded_text(value) or description
+            else:
+                others[key] = value
+    return settle_with(DEAD_LETTER, tokens, others, reason=reason, description=description)
+
+
+def _named(properties: dict[Value, Value] | None) -> dict[str, Value]:
+    named: dict[str, Value] = {}
+    for key, value in (properties or {}).items():
+        name = text_of(key)
+        if name is None:
+            raise Refused(INVALID_ARGUMENT, "The name of a property to modify must be a text.")
+        inner = value.value if isinstance(value, Described) else value
+        if isinstance(inner, list | dict | Array | Map):
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"The property '{name[:100]}' cannot be a list, map or array: application "
+                "properties are simple values.",
+            )
+        named[name] = value
+    return named
+
+
+def _take_delay(how: int, named: dict[str, Value]) -> int:
+    if DELAY_KEY not in named:
+        return 0
+    if how != ABANDON:
+        raise Refused(INVALID_ARGUMENT, f"'{DELAY_KEY}' can only be given when abandoning.")
+    delay_ms = integer_of(named.pop(DELAY_KEY))
+    if delay_ms is None or not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"'{DELAY_KEY}' must be a whole number of milliseconds from 0 to {DELAY_MS_MAX}.",
+        )
+    return delay_ms
+
+
+def _pack(named: dict[str, Value]) -> bytes:
+    """Application properties to change, as the core keeps them; b"" for none."""
+    if not named:
+        return b""
+    encoded = {name: encode(value) for name, value in named.items()}
+    size_bytes = sum(len(name.encode()) + len(value) for name, value in encoded.items())
+    if size_bytes > MODIFIED_BYTES_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The properties to modify take {size_bytes} bytes; {MODIFIED_BYTES_MAX} may be set.",
+        )
+    return pack(encoded)
