@@ -1,0 +1,130 @@
+"""What becomes of a value when it is stored as a property of a given kind (reference 13.4)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Decimal
+from typing import Final, final
+
+from shardbus.rules.text import text_of
+from shardbus.rules.values import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    CHAR,
+    DECIMAL,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INT,
+    LONG,
+    NULL,
+    OFFSET_TIMESTAMP,
+    SHORT,
+    SYMBOL,
+    TEXT,
+    TIMESTAMP,
+    UBYTE,
+    UINT,
+    ULONG,
+    URI,
+    USHORT,
+    UUID,
+    Duration,
+    Guid,
+    Moment,
+    Value,
+    kind_of,
+)
+
+_RANGES: Final[dict[int, tuple[int, int]]] = {
+    UBYTE: (0, (1 << 8) - 1),
+    USHORT: (0, (1 << 16) - 1),
+    UINT: (0, (1 << 32) - 1),
+    ULONG: (0, (1 << 64) - 1),
+    BYTE: (-(1 << 7), (1 << 7) - 1),
+    SHORT: (-(1 << 15), (1 << 15) - 1),
+    INT: (-(1 << 31), (1 << 31) - 1),
+    LONG: (-(1 << 63), (1 << 63) - 1),
+}
+_FLOAT: Final = struct.Struct(">f")
+
+
+@final
+class Converted:
+    """A value as its kind holds it."""
+
+    def __init__(self, kind: int, value: Value) -> None:
+        self.kind = kind
+        self.value = value
+
+
+def convert(value: Value, kind: int) -> Converted | None:
+    """The value as one of this kind, or None when there is none without changing what it says.
+
+    A null is a null of any kind, and a property that was null takes the kind of its value. Integers
+    keep the kind if they fit; a double becomes a float by rounding; numbers, booleans and Guids
+    have a text; no text is read as anything else.
+    """
+    if value is None:
+        return Converted(NULL, None)
+    if kind == NULL:
+        return Converted(kind_of(value), value)
+    if kind in _RANGES:
+        found: Value = _integer(value, kind)
+    elif kind in (FLOAT, DOUBLE, DECIMAL):
+        found = _number(value, kind)
+    elif kind in (TEXT, SYMBOL, URI, CHAR):
+        found = _text(value, kind)
+    else:
+        found = value if _is_of(value, kind) else None
+    return None if found is None else Converted(kind, found)
+
+
+def _integer(value: Value, kind: int) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        return None
+    if not math.isfinite(value):
+        return None
+    whole = math.trunc(value)
+    low, high = _RANGES[kind]
+    return whole if whole == value and low <= whole <= high else None
+
+
+def _number(value: Value, kind: int) -> float | Decimal | None:
+    if isinstance(value, bool):
+        return None
+    if kind == DECIMAL:
+        return Decimal(value) if isinstance(value, (int, Decimal)) else None
+    if not isinstance(value, (int, float)):
+        return None
+    return _rounded(float(value)) if kind == FLOAT else float(value)
+
+
+def _rounded(value: float) -> float | None:
+    try:
+        made: tuple[float] = _FLOAT.unpack(_FLOAT.pack(value))
+    except OverflowError:
+        return None
+    return made[0]
+
+
+def _text(value: Value, kind: int) -> str | None:
+    text = text_of(value)
+    if text is None or (kind == CHAR and len(text) != 1):
+        return None
+    return None if kind == SYMBOL and not text.isascii() else text
+
+
+def _is_of(value: Value, kind: int) -> bool:
+    if kind == BOOLEAN:
+        return isinstance(value, bool)
+    if kind in (TIMESTAMP, OFFSET_TIMESTAMP):
+        return isinstance(value, Moment)
+    if kind == DURATION:
+        return isinstance(value, Duration)
+    if kind == UUID:
+        return isinstance(value, Guid)
+    assert kind == BINARY
+    return isinstance(value, bytes)

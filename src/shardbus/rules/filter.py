@@ -1,0 +1,112 @@
+"""The four filters, and the rule: a name, a filter, and perhaps an action.
+
+Each keeps what a client gave, so that it can be listed again as it was.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias, final
+
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.rules import system
+from shardbus.rules.action import SqlAction
+from shardbus.rules.compiler import compile_condition
+from shardbus.rules.correlation import Condition, key_of
+from shardbus.rules.limits import CORRELATION_FIELDS_MAX, RULE_NAME_CHARACTERS_MAX
+from shardbus.rules.parameters import parameters_by_name
+from shardbus.rules.parser import parse_filter
+from shardbus.rules.values import Property, fold
+
+DEFAULT_RULE_NAME: Final = "$Default"
+
+
+@final
+class SqlFilter:
+    """A parsed SQL filter. Refuses what `parse_filter` refuses and parameters without a value."""
+
+    def __init__(self, expression: str, parameters: list[Property] | None = None) -> None:
+        self.expression = expression
+        self.parameters = [] if parameters is None else parameters
+        self.condition = parse_filter(expression)
+        known = parameters_by_name(self.parameters)
+        self.check = compile_condition(self.condition, expression, known)
+
+
+@final
+class CorrelationFilter:
+    """Every field that is given must be equal, texts to the letter, numbers in value.
+
+    Refuses a filter without a field, a property without a value, and two properties of one name.
+    """
+
+    def __init__(self, fields: dict[int, str], properties: list[Property]) -> None:
+        """`fields` are system properties by number, of CORRELATION_FIELDS."""
+        self.fields = fields
+        self.properties = properties
+        self.conditions = [_field_condition(each, fields[each]) for each in sorted(fields)]
+        self.conditions.extend(_property_condition(each) for each in properties)
+        count = len(self.conditions)
+        if not 1 <= count <= CORRELATION_FIELDS_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A correlation filter compares 1 to {CORRELATION_FIELDS_MAX} fields, not {count}.",
+            )
+        if len({fold(each.name) for each in properties}) < len(properties):
+            raise Refused(INVALID_ARGUMENT, "A correlation filter names a property twice.")
+
+
+@final
+class TrueFilter:
+    """Every message."""
+
+
+@final
+class FalseFilter:
+    """No message."""
+
+
+Filter: TypeAlias = SqlFilter | CorrelationFilter | TrueFilter | FalseFilter
+
+CORRELATION_FIELDS: Final = (
+    system.CORRELATION_ID,
+    system.MESSAGE_ID,
+    system.TO,
+    system.REPLY_TO,
+    system.LABEL,
+    system.SESSION_ID,
+    system.REPLY_TO_SESSION_ID,
+    system.CONTENT_TYPE,
+)
+"""In the order of the wire's list (reference 7.3)."""
+
+
+@final
+class Rule:
+    """A rule of a subscription; names are compared without regard to case."""
+
+    def __init__(self, name: str, filter: Filter, action: SqlAction | None = None) -> None:
+        if not 1 <= len(name) <= RULE_NAME_CHARACTERS_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A rule's name has 1 to {RULE_NAME_CHARACTERS_MAX} characters, not {len(name)}.",
+            )
+        self.name = name
+        self.filter = filter
+        self.action = action
+
+
+def _field_condition(number: int, text: str) -> Condition:
+    if number not in CORRELATION_FIELDS:
+        name = system.ALL[number].name
+        raise Refused(INVALID_ARGUMENT, f"A correlation filter cannot compare sys.{name}.")
+    return Condition(number, "", text)
+
+
+def _property_condition(property: Property) -> Condition:
+    key = key_of(property.value)
+    if key is None:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The correlation filter gives no value to compare {property.name!r} with.",
+        )
+    return Condition(-1, fold(property.name), key)
