@@ -155,17 +155,14 @@ async def _read_once(
         if not future.done():
             future.set_result(Page([], [], False) if isinstance(page, Unavailable) else page)
 
-    if session_id is None:
-        runner.browse(line, start=start, count_max=count, bytes_max=PEEK_BYTES_MAX, then=then)
-    else:
-        runner.browse(
-            line,
-            start=start,
-            count_max=count,
-            bytes_max=PEEK_BYTES_MAX,
-            then=then,
-            session_id=session_id,
-        )
+    runner.browse(
+        line,
+        start=start,
+        count_max=count,
+        bytes_max=PEEK_BYTES_MAX,
+        then=then,
+        session_id=session_id,
+    )
     return await future
 
 

@@ -262,19 +262,13 @@ class Dispatcher:
         for source in self._sources:
             if not (source.is_ready or source.is_asked or source.is_watched):
                 source.is_watched = True
-                if self._session:
-                    source.port.watch(self._line, source.wake, self._session)
-                else:
-                    source.port.watch(self._line, source.wake)
+                source.port.watch(self._line, source.wake, self._session)
 
     def _stop_watching(self) -> None:
         for source in self._sources:
             if source.is_watched:
                 source.is_watched = False
-                if self._session:
-                    source.port.unwatch(self._line, source.wake, self._session)
-                else:
-                    source.port.unwatch(self._line, source.wake)
+                source.port.unwatch(self._line, source.wake, self._session)
 
     def _end_session(self, failure: Refused) -> None:
         """The session is lost: tell everyone who receives from it, and ask no more."""

@@ -1,45 +1,43 @@
-"""Commands, answers and pages as the fields of a frame."""
+"""Answers and pages as the fields of a frame."""
 
 from __future__ import annotations
 
 from struct import Struct
 from typing import Final
 
-from shardbus.broker.fields import I64, LENGTH, Reader, WireError, Writer
-from shardbus.broker.frames import ClientCommand
+from shardbus.broker.fields import (
+    HAS_FIFTH,
+    HAS_FIRST,
+    HAS_FOURTH,
+    HAS_SECOND,
+    HAS_THIRD,
+    LENGTH,
+    Reader,
+    WireError,
+    Writer,
+    flags_of,
+)
+from shardbus.broker.wire_commands import checked_line
 from shardbus.core.command import (
-    RELEASE,
     Delivery,
     Done,
-    Purge,
+    NoSession,
     Purged,
-    Receive,
     Received,
-    Renew,
     Renewed,
     Reply,
-    Send,
     Sent,
-    Settle,
+    SessionAccepted,
+    SessionState,
     Settled,
 )
 from shardbus.core.errors import ALL_KINDS, ErrorKind, Refused, Unavailable
-from shardbus.core.message import TRANSFER_DEAD_LETTER_LINE, Entry, Message
-from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.core.message import NEVER_MS, Entry
 from shardbus.stores.base import Page
 
-_SENT: Final = Struct(">qI")
-_RECEIVE: Final = Struct(">BIB")
-_PURGE: Final = Struct(">BI")
-_MESSAGE: Final = Struct(">BqI")
+_SENT: Final = Struct(">qII")
 _ENTRY: Final = Struct(">qqqIIBBBI")
 _LOCK: Final = Struct(">Iq")
-
-_SEND: Final = 1
-_RECEIVE_TAG: Final = 2
-_SETTLE: Final = 3
-_RENEW: Final = 4
-_PURGE_TAG: Final = 5
 
 _SENT_TAG: Final = 1
 _RECEIVED: Final = 2
@@ -49,168 +47,76 @@ _PURGED: Final = 5
 _DONE: Final = 6
 _REFUSED: Final = 7
 _UNAVAILABLE: Final = 8
-
-_HAS_FIRST: Final = 1
-_HAS_SECOND: Final = 2
-_HAS_THIRD: Final = 4
+_SESSION_ACCEPTED: Final = 9
+_NO_SESSION: Final = 10
+_SESSION_STATE: Final = 11
 
 _KIND_OF: Final[dict[str, ErrorKind]] = {kind.name: kind for kind in ALL_KINDS}
 
 
-def command_tag(command: ClientCommand) -> int:
-    if isinstance(command, Send):
-        return _SEND
-    if isinstance(command, Receive):
-        return _RECEIVE_TAG
-    if isinstance(command, Settle):
-        return _SETTLE
-    if isinstance(command, Renew):
-        return _RENEW
-    return _PURGE_TAG
-
-
-def encode_command(writer: Writer, command: ClientCommand) -> None:
-    if isinstance(command, Send):
-        writer.count(len(command.messages))
-        for message in command.messages:
-            _encode_message(writer, message)
-    elif isinstance(command, Receive):
-        writer.parts.append(_RECEIVE.pack(command.line, command.count_max, command.is_locking))
-        writer.fixed(command.token_seed, TOKEN_SEED_BYTES)
-    elif isinstance(command, Settle):
-        flags = _flags(command.reason, command.description, None)
-        writer.parts.append(bytes((command.how, flags)))
-        writer.optional_texts(command.reason, command.description)
-        writer.data(command.modified)
-        _encode_tokens(writer, command.tokens)
-    elif isinstance(command, Renew):
-        _encode_tokens(writer, command.tokens)
-    else:
-        writer.parts.append(_PURGE.pack(command.line, command.count_max))
-
-
-def _encode_message(writer: Writer, message: Message) -> None:
-    payload = message.payload
-    flags = _flags(message.message_id, message.session_id, message.partition_key)
-    writer.parts.append(_MESSAGE.pack(flags, message.ttl_ms, len(payload)))
-    writer.parts.append(payload)
-    if flags:
-        writer.optional_texts(message.message_id, message.session_id)
-        writer.optional_texts(message.partition_key, None)
-
-
-def _flags(first: str | None, second: str | None, third: str | None) -> int:
-    flags = 0 if first is None else _HAS_FIRST
-    if second is not None:
-        flags |= _HAS_SECOND
-    return flags if third is None else flags | _HAS_THIRD
-
-
-def _encode_tokens(writer: Writer, tokens: list[bytes]) -> None:
-    writer.count(len(tokens))
-    for token in tokens:
-        writer.data(token)
-
-
-def decode_command(tag: int, reader: Reader) -> ClientCommand:
-    if tag == _SEND:
-        count = reader.count(_MESSAGE.size)
-        return Send([_decode_message(reader) for _ in range(count)])
-    if tag == _RECEIVE_TAG:
-        line, count_max, is_locking = checked_line(reader.u8()), reader.u32(), reader.flag()
-        token_seed = reader.fixed(TOKEN_SEED_BYTES)
-        return Receive(line, count_max, is_locking=is_locking, token_seed=token_seed)
-    if tag == _SETTLE:
-        how, flags = reader.u8(), reader.u8()
-        if how > RELEASE:
-            raise WireError(f"nothing is settled by {how}")
-        reason = reader.text() if flags & _HAS_FIRST else None
-        description = reader.text() if flags & _HAS_SECOND else None
-        modified = reader.data()
-        tokens = _decode_tokens(reader)
-        return Settle(how, tokens, reason=reason, description=description, modified=modified)
-    if tag == _RENEW:
-        return Renew(_decode_tokens(reader))
-    if tag == _PURGE_TAG:
-        return Purge(checked_line(reader.u8()), reader.u32())
-    raise WireError(f"there is no command {tag}")
-
-
-def _decode_message(reader: Reader) -> Message:
-    flags: int
-    ttl_ms: int
-    length: int
-    start = reader.step(_MESSAGE.size)
-    flags, ttl_ms, length = _MESSAGE.unpack_from(reader.buffer, start)
-    payload = reader.fixed(length)
-    if flags == 0:
-        return Message(payload, ttl_ms=ttl_ms)
-    message_id = reader.text() if flags & _HAS_FIRST else None
-    session_id = reader.text() if flags & _HAS_SECOND else None
-    partition_key = reader.text() if flags & _HAS_THIRD else None
-    return Message(
-        payload,
-        message_id=message_id,
-        session_id=session_id,
-        partition_key=partition_key,
-        ttl_ms=ttl_ms,
-    )
-
-
-def _decode_tokens(reader: Reader) -> list[bytes]:
-    return [reader.data() for _ in range(reader.count(LENGTH.size))]
-
-
-def checked_line(value: int) -> int:
-    if value > TRANSFER_DEAD_LETTER_LINE:
-        raise WireError(f"there is no line {value}")
-    return value
-
-
-def answer_tag(answer: Reply | Refused | Unavailable) -> int:
+def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
+    """Write the fields; the tag that tells which answer they are of."""
     if isinstance(answer, Sent):
+        writer.parts.append(_SENT.pack(answer.first, answer.count, len(answer.duplicates)))
+        for position in answer.duplicates:
+            writer.count(position)
         return _SENT_TAG
     if isinstance(answer, Received):
-        return _RECEIVED
-    if isinstance(answer, Settled):
-        return _SETTLED
-    if isinstance(answer, Renewed):
-        return _RENEWED
-    if isinstance(answer, Purged):
-        return _PURGED
-    if isinstance(answer, Refused):
-        return _REFUSED
-    return _UNAVAILABLE if isinstance(answer, Unavailable) else _DONE
-
-
-def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> None:
-    if isinstance(answer, Sent):
-        writer.parts.append(_SENT.pack(answer.first, answer.count))
-    elif isinstance(answer, Received):
         writer.u8(answer.has_more)
         writer.count(len(answer.deliveries))
         for delivery in answer.deliveries:
             _encode_entry(writer, delivery.entry, delivery.payload)
             writer.parts.append(_LOCK.pack(delivery.delivery_count, delivery.locked_until_ms))
             writer.data(delivery.token)
-    elif isinstance(answer, Settled):
+        return _RECEIVED
+    if isinstance(answer, Settled):
         writer.data(bytes(answer.lost))
-    elif isinstance(answer, Renewed):
+        return _SETTLED
+    if isinstance(answer, Renewed):
         writer.i64(answer.locked_until_ms)
-    elif isinstance(answer, Purged):
+        return _RENEWED
+    if isinstance(answer, Purged):
         writer.count(answer.count)
-    elif isinstance(answer, Refused):
-        writer.text(answer.kind.name)
-        writer.text(answer.message)
-    elif isinstance(answer, Unavailable):
-        writer.u8(answer.is_unknown)
-        writer.text(answer.message)
+        writer.u8(answer.has_more)
+        return _PURGED
+    if isinstance(answer, Refused | Unavailable):
+        return _encode_failure(writer, answer)
+    return _encode_session(writer, answer)
+
+
+def _encode_session(
+    writer: Writer, answer: SessionAccepted | NoSession | SessionState | Done
+) -> int:
+    if isinstance(answer, SessionAccepted):
+        writer.text(answer.session_id)
+        writer.data(answer.token)
+        writer.i64(answer.locked_until_ms)
+        return _SESSION_ACCEPTED
+    if isinstance(answer, SessionState):
+        writer.text(answer.session_id)
+        writer.maybe_data(answer.state)
+        return _SESSION_STATE
+    return _NO_SESSION if isinstance(answer, NoSession) else _DONE
+
+
+def _encode_failure(writer: Writer, failure: Refused | Unavailable) -> int:
+    if isinstance(failure, Refused):
+        writer.text(failure.kind.name)
+        writer.text(failure.message)
+        return _REFUSED
+    writer.u8(failure.is_unknown)
+    writer.text(failure.message)
+    return _UNAVAILABLE
 
 
 def _encode_entry(writer: Writer, entry: Entry, payload: bytes | None) -> None:
-    flags = _flags(entry.reason, entry.description, None)
+    flags = flags_of(entry.reason, entry.description)
     if payload is not None:
-        flags |= _HAS_THIRD
+        flags |= HAS_THIRD
+    if entry.session_id is not None:
+        flags |= HAS_FOURTH
+    if entry.delayed_until_ms != NEVER_MS:
+        flags |= HAS_FIFTH
     writer.parts.append(
         _ENTRY.pack(
             entry.sequence_number,
@@ -228,13 +134,15 @@ def _encode_entry(writer: Writer, entry: Entry, payload: bytes | None) -> None:
     if payload is not None:
         writer.data(payload)
     writer.optional_texts(entry.reason, entry.description)
+    if flags >= HAS_FOURTH:
+        writer.optional_texts(entry.session_id, None)
+        if flags & HAS_FIFTH:
+            writer.i64(entry.delayed_until_ms)
 
 
 def encode_page(writer: Writer, page: Page) -> None:
     writer.u8(page.is_end)
-    writer.count(len(page.damaged))
-    for number in page.damaged:
-        writer.i64(number)
+    writer.integers(page.damaged)
     writer.count(len(page.entries))
     for entry in page.entries:
         _encode_entry(writer, entry, entry.payload)
@@ -242,7 +150,9 @@ def encode_page(writer: Writer, page: Page) -> None:
 
 def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
     if tag == _SENT_TAG:
-        return Sent(reader.i64(), reader.u32())
+        first, count = reader.i64(), reader.u32()
+        duplicates = [reader.u32() for _ in range(reader.count(LENGTH.size))]
+        return Sent(first, count, duplicates)
     if tag == _RECEIVED:
         has_more = reader.flag()
         count = reader.count(_ENTRY.size)
@@ -252,9 +162,20 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
     if tag == _RENEWED:
         return Renewed(reader.i64())
     if tag == _PURGED:
-        return Purged(reader.u32())
+        return Purged(reader.u32(), reader.flag())
     if tag == _DONE:
         return Done()
+    return _decode_session(tag, reader)
+
+
+def _decode_session(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
+    if tag == _SESSION_ACCEPTED:
+        session_id, token = reader.text(), reader.data()
+        return SessionAccepted(session_id, token, reader.i64())
+    if tag == _NO_SESSION:
+        return NoSession()
+    if tag == _SESSION_STATE:
+        return SessionState(reader.text(), reader.maybe_data())
     return _decode_failure(tag, reader)
 
 
@@ -295,9 +216,11 @@ def _decode_entry(reader: Reader) -> Entry:
         length,
     ) = _ENTRY.unpack_from(reader.buffer, start)  # fmt: skip
     modified = reader.fixed(length)
-    payload = reader.data() if flags & _HAS_THIRD else None
-    reason = reader.text() if flags & _HAS_FIRST else None
-    description = reader.text() if flags & _HAS_SECOND else None
+    payload = reader.data() if flags & HAS_THIRD else None
+    reason = reader.text() if flags & HAS_FIRST else None
+    description = reader.text() if flags & HAS_SECOND else None
+    session_id = reader.text() if flags & HAS_FOURTH else None
+    delayed_until_ms = reader.i64() if flags & HAS_FIFTH else NEVER_MS
     return Entry(
         number,
         payload,
@@ -310,11 +233,13 @@ def _decode_entry(reader: Reader) -> Entry:
         reason=reason,
         description=description,
         modified=modified,
+        session_id=session_id,
+        delayed_until_ms=delayed_until_ms,
     )
 
 
 def decode_page(reader: Reader) -> Page:
     is_end = reader.flag()
-    damaged = [reader.i64() for _ in range(reader.count(I64.size))]
+    damaged = reader.integers()
     entries = [_decode_entry(reader) for _ in range(reader.count(_ENTRY.size))]
     return Page(entries, damaged, is_end)

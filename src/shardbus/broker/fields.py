@@ -16,6 +16,13 @@ U16: Final = Struct(">H")
 I64: Final = Struct(">q")
 FRAGMENT: Final = Struct(">qH")
 
+# Which optional fields of a record follow.
+HAS_FIRST: Final = 1
+HAS_SECOND: Final = 2
+HAS_THIRD: Final = 4
+HAS_FOURTH: Final = 8
+HAS_FIFTH: Final = 16
+
 
 class WireError(Exception):
     """The other side sent what no frame can be, or something cannot be put into a frame."""
@@ -36,6 +43,11 @@ class Writer:
             raise WireError(f"{length} bytes are more than the {FRAME_BYTES_MAX} of a frame")
         self.parts[0] = HEAD.pack(length, kind)
         return b"".join(self.parts)
+
+    def reserve(self) -> int:
+        """The place of a part that is known only after those that follow it."""
+        self.parts.append(b"")
+        return len(self.parts) - 1
 
     def u8(self, value: int) -> None:
         self.parts.append(value.to_bytes(1, "big"))
@@ -58,11 +70,38 @@ class Writer:
             raise WireError(f"{len(value)} bytes where {size} belong")
         self.parts.append(value)
 
+    def integers(self, values: list[int]) -> None:
+        self.count(len(values))
+        for value in values:
+            self.i64(value)
+
+    def texts(self, values: list[str]) -> None:
+        self.count(len(values))
+        for value in values:
+            self.text(value)
+
+    def maybe_text(self, value: str | None) -> None:
+        self.u8(value is not None)
+        if value is not None:
+            self.text(value)
+
+    def maybe_data(self, value: bytes | None) -> None:
+        self.u8(value is not None)
+        if value is not None:
+            self.data(value)
+
     def optional_texts(self, first: str | None, second: str | None) -> None:
         if first is not None:
             self.text(first)
         if second is not None:
             self.text(second)
+
+
+def flags_of(first: str | None, second: str | None, third: str | None = None) -> int:
+    flags = 0 if first is None else HAS_FIRST
+    if second is not None:
+        flags |= HAS_SECOND
+    return flags if third is None else flags | HAS_THIRD
 
 
 @final
@@ -128,6 +167,18 @@ class Reader:
             return self.data().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise WireError(f"a text is not UTF-8: {error}") from error
+
+    def integers(self) -> list[int]:
+        return [self.i64() for _ in range(self.count(I64.size))]
+
+    def texts(self) -> list[str]:
+        return [self.text() for _ in range(self.count(LENGTH.size))]
+
+    def maybe_text(self) -> str | None:
+        return self.text() if self.flag() else None
+
+    def maybe_data(self) -> bytes | None:
+        return self.data() if self.flag() else None
 
     def fragment(self) -> FragmentId:
         entity_id: int

@@ -4,15 +4,43 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.command import Purge, Receive, Renew, Reply, Send, Settle
+from shardbus.core.command import (
+    NO_SESSION,
+    AcceptSession,
+    Cancel,
+    GetState,
+    Purge,
+    Receive,
+    ReceiveDeferred,
+    ReleaseSession,
+    Renew,
+    RenewSession,
+    Reply,
+    Send,
+    SetState,
+    Settle,
+)
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 
-ClientCommand = Send | Receive | Settle | Renew | Purge
+ClientCommand = (
+    Send
+    | Receive
+    | Settle
+    | Renew
+    | Purge
+    | ReceiveDeferred
+    | Cancel
+    | AcceptSession
+    | RenewSession
+    | ReleaseSession
+    | GetState
+    | SetState
+)
 """The commands that come from gateways; the others are a broker's own."""
 
 
@@ -85,7 +113,7 @@ class Answered:
     """Broker to gateway: what became of a request.
 
     A `Received` may come in several frames, of which only the last says `is_last`; a failed
-    `Browse` or `Ask` is answered by a `Refused` or `Unavailable` too.
+    `Browse`, `ListSessions` or `Ask` is answered by a `Refused` or `Unavailable` too.
     """
 
     def __init__(
@@ -100,7 +128,7 @@ class Answered:
 class Browse:
     """Gateway to broker: read messages without touching them. Answered by `Browsed`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record, what is asked for by keyword
         self,
         request_id: int,
         fragment: FragmentId,
@@ -109,6 +137,7 @@ class Browse:
         start: int,
         count_max: int,
         bytes_max: int,
+        session_id: str | None = None,
     ) -> None:
         self.request_id = request_id
         self.fragment = fragment
@@ -116,6 +145,7 @@ class Browse:
         self.start = start
         self.count_max = count_max
         self.bytes_max = bytes_max
+        self.session_id = session_id
 
 
 @final
@@ -126,26 +156,60 @@ class Browsed:
 
 
 @final
-class Watch:
-    """Gateway to broker: say `Woken`, once, as soon as this line has messages to receive."""
+class ListSessions:
+    """Gateway to broker: ids of sessions, as a store lists them. Answered by `Listed`."""
 
-    def __init__(self, fragment: FragmentId, line: int) -> None:
+    def __init__(
+        self,
+        request_id: int,
+        fragment: FragmentId,
+        *,
+        updated_after_ms: int,
+        skip: int,
+        count_max: int,
+    ) -> None:
+        self.request_id = request_id
+        self.fragment = fragment
+        self.updated_after_ms = updated_after_ms
+        self.skip = skip
+        self.count_max = count_max
+
+
+@final
+class Listed:
+    def __init__(self, request_id: int, session_ids: list[str]) -> None:
+        self.request_id = request_id
+        self.session_ids = session_ids
+
+
+@final
+class Watch:
+    """Gateway to broker: say `Woken`, once, as soon as this line has messages to receive.
+
+    The line may be SESSIONS; with the token of a held session it is about that session, and its
+    loss wakes too.
+    """
+
+    def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
         self.fragment = fragment
         self.line = line
+        self.session = session
 
 
 @final
 class Unwatch:
-    def __init__(self, fragment: FragmentId, line: int) -> None:
+    def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
         self.fragment = fragment
         self.line = line
+        self.session = session
 
 
 @final
 class Woken:
-    def __init__(self, fragment: FragmentId, line: int) -> None:
+    def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
         self.fragment = fragment
         self.line = line
+        self.session = session
 
 
 @final
@@ -202,6 +266,8 @@ Frame = (
     | Answered
     | Browse
     | Browsed
+    | ListSessions
+    | Listed
     | Watch
     | Unwatch
     | Woken

@@ -17,12 +17,12 @@ from shardbus.broker.frames import (
     Fence,
     Fenced,
     Frame,
+    Listed,
+    ListSessions,
     Open,
     Request,
     State,
     Told,
-    Unwatch,
-    Watch,
     Woken,
 )
 from shardbus.broker.host import FragmentStatistics
@@ -36,22 +36,22 @@ from shardbus.broker.hostcall import (
     update_question,
 )
 from shardbus.broker.link import Identity, Link
-from shardbus.broker.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer, ReplyTo
+from shardbus.broker.remote_fragment import RemoteFragment, Waiting
+from shardbus.broker.runner import ReplyTo
 from shardbus.broker.wire import encode
 from shardbus.core.command import (
-    RELEASE,
+    AcceptSession,
     Command,
     Configure,
-    Delivery,
     Receive,
     Received,
+    ReceiveDeferred,
+    SessionAccepted,
     SetAside,
-    Settle,
     Tick,
 )
 from shardbus.core.entity import Entity
 from shardbus.core.errors import TOO_LARGE, Refused, Unavailable
-from shardbus.core.limits import LOCKS_MAX
 from shardbus.stores.base import FragmentId, Page
 
 log = logging.getLogger(__name__)
@@ -105,9 +105,9 @@ class RemoteBroker:
         self._up = asyncio.Event()
         self._fragments: dict[FragmentId, RemoteFragment] = {}
         self._entities: dict[int, Entity] = {}
-        self._waiting: dict[int, _Waiting] = {}
-        # Receives that may still be answered, although nobody waits for them any more.
-        self._given_up: dict[int, _Waiting] = {}
+        self._waiting: dict[int, Waiting] = {}
+        # Takes that may still be answered, although nobody waits for them any more.
+        self._given_up: dict[int, Waiting] = {}
         self._given_up_through = 0
         self._last_id = 0
         self._ticks = 0
@@ -191,7 +191,7 @@ class RemoteBroker:
     async def ask(self, document: str) -> str:
         """The answer to a question; raises Unavailable, or Refused when the broker refuses."""
         answer: asyncio.Future[str | Refused | Unavailable] = self.loop.create_future()
-        self._start(lambda number: Ask(number, document), _Waiting(None, answer=answer))
+        self.start(lambda number: Ask(number, document), Waiting(None, answer=answer))
         result = await answer
         if isinstance(result, str):
             return result
@@ -199,7 +199,7 @@ class RemoteBroker:
 
     def ask_soon(self, document: str) -> None:
         """Ask, and leave it at that: whatever the answer is, nobody waits for it."""
-        self._start(lambda number: Ask(number, document), _Waiting(None))
+        self.start(lambda number: Ask(number, document), Waiting(None))
 
     # What fragments say.
 
@@ -207,15 +207,33 @@ class RemoteBroker:
         if isinstance(command, SetAside | Configure | Tick):
             raise TypeError(f"{type(command).__name__} is not for gateways to say")
         fragment_id = fragment.fragment_id
-        waiting = _Waiting(fragment, reply_to=reply_to)
-        if isinstance(command, Receive):
-            waiting.receive = command
-        self._start(lambda number: Request(number, fragment_id, command), waiting)
+        waiting = Waiting(fragment, reply_to=reply_to)
+        if isinstance(command, Receive | ReceiveDeferred | AcceptSession):
+            waiting.taking = command
+        self.start(lambda number: Request(number, fragment_id, command), waiting)
 
-    def browse(
-        self, question: Callable[[int], Browse], then: Callable[[Page | Unavailable], None]
+    def start(
+        self,
+        question: Callable[[int], Request | Browse | ListSessions | Ask],
+        waiting: Waiting,
     ) -> None:
-        self._start(question, _Waiting(None, then=then))
+        """Ask what `question` makes of a request's number, for somebody who waits."""
+        link = self._link
+        if not self.is_up or link is None:
+            waiting.answered(self.out_of_reach())
+            return
+        if len(self._waiting) >= WAITING_MAX or link.queued_bytes >= QUEUED_BYTES_MAX:
+            waiting.answered(Unavailable(f"Broker {self.name} has too much to do."))
+            return
+        try:
+            data = encode(question(self._last_id + 1))
+        except WireError as error:
+            waiting.answered(Refused(TOO_LARGE, f"This cannot be asked at once: {error}."))
+            return
+        self._last_id += 1
+        waiting.tick = self._ticks
+        self._waiting[self._last_id] = waiting
+        link.send(data, self._last_id)
 
     def tell(self, frame: Frame) -> None:
         """Say what needs no answer; lost while the broker is out, and said again afterwards."""
@@ -246,7 +264,7 @@ class RemoteBroker:
             case Woken():
                 fragment = self._fragments.get(frame.fragment)
                 if fragment is not None:
-                    fragment.woken(frame.line)
+                    fragment.woken(frame.line, frame.session)
             case Beat():
                 if frame.catalogue_version != self.catalogue_version:
                     self.catalogue_version = frame.catalogue_version
@@ -256,14 +274,21 @@ class RemoteBroker:
                 if fragment is not None:
                     fragment.told_state = frame.state
                     fragment.told_reason = frame.reason
-            case Told() | Browsed():
-                waiting = self._waiting.pop(frame.request_id, None)
-                if waiting is not None:
-                    waiting.told(frame.document if isinstance(frame, Told) else frame.page)
+            case Told():
+                self._told(frame.request_id, frame.document)
+            case Browsed():
+                self._told(frame.request_id, frame.page)
+            case Listed():
+                self._told(frame.request_id, frame.session_ids)
             case Fence():
                 self.tell(Fenced(frame.number, self._given_up_through))
             case _:
                 raise WireError(f"a broker does not say {type(frame).__name__}")
+
+    def _told(self, request_id: int, value: str | Page | list[str]) -> None:
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is not None:
+            waiting.told(value)
 
     def _answered(self, frame: Answered) -> None:
         waiting = self._waiting.get(frame.request_id)
@@ -288,6 +313,8 @@ class RemoteBroker:
             del self._given_up[frame.request_id]
         if isinstance(frame.answer, Received):
             given_up.hand_back(frame.answer.deliveries)
+        elif isinstance(frame.answer, SessionAccepted):
+            given_up.let_go(frame.answer)
 
     # Connecting, rising and falling.
 
@@ -333,15 +360,15 @@ class RemoteBroker:
         if self._link is not None:
             self._link.drop_unwritten()
 
-    def _give_up(self, number: int, waiting: _Waiting, *, is_unknown: bool) -> None:
+    def _give_up(self, number: int, waiting: Waiting, *, is_unknown: bool) -> None:
         text = f"Broker {self.name} is out: {self.reason}"
         if is_unknown:
             self._expect_late(number, waiting)
         waiting.answered(Unavailable(text, is_unknown))
 
-    def _expect_late(self, number: int, waiting: _Waiting) -> None:
+    def _expect_late(self, number: int, waiting: Waiting) -> None:
         """Nobody waits any more: what came or may still come must not stay locked for nobody."""
-        if waiting.receive is not None and len(self._given_up) < WAITING_MAX:
+        if waiting.taking is not None and len(self._given_up) < WAITING_MAX:
             self._given_up[number] = waiting
         waiting.hand_back(waiting.deliveries)
 
@@ -374,24 +401,6 @@ class RemoteBroker:
             text = f"Broker {self.name} has not answered in {seconds} s."
             waiting.answered(Unavailable(text, is_unknown=True))
 
-    def _start(self, question: Callable[[int], Request | Browse | Ask], waiting: _Waiting) -> None:
-        link = self._link
-        if not self.is_up or link is None:
-            waiting.answered(self.out_of_reach())
-            return
-        if len(self._waiting) >= WAITING_MAX or link.queued_bytes >= QUEUED_BYTES_MAX:
-            waiting.answered(Unavailable(f"Broker {self.name} has too much to do."))
-            return
-        try:
-            data = encode(question(self._last_id + 1))
-        except WireError as error:
-            waiting.answered(Refused(TOO_LARGE, f"This cannot be asked at once: {error}."))
-            return
-        self._last_id += 1
-        waiting.tick = self._ticks
-        self._waiting[self._last_id] = waiting
-        link.send(data, self._last_id)
-
     def _read(self, read: Callable[[str], list[T]], answer: str) -> list[T]:
         try:
             return read(answer)
@@ -401,160 +410,5 @@ class RemoteBroker:
             ) from error
 
 
-@final
-class RemoteFragment:
-    """A fragment of a remote broker. Implements `dispatch.FragmentPort` and `browse.Browsable`."""
-
-    def __init__(self, broker: RemoteBroker, fragment_id: FragmentId) -> None:
-        self.fragment_id = fragment_id
-        self.told_state = RECOVERING
-        self.told_reason = "the fragment is being opened"
-        self._broker = broker
-        self._wakes: list[list[Callable[[], None]]] = [[], [], []]
-        # Received and deleted for somebody who gave up waiting: the next one gets them.
-        self._stranded: list[list[Delivery]] = [[], [], []]
-        self._to_release: list[bytes] = []
-
-    @property
-    def state(self) -> str:
-        return self.told_state if self._broker.is_up else UNAVAILABLE
-
-    @property
-    def reason(self) -> str:
-        return self.told_reason if self._broker.is_up else self._broker.problem()
-
-    @property
-    def is_available(self) -> bool:
-        return self.state == AVAILABLE
-
-    def submit(self, command: Command, reply_to: ReplyTo) -> None:
-        if isinstance(command, Receive) and not command.is_locking:
-            stranded = self._stranded[command.line]
-            if stranded:
-                self._stranded[command.line] = stranded[command.count_max :]
-                reply_to(Received(stranded[: command.count_max], True))
-                return
-        self._broker.submit(self, command, reply_to)
-
-    def watch(self, line: int, wake: Callable[[], None]) -> None:
-        if self._stranded[line]:
-            self._broker.loop.call_soon(wake)
-            return
-        self._wakes[line].append(wake)
-        if len(self._wakes[line]) == 1:
-            self._broker.tell(Watch(self.fragment_id, line))
-
-    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
-        if wake in self._wakes[line]:
-            self._wakes[line].remove(wake)
-            if not self._wakes[line]:
-                self._broker.tell(Unwatch(self.fragment_id, line))
-
-    def browse(
-        self,
-        line: int,
-        *,
-        start: int,
-        count_max: int,
-        bytes_max: int,
-        then: Callable[[Page | Unavailable], None],
-    ) -> None:
-        def question(number: int) -> Browse:
-            return Browse(
-                number,
-                self.fragment_id,
-                line,
-                start=start,
-                count_max=count_max,
-                bytes_max=bytes_max,
-            )
-
-        self._broker.browse(question, then)
-
-    def woken(self, line: int) -> None:
-        wakes, self._wakes[line] = self._wakes[line], []
-        for wake in wakes:
-            wake()
-
-    def rejoin(self) -> None:
-        """The broker is back: what waits here waits there again."""
-        for line, wakes in enumerate(self._wakes):
-            if wakes:
-                self._broker.tell(Watch(self.fragment_id, line))
-        tokens, self._to_release = self._to_release, []
-        if tokens:
-            self.release(tokens)
-
-    def release(self, tokens: list[bytes]) -> None:
-        """Unlock messages that nobody waits for any more, now or when the broker is back."""
-        if self._broker.is_up:
-            self.submit(Settle(RELEASE, tokens), _ignore)
-        elif len(self._to_release) + len(tokens) <= LOCKS_MAX:
-            self._to_release += tokens
-
-    def strand(self, line: int, deliveries: list[Delivery]) -> None:
-        self._stranded[line] += deliveries
-        self.woken(line)
-
-
-@final
-class _Waiting:
-    """Somebody who waits for an answer: to a command, to a browse, or to a question."""
-
-    def __init__(
-        self,
-        fragment: RemoteFragment | None,
-        *,
-        reply_to: ReplyTo | None = None,
-        then: Callable[[Page | Unavailable], None] | None = None,
-        answer: asyncio.Future[str | Refused | Unavailable] | None = None,
-    ) -> None:
-        self.tick = 0
-        self.receive: Receive | None = None
-        self.deliveries: list[Delivery] = []
-        self._fragment = fragment
-        self._reply_to = reply_to
-        self._then = then
-        self._answer = answer
-
-    def answered(self, answer: Answer) -> None:
-        if self._reply_to is not None:
-            self._reply_to(answer)
-        elif isinstance(answer, Refused | Unavailable):
-            self._fail(answer)
-        else:
-            self._fail(Unavailable(f"{type(answer).__name__} is no answer to this."))
-
-    def told(self, value: str | Page) -> None:
-        if self._then is not None and isinstance(value, Page):
-            self._then(value)
-        elif self._answer is not None and isinstance(value, str):
-            if not self._answer.done():
-                self._answer.set_result(value)
-        else:
-            self.answered(Unavailable("The broker answered something else.", is_unknown=True))
-
-    def hand_back(self, deliveries: list[Delivery]) -> None:
-        """Messages came, or had come, for a receive that was given up."""
-        if self._fragment is None or self.receive is None or not deliveries:
-            return
-        if self.receive.is_locking:
-            self._fragment.release([delivery.token for delivery in deliveries])
-        else:
-            self._fragment.strand(self.receive.line, deliveries)
-
-    def _fail(self, failure: Refused | Unavailable) -> None:
-        if self._then is not None:
-            self._then(
-                failure if isinstance(failure, Unavailable) else Unavailable(failure.message)
-            )
-        elif self._answer is not None and not self._answer.done():
-            self._answer.set_result(failure)
-
-
 def _nothing() -> None:
     """Nobody wants to know."""
-
-
-def _ignore(answer: Answer) -> None:
-    """A release that fails leaves a lock that expires by itself."""

@@ -10,17 +10,7 @@ import hmac
 from struct import Struct
 from typing import Final, final
 
-from shardbus.broker.exchange import (
-    answer_tag,
-    checked_line,
-    command_tag,
-    decode_answer,
-    decode_command,
-    decode_page,
-    encode_answer,
-    encode_command,
-    encode_page,
-)
+from shardbus.broker.exchange import decode_answer, decode_page, encode_answer, encode_page
 from shardbus.broker.fields import FRAGMENT, LENGTH, U16, Reader, WireError, Writer
 from shardbus.broker.frames import (
     FRAGMENT_STATES,
@@ -33,6 +23,8 @@ from shardbus.broker.frames import (
     Fenced,
     Frame,
     Hello,
+    Listed,
+    ListSessions,
     Open,
     Prove,
     Reject,
@@ -44,7 +36,9 @@ from shardbus.broker.frames import (
     Welcome,
     Woken,
 )
+from shardbus.broker.wire_commands import checked_line, decode_command, encode_command
 from shardbus.core.command import Delivery, Received
+from shardbus.core.message import SESSIONS
 from shardbus.stores.base import FragmentId
 
 # Before the other side has proved that it knows the secret it gets no memory to fill.
@@ -58,6 +52,7 @@ PROOF_BYTES: Final = 32
 _REQUEST: Final = Struct(">qqHB")
 _ANSWER: Final = Struct(">qBB")
 _BROWSE: Final = Struct(">qqHBqII")
+_LIST: Final = Struct(">qqHqqI")
 _LINE: Final = Struct(">qHB")
 _PAIR: Final = Struct(">qq")
 
@@ -79,6 +74,8 @@ _ASK: Final = 15
 _TOLD: Final = 16
 _FENCE: Final = 17
 _FENCED: Final = 18
+_LIST_SESSIONS: Final = 19
+_LISTED: Final = 20
 
 
 def proof(secret: bytes, role: str, challenge: bytes, nonce: bytes) -> bytes:
@@ -168,19 +165,20 @@ def _encode_request(writer: Writer, frame: Frame) -> int:
     """The kind of a frame that gateways send often; 0 for any other."""
     if isinstance(frame, Request):
         entity_id, number = frame.fragment
-        tag = command_tag(frame.command)
-        writer.parts.append(_REQUEST.pack(frame.request_id, entity_id, number, tag))
-        encode_command(writer, frame.command)
+        head = writer.reserve()
+        tag = encode_command(writer, frame.command)
+        writer.parts[head] = _REQUEST.pack(frame.request_id, entity_id, number, tag)
         return _REQUESTED
     if isinstance(frame, Browse):
         entity_id, number = frame.fragment
         fields = (frame.line, frame.start, frame.count_max, frame.bytes_max)
         writer.parts.append(_BROWSE.pack(frame.request_id, entity_id, number, *fields))
+        writer.maybe_text(frame.session_id)
         return _BROWSE_KIND
     if isinstance(frame, Watch):
-        return _encode_line(writer, frame.fragment, frame.line, _WATCH)
+        return _encode_line(writer, frame, _WATCH)
     if isinstance(frame, Unwatch):
-        return _encode_line(writer, frame.fragment, frame.line, _UNWATCH)
+        return _encode_line(writer, frame, _UNWATCH)
     if isinstance(frame, Open):
         writer.text(frame.entity)
         writer.count(len(frame.numbers))
@@ -190,9 +188,10 @@ def _encode_request(writer: Writer, frame: Frame) -> int:
     return 0
 
 
-def _encode_line(writer: Writer, fragment: FragmentId, line: int, kind: int) -> int:
-    entity_id, number = fragment
-    writer.parts.append(_LINE.pack(entity_id, number, line))
+def _encode_line(writer: Writer, frame: Watch | Unwatch | Woken, kind: int) -> int:
+    entity_id, number = frame.fragment
+    writer.parts.append(_LINE.pack(entity_id, number, frame.line))
+    writer.data(frame.session)
     return kind
 
 
@@ -212,12 +211,12 @@ def _decode_request(reader: Reader) -> Request:
 def _encode_reply(writer: Writer, frame: Frame) -> int:
     """The kind of a frame that brokers send often; 0 for any other."""
     if isinstance(frame, Answered):
-        tag = answer_tag(frame.answer)
-        writer.parts.append(_ANSWER.pack(frame.request_id, frame.is_last, tag))
-        encode_answer(writer, frame.answer)
+        head = writer.reserve()
+        tag = encode_answer(writer, frame.answer)
+        writer.parts[head] = _ANSWER.pack(frame.request_id, frame.is_last, tag)
         return _ANSWERED
     if isinstance(frame, Woken):
-        return _encode_line(writer, frame.fragment, frame.line, _WOKEN)
+        return _encode_line(writer, frame, _WOKEN)
     if isinstance(frame, Browsed):
         writer.i64(frame.request_id)
         encode_page(writer, frame.page)
@@ -253,6 +252,15 @@ def _encode_rest(writer: Writer, frame: Frame) -> int:
     if isinstance(frame, Fenced):
         writer.parts.append(_PAIR.pack(frame.number, frame.given_up_through))
         return _FENCED
+    if isinstance(frame, ListSessions):
+        entity_id, number = frame.fragment
+        fields = (frame.updated_after_ms, frame.skip, frame.count_max)
+        writer.parts.append(_LIST.pack(frame.request_id, entity_id, number, *fields))
+        return _LIST_SESSIONS
+    if isinstance(frame, Listed):
+        writer.i64(frame.request_id)
+        writer.texts(frame.session_ids)
+        return _LISTED
     return _encode_greeting(writer, frame)
 
 
@@ -279,11 +287,11 @@ def _decode(kind: int, reader: Reader) -> Frame:
     if kind == _ANSWERED:
         return _decode_answered(reader)
     if kind == _WATCH:
-        return Watch(reader.fragment(), checked_line(reader.u8()))
+        return Watch(reader.fragment(), _checked_watch(reader.u8()), reader.data())
     if kind == _UNWATCH:
-        return Unwatch(reader.fragment(), checked_line(reader.u8()))
+        return Unwatch(reader.fragment(), _checked_watch(reader.u8()), reader.data())
     if kind == _WOKEN:
-        return Woken(reader.fragment(), checked_line(reader.u8()))
+        return Woken(reader.fragment(), _checked_watch(reader.u8()), reader.data())
     if kind == _BEAT:
         return Beat(reader.i64())
     if kind == _BROWSED:
@@ -309,13 +317,40 @@ def _decode_rare(kind: int, reader: Reader) -> Frame:
         return Fence(reader.i64())
     if kind == _FENCED:
         return Fenced(reader.i64(), reader.i64())
+    if kind == _LIST_SESSIONS:
+        return _decode_list(reader)
+    if kind == _LISTED:
+        return Listed(reader.i64(), reader.texts())
     return _decode_greeting(kind, reader)
 
 
 def _decode_browse(reader: Reader) -> Browse:
     request_id, fragment, line = reader.i64(), reader.fragment(), checked_line(reader.u8())
     start, count_max, bytes_max = reader.i64(), reader.u32(), reader.u32()
-    return Browse(request_id, fragment, line, start=start, count_max=count_max, bytes_max=bytes_max)
+    return Browse(
+        request_id,
+        fragment,
+        line,
+        start=start,
+        count_max=count_max,
+        bytes_max=bytes_max,
+        session_id=reader.maybe_text(),
+    )
+
+
+def _decode_list(reader: Reader) -> ListSessions:
+    request_id, fragment, updated_after_ms = reader.i64(), reader.fragment(), reader.i64()
+    return ListSessions(
+        request_id,
+        fragment,
+        updated_after_ms=updated_after_ms,
+        skip=reader.i64(),
+        count_max=reader.u32(),
+    )
+
+
+def _checked_watch(value: int) -> int:
+    return value if value == SESSIONS else checked_line(value)
 
 
 def _decode_greeting(kind: int, reader: Reader) -> Frame:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.core.command import Command, Delivery, Receive, Received, Settle
-from shardbus.core.errors import Unavailable
+from shardbus.core.command import NO_SESSION, Command, Delivery, Receive, Received, Settle
+from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import Entry
 
 
@@ -24,6 +24,7 @@ class ScriptedPort:
         self.released: list[bytes] = []
         self.watchers: list[Callable[[], None]] = []
         self.takes: list[int] = []
+        self.watched_session = NO_SESSION
         self._next = first
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
@@ -36,10 +37,11 @@ class ScriptedPort:
             self.takes.append(command.count_max)
             self.asked.append((command, reply_to))
 
-    def watch(self, line: int, wake: Callable[[], None]) -> None:
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
         self.watchers.append(wake)
+        self.watched_session = session
 
-    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
         self.watchers.remove(wake)
 
     def wake(self) -> None:
@@ -58,6 +60,10 @@ class ScriptedPort:
         deliveries = [delivery(number, is_locking=command.is_locking) for number in numbers]
         reply_to(Received(deliveries, self.messages > 0))
 
+    def refuse(self, refusal: Refused) -> None:
+        _, reply_to = self.asked.pop(0)
+        reply_to(refusal)
+
     def fail(self) -> None:
         _, reply_to = self.asked.pop(0)
         reply_to(Unavailable("the commit failed", is_unknown=True))
@@ -72,6 +78,7 @@ class Link:
         self.granted = credit
         self.got: list[int] = []
         self.drains = 0
+        self.losses: list[Refused] = []
 
     def credit(self) -> int:
         return self.granted
@@ -86,6 +93,9 @@ class Link:
         self.is_draining = False
         self.granted = 0
         self.drains += 1
+
+    def lost(self, failure: Refused) -> None:
+        self.losses.append(failure)
 
 
 class Heard:

@@ -7,13 +7,7 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.broker.endpoint import (
-    GATEWAYS_MAX,
-    REQUESTS_MAX,
-    SILENT_TICKS_MAX,
-    STRANGER_TICKS_MAX,
-    TICK_MS,
-)
+from shardbus.broker.endpoint import GATEWAYS_MAX, TICK_MS
 from shardbus.broker.frames import (
     PROTOCOL_VERSION,
     Answered,
@@ -34,6 +28,7 @@ from shardbus.broker.frames import (
     Woken,
 )
 from shardbus.broker.runner import Runner
+from shardbus.broker.served_gateway import REQUESTS_MAX, SILENT_TICKS_MAX, STRANGER_TICKS_MAX
 from shardbus.broker.wire import FrameBuffer, decode, encode, proof
 from shardbus.core.command import Purge, Receive, Received, Send, Sent
 from shardbus.core.errors import Refused, Unavailable

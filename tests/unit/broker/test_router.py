@@ -10,6 +10,7 @@ from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.core.command import (
     COMPLETE,
     DEAD_LETTER,
+    NO_SESSION,
     Command,
     Send,
     Sent,
@@ -51,10 +52,10 @@ class Inbox:
             self.settled.append(command)
             reply_to(Settled([False] * len(command.tokens)))
 
-    def watch(self, line: int, wake: Callable[[], None]) -> None:
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
         raise AssertionError("nobody receives here")
 
-    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
         raise AssertionError("nobody receives here")
 
 

@@ -13,6 +13,8 @@ from shardbus.broker.frames import (
     Fenced,
     Frame,
     Hello,
+    Listed,
+    ListSessions,
     Open,
     Prove,
     Reject,
@@ -25,21 +27,32 @@ from shardbus.broker.frames import (
     Woken,
 )
 from shardbus.core.command import (
+    DEFER,
+    AcceptSession,
+    Cancel,
     Delivery,
     Done,
+    GetState,
+    NoSession,
     Purge,
     Purged,
     Receive,
     Received,
+    ReceiveDeferred,
+    ReleaseSession,
     Renew,
     Renewed,
+    RenewSession,
     Send,
     Sent,
+    SessionAccepted,
+    SessionState,
+    SetState,
     Settle,
     Settled,
 )
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
-from shardbus.core.message import Entry, Message
+from shardbus.core.message import DELAYED, SESSIONS, Entry, Message
 from shardbus.stores.base import FragmentId, Page
 
 Facts = object | tuple[object, ...]
@@ -47,11 +60,16 @@ Facts = object | tuple[object, ...]
 _ids = st.integers(0, 2**63 - 1)
 _u16 = st.integers(0, 2**16 - 1)
 _u32 = st.integers(0, 2**32 - 1)
+_i64 = st.integers(-(2**63), 2**63 - 1)
 _lines = st.integers(0, 2)
+_watched = st.integers(0, SESSIONS)
 _texts = st.text(st.characters(codec=None), max_size=20)
 _maybe_texts = st.none() | _texts
 _bytes = st.binary(max_size=40)
 _tokens = st.lists(st.binary(min_size=16, max_size=16), max_size=4)
+_seeds = st.binary(min_size=8, max_size=8)
+_sessions = st.just(b"") | st.binary(min_size=16, max_size=16)
+_numbers = st.lists(_i64, max_size=4)
 _nonces = st.binary(min_size=32, max_size=32)
 _fragments = st.builds(FragmentId, _ids, _u16)
 
@@ -62,6 +80,7 @@ _messages = st.builds(
     session_id=_maybe_texts,
     partition_key=_maybe_texts,
     ttl_ms=st.integers(-1, 2**40),
+    scheduled_at_ms=st.just(0) | _ids,
 )
 
 
@@ -75,10 +94,12 @@ def _entries(payloads: st.SearchStrategy[bytes | None]) -> st.SearchStrategy[Ent
         expires_at_ms=_ids,
         delivery_count=_u32,
         line=_lines,
-        state=st.integers(0, 3),
+        state=st.integers(0, DELAYED),
         reason=_maybe_texts,
         description=_maybe_texts,
         modified=_bytes,
+        session_id=_maybe_texts,
+        delayed_until_ms=st.just(0) | _ids,
     )
 
 
@@ -96,25 +117,44 @@ commands = st.one_of(
         _lines,
         _u32,
         is_locking=st.booleans(),
-        token_seed=st.binary(min_size=8, max_size=8),
+        token_seed=_seeds,
+        session=_sessions,
     ),
     st.builds(
         Settle,
-        st.integers(0, 3),
+        st.integers(0, DEFER),
         _tokens,
         reason=_maybe_texts,
         description=_maybe_texts,
         modified=_bytes,
+        delay_ms=st.just(0) | _i64,
     ),
     st.builds(Renew, _tokens),
-    st.builds(Purge, _lines, _u32),
+    st.builds(Purge, _lines, _u32, enqueued_until_ms=_i64, session=_sessions),
+    st.builds(
+        ReceiveDeferred,
+        _lines,
+        _numbers,
+        is_locking=st.booleans(),
+        token_seed=_seeds,
+        session=_sessions,
+    ),
+    st.builds(Cancel, _numbers),
+    st.builds(AcceptSession, _maybe_texts, _seeds),
+    st.builds(RenewSession, _sessions),
+    st.builds(ReleaseSession, _sessions),
+    st.builds(GetState, _sessions),
+    st.builds(SetState, _sessions, st.none() | _bytes),
 )
 replies = st.one_of(
-    st.builds(Sent, _ids, _u32),
+    st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3)),
     st.builds(Received, st.lists(_deliveries(), max_size=3), st.booleans()),
     st.builds(Settled, st.lists(st.booleans(), max_size=5)),
     st.builds(Renewed, _ids),
-    st.builds(Purged, _u32),
+    st.builds(Purged, _u32, st.booleans()),
+    st.builds(SessionAccepted, _texts, _bytes, _ids),
+    st.builds(NoSession),
+    st.builds(SessionState, _texts, st.none() | _bytes),
     st.builds(Done),
 )
 
@@ -146,11 +186,22 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Request, _ids, _fragments, commands),
     st.builds(Answered, _ids, replies, st.booleans()),
     _failed(),
-    st.builds(Browse, _ids, _fragments, _lines, start=_ids, count_max=_u32, bytes_max=_u32),
+    st.builds(
+        Browse,
+        _ids,
+        _fragments,
+        _lines,
+        start=_ids,
+        count_max=_u32,
+        bytes_max=_u32,
+        session_id=_maybe_texts,
+    ),
     st.builds(Browsed, _ids, _pages),
-    st.builds(Watch, _fragments, _lines),
-    st.builds(Unwatch, _fragments, _lines),
-    st.builds(Woken, _fragments, _lines),
+    st.builds(ListSessions, _ids, _fragments, updated_after_ms=_i64, skip=_ids, count_max=_u32),
+    st.builds(Listed, _ids, st.lists(_texts, max_size=4)),
+    st.builds(Watch, _fragments, _watched, _sessions),
+    st.builds(Unwatch, _fragments, _watched, _sessions),
+    st.builds(Woken, _fragments, _watched, _sessions),
     st.builds(State, _fragments, st.sampled_from(FRAGMENT_STATES), _texts),
     st.builds(Ask, _ids, _texts),
     st.builds(Told, _ids, _texts),

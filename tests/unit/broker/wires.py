@@ -10,7 +10,8 @@ from typing import TypeVar
 from shardbus.broker.broker import Broker
 from shardbus.broker.endpoint import Endpoint
 from shardbus.broker.link import Identity
-from shardbus.broker.remote import RemoteBroker, RemoteFragment
+from shardbus.broker.remote import RemoteBroker
+from shardbus.broker.remote_fragment import RemoteFragment
 from shardbus.broker.runner import Answer
 from shardbus.broker.storage import Storage
 from shardbus.core.command import Command, Receive, Received, Send, Sent

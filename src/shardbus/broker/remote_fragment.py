@@ -1,0 +1,245 @@
+"""A fragment of a broker in another process, and those who wait for what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+from shardbus.broker.dispatch import ignore
+from shardbus.broker.frames import Browse, ListSessions, Unwatch, Watch
+from shardbus.broker.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer, ReplyTo
+from shardbus.core.command import (
+    NO_SESSION,
+    RELEASE,
+    AcceptSession,
+    Command,
+    Delivery,
+    Receive,
+    Received,
+    ReceiveDeferred,
+    ReleaseSession,
+    SessionAccepted,
+    Settle,
+)
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX
+from shardbus.stores.base import FragmentId, Page
+
+if TYPE_CHECKING:
+    from shardbus.broker.remote import RemoteBroker
+
+Source = tuple[int, bytes]
+"""A line, and the token of a session or NO_SESSION: what is watched, or received from."""
+
+
+@final
+class RemoteFragment:
+    """A fragment of a remote broker. Implements `dispatch.FragmentPort` and `browse.Browsable`."""
+
+    def __init__(self, broker: RemoteBroker, fragment_id: FragmentId) -> None:
+        self.fragment_id = fragment_id
+        self.told_state = RECOVERING
+        self.told_reason = "the fragment is being opened"
+        self._broker = broker
+        self._wakes: dict[Source, list[Callable[[], None]]] = {}
+        # Received and deleted for somebody who gave up waiting: the next one gets them.
+        self._stranded: dict[Source, list[Delivery]] = {}
+        self._to_release: list[bytes] = []
+        self._sessions_to_release: list[bytes] = []
+
+    @property
+    def state(self) -> str:
+        return self.told_state if self._broker.is_up else UNAVAILABLE
+
+    @property
+    def reason(self) -> str:
+        return self.told_reason if self._broker.is_up else self._broker.problem()
+
+    @property
+    def is_available(self) -> bool:
+        return self.state == AVAILABLE
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        if self._stranded:
+            if isinstance(command, ReleaseSession):
+                self._drop_stranded(command.session)
+            elif isinstance(command, Receive) and not command.is_locking:
+                found = self._take_stranded((command.line, command.session), command.count_max)
+                if found:
+                    reply_to(Received(found, True))
+                    return
+        self._broker.submit(self, command, reply_to)
+
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        source = (line, session)
+        if source in self._stranded:
+            self._broker.loop.call_soon(wake)
+            return
+        wakes = self._wakes.setdefault(source, [])
+        wakes.append(wake)
+        if len(wakes) == 1:
+            self._broker.tell(Watch(self.fragment_id, line, session))
+
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        wakes = self._wakes.get((line, session), [])
+        if wake in wakes:
+            wakes.remove(wake)
+            if not wakes:
+                del self._wakes[(line, session)]
+                self._broker.tell(Unwatch(self.fragment_id, line, session))
+
+    def browse(
+        self,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        then: Callable[[Page | Unavailable], None],
+        session_id: str | None = None,
+    ) -> None:
+        def question(number: int) -> Browse:
+            return Browse(
+                number,
+                self.fragment_id,
+                line,
+                start=start,
+                count_max=count_max,
+                bytes_max=bytes_max,
+                session_id=session_id,
+            )
+
+        self._broker.start(question, Waiting(None, then=then))
+
+    def list_sessions(
+        self,
+        *,
+        updated_after_ms: int,
+        skip: int,
+        count_max: int,
+        then: Callable[[list[str] | Unavailable], None],
+    ) -> None:
+        def question(number: int) -> ListSessions:
+            return ListSessions(
+                number,
+                self.fragment_id,
+                updated_after_ms=updated_after_ms,
+                skip=skip,
+                count_max=count_max,
+            )
+
+        self._broker.start(question, Waiting(None, listed=then))
+
+    def woken(self, line: int, session: bytes) -> None:
+        for wake in self._wakes.pop((line, session), []):
+            wake()
+
+    def rejoin(self) -> None:
+        """The broker is back: what waits here waits there again."""
+        for line, session in self._wakes:
+            self._broker.tell(Watch(self.fragment_id, line, session))
+        tokens, self._to_release = self._to_release, []
+        if tokens:
+            self.release(tokens)
+        sessions, self._sessions_to_release = self._sessions_to_release, []
+        for session in sessions:
+            self.release_session(session)
+
+    def release(self, tokens: list[bytes]) -> None:
+        """Unlock messages that nobody waits for any more, now or when the broker is back."""
+        if self._broker.is_up:
+            self.submit(Settle(RELEASE, tokens), ignore)
+        elif len(self._to_release) + len(tokens) <= LOCKS_MAX:
+            self._to_release += tokens
+
+    def release_session(self, session: bytes) -> None:
+        """Let go of a session that nobody waits for any more, now or when the broker is back."""
+        if self._broker.is_up:
+            self.submit(ReleaseSession(session), ignore)
+        elif len(self._sessions_to_release) < SESSIONS_HELD_MAX:
+            self._sessions_to_release.append(session)
+
+    def strand(self, line: int, session: bytes, deliveries: list[Delivery]) -> None:
+        self._stranded.setdefault((line, session), []).extend(deliveries)
+        self.woken(line, session)
+
+    def _take_stranded(self, source: Source, count_max: int) -> list[Delivery]:
+        stranded = self._stranded.pop(source, [])
+        if len(stranded) > count_max:
+            self._stranded[source] = stranded[count_max:]
+        return stranded[:count_max]
+
+    def _drop_stranded(self, session: bytes) -> None:
+        """Nobody receives from this session any more, as if its receiver had died with them."""
+        for source in [source for source in self._stranded if source[1] == session]:
+            del self._stranded[source]
+
+
+@final
+class Waiting:
+    """Somebody who waits for an answer: to a command, to a look at the store, or to a question.
+
+    `taking` is the command when what it takes must not be left to nobody.
+    """
+
+    def __init__(
+        self,
+        fragment: RemoteFragment | None,
+        *,
+        reply_to: ReplyTo | None = None,
+        then: Callable[[Page | Unavailable], None] | None = None,
+        listed: Callable[[list[str] | Unavailable], None] | None = None,
+        answer: asyncio.Future[str | Refused | Unavailable] | None = None,
+    ) -> None:
+        self.tick = 0
+        self.taking: Receive | ReceiveDeferred | AcceptSession | None = None
+        self.deliveries: list[Delivery] = []
+        self._fragment = fragment
+        self._reply_to = reply_to
+        self._then = then
+        self._listed = listed
+        self._answer = answer
+
+    def answered(self, answer: Answer) -> None:
+        if self._reply_to is not None:
+            self._reply_to(answer)
+        elif isinstance(answer, Refused | Unavailable):
+            self._fail(answer)
+        else:
+            self._fail(Unavailable(f"{type(answer).__name__} is no answer to this."))
+
+    def told(self, value: str | Page | list[str]) -> None:
+        if self._then is not None and isinstance(value, Page):
+            self._then(value)
+        elif self._listed is not None and isinstance(value, list):
+            self._listed(value)
+        elif self._answer is not None and isinstance(value, str):
+            if not self._answer.done():
+                self._answer.set_result(value)
+        else:
+            self.answered(Unavailable("The broker answered something else.", is_unknown=True))
+
+    def hand_back(self, deliveries: list[Delivery]) -> None:
+        """Messages came, or had come, for a receive that was given up."""
+        fragment, taking = self._fragment, self.taking
+        if fragment is None or not deliveries:
+            return
+        if isinstance(taking, Receive) and not taking.is_locking:
+            fragment.strand(taking.line, taking.session, deliveries)
+        else:
+            fragment.release([delivery.token for delivery in deliveries if delivery.token])
+
+    def let_go(self, accepted: SessionAccepted) -> None:
+        """A session came for somebody who gave up waiting for one."""
+        if self._fragment is not None:
+            self._fragment.release_session(accepted.token)
+
+    def _fail(self, failure: Refused | Unavailable) -> None:
+        told = failure if isinstance(failure, Unavailable) else Unavailable(failure.message)
+        if self._then is not None:
+            self._then(told)
+        elif self._listed is not None:
+            self._listed(told)
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_result(failure)
