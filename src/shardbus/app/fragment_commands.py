@@ -18,9 +18,23 @@ from shardbus.app.failures import CommandError, Usage
 
 WATCH_S: Final = 1.0
 
-_HEADING: Final = ("FRAGMENT", "BROKER", "STATE", "ACTIVE", "DEAD LETTERS", "SIZE", "REASON")
+_COLUMNS: Final = (
+    ("FRAGMENT", "number"),
+    ("BROKER", "broker"),
+    ("STATE", "state"),
+    ("ACTIVE", "active"),
+    ("DEFERRED", "deferred"),
+    ("SCHEDULED", "scheduled"),
+    ("DEAD LETTERS", "dead_letter"),
+    ("SIZE", "size_bytes"),
+    ("REASON", "reason"),
+)
+_COUNTS: Final = ("active", "deferred", "scheduled", "dead_letter", "size_bytes")
+_HEADING: Final = tuple(heading for heading, _ in _COLUMNS)
 _WATCHED_HEADING: Final = (*_HEADING[:-1], "IN/S", "OUT/S", "REASON")
-_HELD: Final = ("active", "dead_letter", "transfer_dead_letter", "set_aside")
+_HELD: Final = (
+    "active", "deferred", "scheduled", "dead_letter", "transfer_dead_letter", "set_aside",
+)  # fmt: skip
 
 Document = dict[str, Json]
 """What the bus answers; `fragments` holds one object for each."""
@@ -134,10 +148,8 @@ def _whole(part: Document, name: str) -> int:
 
 
 def _row(part: Document) -> tuple[str, ...]:
-    fields = ("number", "broker", "state", "active", "dead_letter", "size_bytes", "reason")
     # What a fragment out of reach holds is not known; zero would be a claim.
     is_known = part.get("state") == "available"
-    counts = {"active", "dead_letter", "size_bytes"}
     return tuple(
-        str(part.get(name, "")) if is_known or name not in counts else "?" for name in fields
+        str(part.get(name, "")) if is_known or name not in _COUNTS else "?" for _, name in _COLUMNS
     )

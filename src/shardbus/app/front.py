@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 5_000
 SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
+IDLE_LOOK_S: Final = 10
 
 
 async def serve_clients(
@@ -88,6 +89,7 @@ async def serve_clients(
             chores = [
                 tasks.create_task(garbage.collect_now_and_then(lambda: amqp.closed_connections)),
                 tasks.create_task(_sweep_now_and_then(bus)),
+                tasks.create_task(_delete_idle_now_and_then(bus)),
             ]
             await stopping.wait()
             for chore in chores:
@@ -113,6 +115,13 @@ async def _sweep_now_and_then(bus: Bus) -> None:
 def _throttle(settings: Settings, bus: Bus) -> Throttle | None:
     rate = settings.throttle_credits_per_s
     return Throttle(rate, bus.clock, bus.loop) if rate else None
+
+
+async def _delete_idle_now_and_then(bus: Bus) -> None:
+    """Delete entities that nobody used for as long as their descriptions allow."""
+    while True:
+        await asyncio.sleep(IDLE_LOOK_S)
+        await bus.namespace.delete_idle()
 
 
 def _tls_context(settings: Settings, clock: Clock) -> ssl.SSLContext:

@@ -49,6 +49,7 @@ class Broker:
         self._storage = storage
         self._clock = clock
         self._loop = loop
+        self._running_since_ms = clock.now_ms()
         self._runners: dict[FragmentId, Runner] = {}
 
     def runner(self, entity: Entity, number: int) -> Runner:
@@ -88,13 +89,20 @@ class Broker:
         return await self._read(lambda store: store.fragments())
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
-        return [await self._statistics_of(FragmentId(entity_id, n)) for n in numbers]
+        return [await self._described(FragmentId(entity_id, number)) for number in numbers]
 
     def close(self) -> None:
         """Stop the runners, let the last commit finish, close the store."""
         for runner in self._runners.values():
             runner.stop()
         self._storage.close()
+
+    async def _described(self, fragment_id: FragmentId) -> FragmentStatistics:
+        found = await self._statistics_of(fragment_id)
+        runner = self._runners.get(fragment_id)
+        found.last_used_ms = 0 if runner is None else runner.last_used_ms
+        found.running_since_ms = self._running_since_ms
+        return found
 
     async def _statistics_of(self, fragment_id: FragmentId) -> FragmentStatistics:
         runner = self._runners.get(fragment_id)
@@ -147,10 +155,16 @@ class Broker:
 
 
 def _statistics(number: int, counters: Counters) -> FragmentStatistics:
-    counts = [line.count for line in counters.lines]
+    main, *others = counters.lines
+    # Whatever is in a dead-letter line is a dead letter, deferred or not.
+    counts = [main.count, *(line.count + line.deferred + line.scheduled for line in others)]
     found = FragmentStatistics(number, counts, counters.total_bytes(), FRAGMENT_AVAILABLE, "")
+    found.deferred_count = main.deferred
+    found.scheduled_count = main.scheduled
     found.set_aside_count = counters.set_aside
     found.sent_total = counters.last_counter
+    found.duplicate_count = counters.duplicates
+    found.state_count = counters.states
     return found
 
 
@@ -163,4 +177,8 @@ def rules_of(spec: QueueSpec, cap_bytes: int) -> FragmentRules:
         default_ttl_ms=-1 if spec.default_ttl_ms >= INFINITE_MS else spec.default_ttl_ms,
         dead_letters_on_expiry=spec.dead_letters_on_expiration,
         size_bytes_max=min(size_bytes_max, cap_bytes) if cap_bytes else size_bytes_max,
+        requires_session=spec.requires_session,
+        duplicate_window_ms=spec.duplicate_window_ms if spec.requires_duplicate_detection else 0,
+        is_partitioned=spec.is_partitioned,
+        state_bytes_max=spec.state_bytes_max(),
     )

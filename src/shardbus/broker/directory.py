@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol, final
 
 from shardbus.core.entity import Entity
+from shardbus.core.tier import INFINITE_MS
 
 
 class EntityListener(Protocol):
@@ -28,6 +29,8 @@ class Directory:
         self._by_id: dict[int, Entity] = {}
         self._keys: list[str] = []
         self._listeners: list[EntityListener] = []
+        # Those that are deleted when nobody uses them, by id.
+        self._deletable: dict[int, Entity] = {}
         self.partitioned_count = 0
 
     def __len__(self) -> int:
@@ -39,6 +42,10 @@ class Directory:
 
     def find_id(self, entity_id: int) -> Entity | None:
         return self._by_id.get(entity_id)
+
+    def deletable_on_idle(self) -> list[Entity]:
+        """The entities that are to be deleted when nobody uses them."""
+        return list(self._deletable.values())
 
     def page(self, skip: int, count: int) -> list[Entity]:
         return [self._entities[key] for key in self._keys[skip : skip + count]]
@@ -52,6 +59,9 @@ class Directory:
         is_known = key in self._entities
         self._entities[key] = entity
         self._by_id[entity.entity_id] = entity
+        self._deletable.pop(entity.entity_id, None)
+        if entity.spec.auto_delete_idle_ms < INFINITE_MS:
+            self._deletable[entity.entity_id] = entity
         if is_known:
             for listener in self._listeners:
                 listener.entity_updated(entity)
@@ -67,6 +77,7 @@ class Directory:
         if self._entities.pop(key, None) is None:
             return
         del self._by_id[entity.entity_id]
+        self._deletable.pop(entity.entity_id, None)
         del self._keys[bisect_left(self._keys, key)]
         self.partitioned_count -= entity.spec.is_partitioned
         for listener in self._listeners:

@@ -18,10 +18,13 @@ LIMITED_STATUS: Final = "Limited"
 
 @final
 class FragmentStatistics:
-    """What one fragment holds. `counts[line]` includes locked messages; `set_aside_count` says how
-    many were found damaged and are not served, which no line counts. `sent_total` counts every
-    message that was ever sent to the fragment: two looks at it give a rate.
+    """What one fragment holds. `counts[line]` includes locked messages; of the main line it counts
+    the active ones, beside which there are `deferred_count` and `scheduled_count`. No line counts
+    the `set_aside_count` that were found damaged and are not served. `sent_total` counts every
+    message that was ever sent to the fragment: two looks at it give a rate. `duplicate_count` were
+    ever dropped as duplicates; `state_count` sessions have a state.
 
+    `last_used_ms` is when a client last used the fragment since `running_since_ms`; 0: not yet.
     `reason` says why the state is not FRAGMENT_AVAILABLE. `is_counted` is false when the numbers
     are not known either; a fragment that merely cannot be written has them from its store.
     """
@@ -31,9 +34,14 @@ class FragmentStatistics:
     ) -> None:
         self.number = number
         self.counts = counts
+        self.deferred_count = 0
         self.scheduled_count = 0
         self.set_aside_count = 0
         self.sent_total = 0
+        self.duplicate_count = 0
+        self.state_count = 0
+        self.last_used_ms = 0
+        self.running_since_ms = 0
         self.size_bytes = size_bytes
         self.state = state
         self.reason = reason
@@ -78,13 +86,20 @@ class EntityStatistics:
         self.fragments = fragments
         reached = [part for part in fragments if part.is_counted]
         self.is_partial = len(reached) < len(fragments)
-        self.active_count = sum(part.counts[MAIN_LINE] for part in reached)
+        self.deferred_count = sum(part.deferred_count for part in reached)
+        # Deferred ones among them: none of the counts that clients know is for those alone.
+        self.active_count = self.deferred_count + sum(part.counts[MAIN_LINE] for part in reached)
         self.dead_letter_count = sum(part.counts[DEAD_LETTER_LINE] for part in reached)
         self.transfer_dead_letter_count = sum(
             part.counts[TRANSFER_DEAD_LETTER_LINE] for part in reached
         )
         self.scheduled_count = sum(part.scheduled_count for part in reached)
         self.set_aside_count = sum(part.set_aside_count for part in reached)
+        self.duplicate_count = sum(part.duplicate_count for part in reached)
+        self.state_count = sum(part.state_count for part in reached)
+        self.sent_total = sum(part.sent_total for part in reached)
+        self.last_used_ms = max((part.last_used_ms for part in reached), default=0)
+        self.running_since_ms = max((part.running_since_ms for part in reached), default=0)
         self.transfer_count = 0
         self.size_bytes = sum(part.size_bytes for part in reached)
 

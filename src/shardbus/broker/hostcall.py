@@ -104,9 +104,14 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
     return {
         "number": part.number,
         "counts": part.counts,
+        "deferred": part.deferred_count,
         "scheduled": part.scheduled_count,
         "set_aside": part.set_aside_count,
         "sent_total": part.sent_total,
+        "duplicates": part.duplicate_count,
+        "states": part.state_count,
+        "last_used_ms": part.last_used_ms,
+        "running_since_ms": part.running_since_ms,
         "is_counted": part.is_counted,
         "size_bytes": part.size_bytes,
         "state": part.state,
@@ -125,8 +130,13 @@ def _read_part(fields: Fields) -> FragmentStatistics:
         fields.text("state"),
         fields.text("reason"),
     )
+    part.deferred_count = fields.integer("deferred")
     part.scheduled_count = fields.integer("scheduled")
     part.set_aside_count = fields.integer("set_aside")
     part.sent_total = fields.integer("sent_total")
+    part.duplicate_count = fields.integer("duplicates")
+    part.state_count = fields.integer("states")
+    part.last_used_ms = fields.integer("last_used_ms")
+    part.running_since_ms = fields.integer("running_since_ms")
     part.is_counted = fields.boolean("is_counted")
     return part

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Final, Protocol, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.directory import Directory, EntityListener
 from shardbus.broker.fragments import HOST_WAIT_MS, Fragments
 from shardbus.broker.host import EntityStatistics, FragmentHost
+from shardbus.broker.idle import IdleWatch
 from shardbus.broker.storage import Worker
 from shardbus.broker.turn import Turns, TurnTaker
 from shardbus.core.access import AccessRule
@@ -113,6 +115,7 @@ class Namespace:
         self._turns: TurnTaker = turns if turns is not None else Turns()
         self._waiting = 0
         self._directory = Directory()
+        self._idle = IdleWatch(self._directory, self._fragments, clock)
         self._rules: list[AccessRule] = []
         self._damaged: list[int] = []
         # Ids whose fragments may exist although the catalogue does not know them yet.
@@ -177,6 +180,17 @@ class Namespace:
     async def delete(self, name: str) -> None:
         """Remove an entity with all its messages."""
         await self._in_turn(name, lambda: self._delete(name))
+
+    async def delete_idle(self) -> None:
+        """Delete entities that nobody used for as long as their descriptions allow.
+
+        Worth calling several times a minute; one call does a bounded amount of work.
+        """
+        for entity in await self._idle.found():
+            try:
+                await self._in_turn(entity.name, partial(self._delete_if_idle, entity.entity_id))
+            except Unavailable as error:
+                log.warning("'%s' is idle and is left for the next time: %s", entity.name, error)
 
     async def statistics(self, entity: Entity) -> EntityStatistics:
         """Counts and sizes over all fragments; a broker out of reach makes them partial (R29)."""
@@ -304,6 +318,13 @@ class Namespace:
         await self._write(lambda: self._catalogue.remove(entity.entity_id))
         self._directory.remove(entity)
         await self._fragments.delete(entity)
+
+    async def _delete_if_idle(self, entity_id: int) -> None:
+        """Look again: while this waited for its turn the entity may have been used, or deleted."""
+        entity = self._directory.find_id(entity_id)
+        if entity is not None and await self._idle.is_idle(entity):
+            log.info("'%s' is deleted: nobody used it for too long", entity.name)
+            await self._delete(entity.name)
 
     def _check_quota(self, spec: QueueSpec) -> None:
         limit, partitioned_max = self.settings.entities_max, self.settings.partitioned_entities_max

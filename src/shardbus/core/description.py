@@ -147,11 +147,8 @@ def _validate_access_rule(rule: AccessRule) -> None:
 
 def _refuse_not_implemented(spec: QueueSpec) -> None:
     asked_for = [
-        (spec.requires_session, "RequiresSession"),
-        (spec.requires_duplicate_detection, "RequiresDuplicateDetection"),
         (spec.forward_to != "", "ForwardTo"),
         (spec.forward_dead_letters_to != "", "ForwardDeadLetteredMessagesTo"),
-        (spec.auto_delete_idle_ms != INFINITE_MS, "AutoDeleteOnIdle"),
         (spec.is_anonymous_accessible, "IsAnonymousAccessible"),
     ]
     names = [name for is_asked_for, name in asked_for if is_asked_for]

@@ -7,6 +7,7 @@ from typing import Final, final
 
 from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.document import Fields
+from shardbus.core.limits import STATE_BYTES_MAX
 from shardbus.core.tier import INFINITE_MS, Tier
 
 DOCUMENT_VERSION: Final = 1
@@ -19,6 +20,9 @@ SEND_DISABLED_STATUS: Final = "SendDisabled"
 RECEIVE_DISABLED_STATUS: Final = "ReceiveDisabled"
 
 MEGABYTE: Final = 1024 * 1024
+
+# Where messages may be this large, which is in Premium only, the state of a session may be too.
+STATE_KB_PREMIUM: Final = 1024
 
 
 @final
@@ -65,6 +69,11 @@ class QueueSpec:
 
     def fragment_bytes_max(self) -> int:
         return self.size_mb * MEGABYTE
+
+    def state_bytes_max(self) -> int:
+        """How large the state of a session may be (reference 17)."""
+        is_premium = self.message_kb_max >= STATE_KB_PREMIUM
+        return STATE_KB_PREMIUM * 1024 if is_premium else STATE_BYTES_MAX
 
     def to_document(self) -> dict[str, object]:
         return {

@@ -237,7 +237,7 @@ def _queue_description(entity: Entity, statistics: EntityStatistics) -> str:
         + tag("Status", spec.status)
         + tag("CreatedAt", format_moment(entity.created_at_ms))
         + tag("UpdatedAt", format_moment(entity.updated_at_ms))
-        + tag("AccessedAt", format_moment(entity.accessed_at_ms))
+        + tag("AccessedAt", format_moment(max(entity.accessed_at_ms, statistics.last_used_ms)))
         # Order is promised for each key only once an entity has several fragments.
         + tag("SupportOrdering", _boolean(not spec.is_partitioned))
         + _count_details(statistics)

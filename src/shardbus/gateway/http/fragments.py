@@ -78,8 +78,10 @@ def _part(part: FragmentStatistics, broker: str) -> dict[str, object]:
         "active": part.counts[MAIN_LINE],
         "dead_letter": part.counts[DEAD_LETTER_LINE],
         "transfer_dead_letter": part.counts[TRANSFER_DEAD_LETTER_LINE],
+        "deferred": part.deferred_count,
         "scheduled": part.scheduled_count,
         "set_aside": part.set_aside_count,
         "sent_total": part.sent_total,
+        "duplicates": part.duplicate_count,
         "size_bytes": part.size_bytes,
     }
