@@ -8,17 +8,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from shardbus.core.change import Append, Change, Counters, Remove, Update, new_counters
+from shardbus.core.change import (
+    Append,
+    Change,
+    Counters,
+    ForgetIds,
+    Remember,
+    Remove,
+    StateChange,
+    Update,
+    new_counters,
+)
 from shardbus.core.limits import SEQUENCE_COUNTER_MASK
 from shardbus.core.message import (
     ACTIVE,
+    DEFERRED,
+    DELAYED,
     MAIN_LINE,
     NEVER_MS,
+    SCHEDULED,
     SET_ASIDE,
     Entry,
 )
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, Page
-from shardbus.stores.chunk import key_of, sequence_base
+from shardbus.stores.chunk import encoded, key_of, sequence_base
 from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.memory import MemoryStore
 from shardbus.stores.sqlite import SqliteStore
@@ -41,6 +54,10 @@ class StoreCase(ABC):
     def damage(self, fragment: FragmentId, sequence_number: int) -> None:
         """Spoil the stored record of one message."""
 
+    @abstractmethod
+    def damage_state(self, fragment: FragmentId, session_id: str) -> None:
+        """Spoil the stored state of a session."""
+
     def close(self) -> None:
         self.store.close()
 
@@ -55,6 +72,9 @@ class MemoryCase(StoreCase):
 
     def damage(self, fragment: FragmentId, sequence_number: int) -> None:
         self._memory.damage(fragment, sequence_number)
+
+    def damage_state(self, fragment: FragmentId, session_id: str) -> None:
+        self._memory.damage_state(fragment, session_id)
 
 
 class SqliteCase(StoreCase):
@@ -74,6 +94,10 @@ class SqliteCase(StoreCase):
     def damage(self, fragment: FragmentId, sequence_number: int) -> None:
         with Scalpel(self.path) as scalpel:
             scalpel.flip_payload(fragment, sequence_number)
+
+    def damage_state(self, fragment: FragmentId, session_id: str) -> None:
+        with Scalpel(self.path) as scalpel:
+            scalpel.flip_session_state(fragment, session_id)
 
 
 def open_case(kind: str, directory: Path) -> StoreCase:
@@ -148,6 +172,15 @@ class Scalpel:
     def flip_state(self, fragment: FragmentId, sequence_number: int) -> None:
         self._flip("entry", "key", self.key(fragment, sequence_number), "data", 12)
 
+    def flip_session_state(self, fragment: FragmentId, session_id: str) -> None:
+        sql = (
+            "SELECT id FROM session JOIN fragment USING (local) WHERE entity_id = ? "
+            "AND number = ? AND name = ? AND is_deleted = 0"
+        )
+        session = self.execute(sql, *fragment, encoded(session_id))[0][0]
+        assert isinstance(session, int)
+        self._flip("session_state", "session", session, "data", -1)
+
     def _flip(self, table: str, name: str, value: int, column: str, at: int) -> None:
         found = self.execute(f"SELECT {column} FROM {table} WHERE {name} = ?", value)[0][0]
         assert isinstance(found, bytes)
@@ -163,26 +196,37 @@ class Pen:
         self.fragment = fragment
         self.counters = new_counters() if counters is None else counters
         self.changes: list[Change] = []
+        self._states: dict[str, bytes] = {}
 
     def sequence(self, counter: int) -> int:
         return sequence_base(self.fragment.number) | counter
 
-    def append(self, payloads: Sequence[bytes], *, expires_at_ms: int = NEVER_MS) -> list[Entry]:
+    def append(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        expires_at_ms: int = NEVER_MS,
+        session_id: str | None = None,
+        scheduled_at_ms: int = NEVER_MS,
+    ) -> list[Entry]:
         first = self.counters.last_counter + 1
+        is_scheduled = scheduled_at_ms != NEVER_MS
         entries = [
             Entry(
                 self.sequence(first + at),
                 payload,
                 len(payload),
-                enqueued_at_ms=ENQUEUED_AT_MS + at,
+                enqueued_at_ms=scheduled_at_ms if is_scheduled else ENQUEUED_AT_MS + at,
                 expires_at_ms=expires_at_ms,
+                state=SCHEDULED if is_scheduled else ACTIVE,
+                session_id=session_id,
             )
             for at, payload in enumerate(payloads)
         ]
         self.counters.last_counter += len(entries)
         for entry in entries:
             self._count(entry, 1)
-        self.changes.append(Append(entries))
+        self.changes.append(Append(list(entries)))
         return entries
 
     def move(
@@ -205,6 +249,29 @@ class Pen:
             self._count(entry, -1)
         self.changes.append(Remove([entry.sequence_number for entry in entries]))
 
+    def delay(self, entries: Sequence[Entry], until_ms: int) -> list[Entry]:
+        for entry in entries:
+            entry.delayed_until_ms = until_ms
+        return self.move(entries, line=entries[0].line, state=DELAYED)
+
+    def set_state(self, session_id: str, state: bytes | None, at_ms: int = ENQUEUED_AT_MS) -> None:
+        before = self._states.get(session_id)
+        if before is not None:
+            self.counters.states -= 1
+            self.counters.state_bytes -= len(before)
+            del self._states[session_id]
+        if state is not None:
+            self.counters.states += 1
+            self.counters.state_bytes += len(state)
+            self._states[session_id] = state
+        self.changes.append(StateChange(session_id, state, at_ms))
+
+    def remember(self, digests: bytes, at_ms: int) -> None:
+        self.changes.append(Remember(at_ms, digests))
+
+    def forget_ids(self, until_ms: int) -> None:
+        self.changes.append(ForgetIds(until_ms))
+
     def commit(self) -> FragmentCommit:
         """What was written since the last commit."""
         changes, self.changes = self.changes, []
@@ -219,11 +286,16 @@ class Pen:
             self.counters.set_aside += sign
             return
         line = self.counters.lines[entry.line]
-        line.count += sign
+        if entry.state == ACTIVE:
+            line.count += sign
+        elif entry.state == DEFERRED:
+            line.deferred += sign
+        else:
+            line.scheduled += sign
         line.size_bytes += sign * entry.size_bytes
 
 
-Facts = tuple[int, bytes | None, int, int, int, int, int, int, str | None, str | None, bytes]
+Facts = tuple[int | str | bytes | None, ...]
 
 
 def facts(entry: Entry) -> Facts:
@@ -240,6 +312,8 @@ def facts(entry: Entry) -> Facts:
         entry.reason,
         entry.description,
         entry.modified,
+        entry.session_id,
+        entry.delayed_until_ms,
     )
 
 

@@ -385,14 +385,14 @@ def test_expired_messages_are_due_until_they_leave(store: MessageStore, pen: Pen
     pen.write(store)
     assert store.load(pen.fragment).next_due_ms == 1_000
 
-    before = store.read_due(pen.fragment, now_ms=999, count_max=10)
-    at = store.read_due(pen.fragment, now_ms=1_000, count_max=10)
-    again = store.read_due(pen.fragment, now_ms=1_000, count_max=10)
+    before = store.read_due(pen.fragment, now_ms=999, count_max=10, bytes_max=BYTES_MAX)
+    at = store.read_due(pen.fragment, now_ms=1_000, count_max=10, bytes_max=BYTES_MAX)
+    again = store.read_due(pen.fragment, now_ms=1_000, count_max=10, bytes_max=BYTES_MAX)
     pen.remove(early[:2])
     pen.move(without_payload(early[2:]), line=DEAD_LETTER_LINE)
     pen.write(store)
-    after = store.read_due(pen.fragment, now_ms=2_000, count_max=10)
-    at_last = store.read_due(pen.fragment, now_ms=90_000, count_max=10)
+    after = store.read_due(pen.fragment, now_ms=2_000, count_max=10, bytes_max=BYTES_MAX)
+    at_last = store.read_due(pen.fragment, now_ms=90_000, count_max=10, bytes_max=BYTES_MAX)
 
     assert (before.entries, before.next_due_ms) == ([], 1_000)
     assert sorted(numbers(at.entries)) == numbers(early)
@@ -412,7 +412,7 @@ def test_due_messages_come_in_bounded_pieces(store: MessageStore, pen: Pen) -> N
 
     left = 600
     for _ in range(10):
-        due = store.read_due(pen.fragment, now_ms=5_000, count_max=100)
+        due = store.read_due(pen.fragment, now_ms=5_000, count_max=100, bytes_max=BYTES_MAX)
         assert len(due.entries) == min(100, left)
         left -= len(due.entries)
         pen.remove(due.entries)
@@ -437,7 +437,7 @@ def test_hidden_messages_expire_but_dead_letters_and_damaged_ones_do_not(
     pen.update(without_payload(entries[3:4]))
     pen.write(store)
 
-    due = store.read_due(pen.fragment, now_ms=1_000, count_max=10)
+    due = store.read_due(pen.fragment, now_ms=1_000, count_max=10, bytes_max=BYTES_MAX)
 
     assert sorted(numbers(due.entries)) == [pen.sequence(1), pen.sequence(5)]
     assert due.next_due_ms == 70_000
@@ -522,7 +522,7 @@ def test_a_deleted_fragment_is_gone_at_once(case: StoreCase, pen: Pen) -> None:
         lambda: case.store.load(pen.fragment),
         lambda: read_all(case.store, pen.fragment),
         lambda: case.store.read_payloads(pen.fragment, [1]),
-        lambda: case.store.read_due(pen.fragment, now_ms=1, count_max=1),
+        lambda: case.store.read_due(pen.fragment, now_ms=1, count_max=1, bytes_max=BYTES_MAX),
         lambda: case.store.commit([pen.commit()]),
     ):
         with pytest.raises(UnknownFragment):

@@ -16,8 +16,18 @@ from hypothesis.stateful import (
     rule,
 )
 
-from shardbus.core.change import Append, Change, Counters, LineCounters, Remove, Update
-from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.change import (
+    Append,
+    Change,
+    Counters,
+    ForgetIds,
+    LineCounters,
+    Remember,
+    Remove,
+    StateChange,
+    Update,
+)
+from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore
 from shardbus.stores.chunk import sequence_base
 from shardbus.stores.memory import MemoryStore
@@ -26,13 +36,16 @@ from tests.stores.harness import facts, page_facts
 
 FRAGMENTS = [FragmentId(1, 0), FragmentId(1, 5), FragmentId(2, 0)]
 LINES = range(3)
-STATES = range(4)
+STATES = range(5)
 # Few recent chunks, so that moving them by fragment happens all the time.
 RECENT_MAX = 3
 
 fragment_indexes = st.integers(0, len(FRAGMENTS) - 1)
 expiries = st.sampled_from([NEVER_MS, NEVER_MS, 1_000, 1_500, 5_000, 60_000])
 sizes = st.sampled_from([0, 1, 10, 1_000, 100_000])
+# The last fragment requires sessions: every message of it has one, the others have none.
+SESSIONFUL = 2
+SESSIONS = ("red", "Red", "", "\udc80;")
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -46,6 +59,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.counters = [0] * len(FRAGMENTS)
         self.pending: list[list[Change]] = [[] for _ in FRAGMENTS]
         self.tally = 0
+        self.sessions: dict[int, str] = {}
+        self.forgotten_at = [0] * len(FRAGMENTS)
         for store in self._stores():
             store.create(FRAGMENTS)
 
@@ -58,8 +73,11 @@ class StoreMachine(RuleBasedStateMachine):
         count=st.sampled_from([1, 2, 3, 9, 300]),
         expires=st.lists(expiries, min_size=1, max_size=4),
         size=sizes,
+        is_scheduled=st.sampled_from([False, False, True]),
     )
-    def append(self, at: int, count: int, expires: list[int], size: int) -> None:
+    def append(
+        self, at: int, count: int, expires: list[int], size: int, is_scheduled: bool
+    ) -> None:
         # Many large ones would only slow the search down.
         wanted = min(count, 3) if size > 1_000 else count
         entries: list[Entry] = []
@@ -67,13 +85,18 @@ class StoreMachine(RuleBasedStateMachine):
             self.tally += 1
             self.counters[at] += 1
             payload = b"%d." % self.tally + b"x" * size
+            number = self._sequence(at, self.counters[at])
+            if at == SESSIONFUL:
+                self.sessions[number] = SESSIONS[self.tally % len(SESSIONS)]
             entries.append(
                 Entry(
-                    self._sequence(at, self.counters[at]),
+                    number,
                     payload,
                     len(payload),
                     enqueued_at_ms=self.tally,
                     expires_at_ms=expires[self.tally % len(expires)],
+                    state=SCHEDULED if is_scheduled else ACTIVE,
+                    session_id=self.sessions.get(number),
                 )
             )
         self.pending[at].append(Append(entries))
@@ -92,6 +115,8 @@ class StoreMachine(RuleBasedStateMachine):
                 state=data.draw(st.sampled_from(STATES)),
                 reason=data.draw(st.none() | st.text(max_size=3)),
                 modified=data.draw(st.binary(max_size=3)),
+                session_id=self.sessions.get(self._sequence(at, counter)),
+                delayed_until_ms=data.draw(expiries),
             )
             for counter in data.draw(self._some(at))
         ]
@@ -113,6 +138,26 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending[at].append(Remove(gone))
         self._commit([at])
 
+    @rule(
+        at=fragment_indexes,
+        name=st.sampled_from(SESSIONS),
+        state=st.none() | st.binary(max_size=5),
+        at_ms=st.sampled_from([1_000, 5_000]),
+    )
+    def set_state(self, at: int, name: str, state: bytes | None, at_ms: int) -> None:
+        self.pending[at].append(StateChange(name, state, at_ms))
+
+    @rule(at=fragment_indexes, count=st.integers(1, 5), at_ms=st.sampled_from([1_000, 5_000]))
+    def remember(self, at: int, count: int, at_ms: int) -> None:
+        self.tally += 1
+        self.pending[at].append(Remember(at_ms, self.tally.to_bytes(16, "big") * count))
+
+    @rule(at=fragment_indexes, until_ms=st.sampled_from([999, 1_000, 5_000]))
+    def forget_ids(self, at: int, until_ms: int) -> None:
+        self.pending[at].append(ForgetIds(until_ms))
+        self.forgotten_at[at] = max(self.forgotten_at[at], until_ms)
+        self._commit([at])
+
     @rule()
     def commit(self) -> None:
         self._commit([at for at in range(len(FRAGMENTS)) if self.pending[at]])
@@ -126,6 +171,8 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_and_create(self, at: int) -> None:
         self.pending[at] = []
         self.counters[at] = 0
+        if at == SESSIONFUL:
+            self.sessions = {}
         for store in self._stores():
             store.delete([FRAGMENTS[at]])
             store.create([FRAGMENTS[at]])
@@ -162,6 +209,65 @@ class StoreMachine(RuleBasedStateMachine):
         assert lines[0] == lines[1]
         assert browsed[0] == browsed[1]
 
+    @rule(
+        name=st.sampled_from(SESSIONS),
+        count_max=st.integers(1, 20),
+        bytes_max=st.sampled_from([1, 15, 5_000, 1 << 20]),
+        data=st.data(),
+    )
+    def read_session(self, name: str, count_max: int, bytes_max: int, data: st.DataObject) -> None:
+        fragment = FRAGMENTS[SESSIONFUL]
+        start = self._sequence(SESSIONFUL, data.draw(st.integers(0, self.counters[SESSIONFUL])))
+        pages = [
+            page_facts(
+                store.read_session(
+                    fragment, name, after=start, count_max=count_max, bytes_max=bytes_max
+                )
+            )
+            for store in self._stores()
+        ]
+        browsed = [
+            page_facts(
+                store.browse(
+                    fragment,
+                    MAIN_LINE,
+                    start=start,
+                    count_max=count_max,
+                    bytes_max=bytes_max,
+                    session_id=name,
+                )
+            )
+            for store in self._stores()
+        ]
+        waiting = [
+            store.read_sessions(fragment, after=start, count_max=1 + count_max % 3)
+            for store in self._stores()
+        ]
+        assert pages[0] == pages[1]
+        assert browsed[0] == browsed[1]
+        assert waiting[0].sessions == waiting[1].sessions
+        assert waiting[0].is_end == waiting[1].is_end
+
+    @rule(at=fragment_indexes, after_ms=st.sampled_from([-1, 0, 1_000, 5_000]))
+    def read_states(self, at: int, after_ms: int) -> None:
+        fragment = FRAGMENTS[at]
+        listed = [
+            store.list_sessions(fragment, updated_after_ms=after_ms, skip=0, count_max=9)
+            for store in self._stores()
+        ]
+        assert listed[0] == listed[1]
+        for name in SESSIONS:
+            assert self.memory.read_state(fragment, name) == self.sqlite.read_state(fragment, name)
+
+    @rule(at=fragment_indexes, data=st.data(), bytes_max=st.sampled_from([1, 15, 5_000, 1 << 20]))
+    def read_entries(self, at: int, data: st.DataObject, bytes_max: int) -> None:
+        asked = [self._sequence(at, c) for c in data.draw(self._some(at))]
+        found = [
+            [e and facts(e) for e in store.read_entries(FRAGMENTS[at], asked, bytes_max=bytes_max)]
+            for store in self._stores()
+        ]
+        assert found[0] == found[1]
+
     @rule(at=fragment_indexes, data=st.data())
     def read_payloads(self, at: int, data: st.DataObject) -> None:
         asked = [self._sequence(at, c) for c in data.draw(self._some(at))]
@@ -176,9 +282,13 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def read_due(self, at: int, now_ms: int, count_max: int) -> None:
         fragment = FRAGMENTS[at]
-        expected = self.memory.read_due(fragment, now_ms=now_ms, count_max=1 << 20)
-        exact = self.memory.read_due(fragment, now_ms=now_ms, count_max=count_max)
-        due = self.sqlite.read_due(fragment, now_ms=now_ms, count_max=count_max)
+        expected = self.memory.read_due(
+            fragment, now_ms=now_ms, count_max=1 << 20, bytes_max=1 << 30
+        )
+        exact = self.memory.read_due(
+            fragment, now_ms=now_ms, count_max=count_max, bytes_max=1 << 30
+        )
+        due = self.sqlite.read_due(fragment, now_ms=now_ms, count_max=count_max, bytes_max=1 << 30)
         known = {facts(entry) for entry in expected.entries}
         assert len(due.entries) == len(exact.entries)
         assert {facts(entry) for entry in due.entries} <= known
@@ -191,12 +301,21 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "sqlite"):
             return
         assert sorted(self.memory.fragments()) == sorted(self.sqlite.fragments())
-        for fragment in FRAGMENTS:
+        for at, fragment in enumerate(FRAGMENTS):
             expected, found = self.memory.load(fragment), self.sqlite.load(fragment)
             assert expected.counters.last_counter == found.counters.last_counter
             assert expected.counters.total_bytes() == found.counters.total_bytes()
             assert (expected.next_due_ms == NEVER_MS) == (found.next_due_ms == NEVER_MS)
             assert found.next_due_ms <= expected.next_due_ms
+            self._compare_ids(ids(expected.remembered), ids(found.remembered), at)
+
+    def _compare_ids(
+        self, expected: list[tuple[int, bytes]], found: list[tuple[int, bytes]], at: int
+    ) -> None:
+        """Nothing may be forgotten too early; what may be forgotten can stay."""
+        wanted = set(expected)
+        assert [one for one in found if one in wanted] == expected
+        assert all(one in wanted or one[0] <= self.forgotten_at[at] for one in found)
 
     def _open(self) -> SqliteStore:
         return SqliteStore(self.directory / "store.db", durability="relaxed", recent_max=RECENT_MAX)
@@ -225,6 +344,15 @@ class StoreMachine(RuleBasedStateMachine):
             self.pending[at] = []
         for store in self._stores():
             store.commit(commits)
+
+
+def ids(remembered: list[Remember]) -> list[tuple[int, bytes]]:
+    """Moments and ids, however they are put together."""
+    return [
+        (one.at_ms, one.digests[at : at + 16])
+        for one in remembered
+        for at in range(0, len(one.digests), 16)
+    ]
 
 
 TestStoreMachine = StoreMachine.TestCase

@@ -225,7 +225,7 @@ def outcome(path: Path) -> str:
                     )
                 if page.damaged:
                     result = "damaged"
-            store.read_due(fragment, now_ms=1 << 50, count_max=100)
+            store.read_due(fragment, now_ms=1 << 50, count_max=100, bytes_max=1 << 20)
             store.load(fragment)
     except StoreError:
         result = "refused"

@@ -5,7 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final, final
 
-from shardbus.core.change import Append, Counters, Remove
+from shardbus.core.change import (
+    Append,
+    Change,
+    Counters,
+    ForgetIds,
+    Remember,
+    Remove,
+    StateChange,
+    Update,
+)
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, StoreError
 from shardbus.stores.chunk import (
@@ -14,15 +23,18 @@ from shardbus.stores.chunk import (
     COUNTER_MAX,
     Record,
     counter_of,
-    due_at,
     due_of,
+    encoded,
     is_plain,
     key_of,
     pack_counters,
     pack_gap,
     pack_head,
+    pack_remembered,
+    pack_session_state,
     pack_state,
     record_of,
+    session_of,
 )
 from shardbus.stores.directory import Chunk, Directory
 
@@ -37,9 +49,18 @@ KEEP: Final = 8
 COPY: Final = 9
 FORGET: Final = 10
 EVIDENCE: Final = 11
+BRING: Final = 12
+BRING_TO_SESSION: Final = 13
+CHANGE_IN_SESSION: Final = 14
+STATE: Final = 15
+NO_STATE: Final = 16
+REMEMBER: Final = 17
+FORGET_IDS: Final = 18
 
 Cell = int | bytes | None
-COLUMNS: Final = 9
+COLUMNS: Final = 11
+# Rows of remembered ids that go at once when they may be forgotten; the rest go with later ones.
+FORGET_ROWS_MAX: Final = 256
 
 
 @final
@@ -52,21 +73,36 @@ class Delta:
         self.appended: list[Entry] = []
         self.updated: dict[int, Entry] = {}
         self.removed: dict[int, None] = {}
-
-    def is_empty(self) -> bool:
-        return not self.appended and not self.updated and not self.removed
+        self.states: dict[str, StateChange] = {}
+        self.remembered: list[tuple[int, list[bytes]]] = []
+        self.forgotten_at_ms = 0
+        self.is_empty = True
 
     def collect(self, commit: FragmentCommit) -> None:
         self.counters = commit.counters
         for change in commit.changes:
+            self.is_empty = False
             if isinstance(change, Append):
                 self.appended += change.entries
             elif isinstance(change, Remove):
                 for number in change.sequence_numbers:
                     self.removed[counter_of(number)] = None
-            else:
+            elif isinstance(change, Update):
                 for entry in change.entries:
                     self.updated[counter_of(entry.sequence_number)] = entry
+            else:
+                self._collect_other(change)
+
+    def _collect_other(self, change: Change) -> None:
+        if isinstance(change, StateChange):
+            self.states[change.session_id] = change
+        elif isinstance(change, Remember):
+            if not self.remembered or self.remembered[-1][0] != change.at_ms:
+                self.remembered.append((change.at_ms, []))
+            self.remembered[-1][1].append(change.digests)
+        else:
+            assert isinstance(change, ForgetIds)
+            self.forgotten_at_ms = max(self.forgotten_at_ms, change.until_ms)
 
 
 @final
@@ -158,13 +194,46 @@ class Batch:
         for local, delta in self._deltas.items():
             last = self._append(delta, self.last_counters[local])
             self.last_counters[local] = max(last, delta.counters.last_counter)
+            if delta.states or delta.remembered or delta.forgotten_at_ms:
+                self._add_others(delta)
             packed = pack_counters(local, delta.counters)
-            if delta.is_empty():
+            if delta.is_empty:
                 # SQLite writes no page for bytes that stay the same, and then a full disk would
                 # seem to take the commit.
-                other = bytes(len(packed))
-                self.cells += (COUNTERS, local, None, None, None, None, None, other, None)
-            self.cells += (COUNTERS, local, None, None, None, None, None, packed, None)
+                self._row(COUNTERS, local, data=bytes(len(packed)))
+            self._row(COUNTERS, local, data=packed)
+
+    def _row(
+        self,
+        kind: int,
+        key: int | None = None,
+        chunk: int | None = None,
+        *,
+        due_at_ms: int | None = None,
+        data: bytes | None = None,
+        name: bytes | None = None,
+    ) -> None:
+        self.cells += (kind, key, chunk, None, None, due_at_ms, None, None, None, data, name)
+
+    def _add_others(self, delta: Delta) -> None:
+        """States of sessions and remembered ids."""
+        local = delta.local
+        for session_id, change in delta.states.items():
+            name = encoded(session_id)
+            if change.state is None:
+                self._row(NO_STATE, local, name=name)
+            else:
+                data = pack_session_state(local, name, change.state)
+                self._row(STATE, local, due_at_ms=change.at_ms, data=data, name=name)
+        lowest = key_of(local, 0)
+        if delta.forgotten_at_ms:
+            self.cells += (
+                FORGET_IDS, lowest, None, FORGET_ROWS_MAX, None, delta.forgotten_at_ms,
+                None, None, None, None, None,
+            )  # fmt: skip
+        for at_ms, digests in delta.remembered:
+            packed = pack_remembered(local, at_ms, b"".join(digests))
+            self._row(REMEMBER, lowest, due_at_ms=at_ms, data=packed)
 
     def _append(self, delta: Delta, last_counter: int) -> int:
         """Chunks of what is new and unchanged, entries of what is new and changed.
@@ -197,20 +266,39 @@ class Batch:
                 run.add(key, latest, payload, is_next)
             else:
                 run.close()
-                self._enter(key, latest, len(payload), self._keep(key, latest, payload))
+                self._bring(key, latest, payload)
         run.close()
         return last
 
+    def _bring(self, key: int, entry: Entry, payload: bytes) -> None:
+        """A new message that is not like the others, with a chunk of its own."""
+        name = session_of(entry)
+        self.cells += (
+            BRING if name is None else BRING_TO_SESSION,
+            key,
+            self._take_number(),
+            entry.line,
+            len(payload),
+            entry.due_ms(),
+            entry.state,
+            pack_head(key, [record_of(entry, payload)]),
+            payload,
+            pack_state(key, entry),
+            name,
+        )
+
     def _enter(self, key: int, entry: Entry, size: int, number: int) -> None:
         data = pack_state(key, entry)
-        due_at_ms = due_at(entry)
-        self.cells += (ENTER, key, number, entry.line, size, due_at_ms, entry.state, data, None)
+        due_at_ms = entry.due_ms()
+        self.cells += (
+            ENTER, key, number, entry.line, size, due_at_ms, entry.state, None, None, data, None,
+        )  # fmt: skip
 
     def _keep(self, key: int, entry: Entry, payload: bytes) -> int:
         """A chunk for one message that is not like the others; its number."""
         number = self._take_number()
         head = pack_head(key, [record_of(entry, payload)])
-        self.cells += (KEEP, None, number, None, None, None, None, head, payload)
+        self.cells += (KEEP, None, number, None, None, None, None, head, payload, None, None)
         return number
 
     def _copy(self, key: int, chunk: Chunk, records: list[Record]) -> int:
@@ -222,7 +310,9 @@ class Batch:
             offset += before[2]
         size = records[position][2]
         head = pack_head(key, [records[position]])
-        self.cells += (COPY, None, number, offset, size, None, chunk.number, head, None)
+        self.cells += (
+            COPY, None, number, offset, size, None, chunk.number, head, None, None, None,
+        )  # fmt: skip
         return number
 
     def _take_number(self) -> int:
@@ -232,7 +322,7 @@ class Batch:
     def _remove(self, key: int, chunk: Chunk | None) -> None:
         """A message that an earlier commit stored is gone; without a chunk it was an entry."""
         if chunk is None or not chunk.holds(key):
-            self.cells += (FORGET, key, None, None, None, None, None, None, None)
+            self._row(FORGET, key)
             return
         self._leave(key, chunk)
 
@@ -244,19 +334,32 @@ class Batch:
         `records` is the head of its chunk, None if damaged.
         """
         if chunk is None or not chunk.holds(key):
-            data = pack_state(key, entry)
-            line = entry.line
-            self.cells += (CHANGE, key, None, line, None, due_at(entry), entry.state, data, None)
+            self._change(key, entry)
             return
         if records is not None and key - chunk.first < len(records):
             size = records[key - chunk.first][2]
             self._enter(key, entry, size, self._copy(key, chunk, records))
         else:
-            first = chunk.first
-            self.cells += (EVIDENCE, first, chunk.number, None, None, None, None, None, None)
+            self._row(EVIDENCE, chunk.first, chunk.number)
             number = 0 if entry.payload is None else self._keep(key, entry, entry.payload)
             self._enter(key, entry, entry.size_bytes, number)
         self._leave(key, chunk)
+
+    def _change(self, key: int, entry: Entry) -> None:
+        name = session_of(entry)
+        self.cells += (
+            CHANGE if name is None else CHANGE_IN_SESSION,
+            key,
+            None,
+            entry.line,
+            None,
+            entry.due_ms(),
+            entry.state,
+            None,
+            None,
+            pack_state(key, entry),
+            name,
+        )
 
     def _leave(self, key: int, chunk: Chunk) -> None:
         chunk.gone |= 1 << (key - chunk.first)
@@ -269,7 +372,7 @@ class Batch:
                 self._drop(chunk)
                 continue
             gap = pack_gap(chunk.first, chunk.gone, chunk.count)
-            self.cells += (GAP, None, chunk.number, None, None, None, None, gap, None)
+            self._row(GAP, None, chunk.number, data=gap)
             chunk.has_gap = True
             records = heads.get(chunk.number) if chunk.is_mixed else None
             if records is not None:
@@ -286,6 +389,8 @@ class Batch:
             1 if chunk.is_recent else 0,
             None,
             None,
+            None,
+            None,
         )
         self.directory.drop(chunk)
 
@@ -296,7 +401,9 @@ class Batch:
         chunk.due_at_ms = due_at_ms
         chunk.is_mixed = is_mixed
         flag = 1 if is_mixed else 0
-        self.cells += (DUE, chunk.first, chunk.number, None, None, due_at_ms, flag, None, None)
+        self.cells += (
+            DUE, chunk.first, chunk.number, None, None, due_at_ms, flag, None, None, None, None,
+        )  # fmt: skip
 
 
 @final
@@ -343,6 +450,8 @@ class Run:
             1 if is_mixed else 0,
             pack_head(self._first, self._records),
             b"".join(self._payloads),
+            None,
+            None,
         )
         batch.directory.add_recent(chunk)
         self._size_bytes = 0

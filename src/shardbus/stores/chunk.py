@@ -6,6 +6,7 @@ after the other). Everything carries a checksum, so that damage is found where i
     head    version u16, count u16, key i64, count x record, checksum u64 of all before it
     record  enqueued at i64, expires at i64, payload bytes u32, checksum u64 of the payload
     state   what settling changed of one message, see `pack_state`
+    others  counters, states of sessions and remembered ids, see `pack_counters` and those after it
 
 All integers are little endian; checksums are XXH3-64 (0.25 microseconds per KB where CRC-32 takes
 1.1). A *key* is the local number of a fragment above the counter of a message.
@@ -19,8 +20,8 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
-from shardbus.core.change import Counters, LineCounters
-from shardbus.core.limits import SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
+from shardbus.core.change import Counters, LineCounters, Remember
+from shardbus.core.limits import DIGEST_BYTES, SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SET_ASIDE, Entry
 
 COUNTER_BITS: Final = 43
@@ -34,11 +35,18 @@ CHUNK_BYTES_MAX: Final = 256 * 1024
 DUE_SPREAD_MS: Final = 1_000
 
 FORMAT_VERSION: Final = 1
+# Of states of messages and of counters; those of version 1 are still read.
+KEPT_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
 _RECORD: Final = Struct("<qqIQ")
 _CHECKSUM: Final = Struct("<Q")
-_STATE_START: Final = Struct("<HqBBqqIIiiI")
-_COUNTERS: Final = Struct("<H8q")
+_VERSION: Final = Struct("<H")
+_STATE_1_START: Final = Struct("<HqBBqqIIiiI")
+_STATE_START: Final = Struct("<HqBBqqIIiiIiq")
+_COUNTERS_1: Final = Struct("<H8q")
+_COUNTERS: Final = Struct("<H17q")
+_SESSION_STATE_START: Final = Struct("<HqI")
+_MOMENT: Final = Struct("<q")
 HEAD_START_BYTES: Final = 12
 RECORD_BYTES: Final = 28
 CHECKSUM_BYTES: Final = 8
@@ -83,14 +91,15 @@ def is_plain(entry: Entry) -> bool:
         and entry.reason is None
         and entry.description is None
         and not entry.modified
+        and entry.session_id is None
     )
 
 
-def due_at(entry: Entry) -> int:
-    """When a message is due, NEVER_MS if it cannot expire where it is."""
-    if entry.line != MAIN_LINE or entry.state == SET_ASIDE:
-        return NEVER_MS
-    return entry.expires_at_ms
+def session_of(entry: Entry) -> bytes | None:
+    """The name of the session under which a message can be found; None: under none."""
+    if entry.session_id is None or entry.line != MAIN_LINE or entry.state == SET_ASIDE:
+        return None
+    return encoded(entry.session_id)
 
 
 def record_of(entry: Entry, payload: bytes) -> Record:
@@ -173,11 +182,12 @@ def unpack_gap(key: int, gap: bytes) -> int:
 
 def pack_state(key: int, entry: Entry) -> bytes:
     """All that may change about a message, and what `read_due` tells of it, with a checksum."""
-    reason = _encoded(entry.reason)
-    description = _encoded(entry.description)
+    reason = encoded(entry.reason)
+    description = encoded(entry.description)
+    session = encoded(entry.session_id)
     data = (
         _STATE_START.pack(
-            FORMAT_VERSION,
+            KEPT_VERSION,
             key,
             entry.line,
             entry.state,
@@ -188,10 +198,13 @@ def pack_state(key: int, entry: Entry) -> bytes:
             -1 if entry.reason is None else len(reason),
             -1 if entry.description is None else len(description),
             len(entry.modified),
+            -1 if entry.session_id is None else len(session),
+            entry.delayed_until_ms,
         )
         + reason
         + description
         + entry.modified
+        + session
     )
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
@@ -199,18 +212,23 @@ def pack_state(key: int, entry: Entry) -> bytes:
 def unpack_state(key: int, base: int, data: bytes) -> Entry | None:
     """The message without its payload, None if the record is damaged."""
     end = len(data) - CHECKSUM_BYTES
-    if end < _STATE_START.size:
+    if end < _STATE_1_START.size:
         return None
-    checksum = _CHECKSUM.unpack_from(data, end)[0]
-    fields = _STATE_START.unpack_from(data, 0)
-    if checksum != int(xxh3_64_intdigest(data[:end])):
+    if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end])):
         return None
-    if fields[0] != FORMAT_VERSION or fields[1] != key:
+    version: int = _VERSION.unpack_from(data, 0)[0]
+    layout = _STATE_START if version == KEPT_VERSION else _STATE_1_START
+    if version not in (FORMAT_VERSION, KEPT_VERSION) or end < layout.size:
         return None
-    reason_bytes: int = fields[8]
-    description_bytes: int = fields[9]
-    reason_end = _STATE_START.size + max(reason_bytes, 0)
-    description_end = reason_end + max(description_bytes, 0)
+    fields: tuple[int, ...] = layout.unpack_from(data, 0)
+    if fields[1] != key:
+        return None
+    is_old = version == FORMAT_VERSION
+    reason_bytes, description_bytes, modified_bytes = fields[8], fields[9], fields[10]
+    session_bytes = -1 if is_old else fields[11]
+    description_at = layout.size + max(reason_bytes, 0)
+    modified_at = description_at + max(description_bytes, 0)
+    session_at = modified_at + modified_bytes
     return Entry(
         sequence_of(base, key),
         None,
@@ -220,46 +238,92 @@ def unpack_state(key: int, base: int, data: bytes) -> Entry | None:
         delivery_count=fields[7],
         line=fields[2],
         state=fields[3],
-        reason=_decoded(data, _STATE_START.size, reason_bytes),
-        description=_decoded(data, reason_end, description_bytes),
-        modified=data[description_end:end],
+        reason=_text_at(data, layout.size, reason_bytes),
+        description=_text_at(data, description_at, description_bytes),
+        modified=data[modified_at:session_at],
+        session_id=_text_at(data, session_at, session_bytes),
+        delayed_until_ms=NEVER_MS if is_old else fields[12],
     )
 
 
 def pack_counters(local: int, counters: Counters) -> bytes:
-    main, dead, transfer = counters.lines
-    data = _COUNTERS.pack(
-        FORMAT_VERSION,
-        counters.last_counter,
-        main.count,
-        main.size_bytes,
-        dead.count,
-        dead.size_bytes,
-        transfer.count,
-        transfer.size_bytes,
-        counters.set_aside,
-    )
+    fields: list[int] = [KEPT_VERSION, counters.last_counter]
+    for line in counters.lines:
+        fields += (line.count, line.size_bytes, line.deferred, line.scheduled)
+    fields += (counters.set_aside, counters.states, counters.state_bytes, counters.duplicates)
+    data: bytes = _COUNTERS.pack(*fields)
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data, seed=local))
 
 
 def unpack_counters(local: int, data: bytes) -> Counters | None:
     """The counters of a fragment, None if the record is damaged."""
-    end = _COUNTERS.size
-    if len(data) != end + CHECKSUM_BYTES:
+    end = len(data) - CHECKSUM_BYTES
+    if end not in (_COUNTERS.size, _COUNTERS_1.size):
         return None
     if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end], seed=local)):
         return None
-    fields = _COUNTERS.unpack_from(data, 0)
-    if fields[0] != FORMAT_VERSION:
+    version: int = _VERSION.unpack_from(data, 0)[0]
+    if version == FORMAT_VERSION and end == _COUNTERS_1.size:
+        old: tuple[int, ...] = _COUNTERS_1.unpack_from(data, 0)
+        lines = [LineCounters(old[at], old[at + 1]) for at in (2, 4, 6)]
+        return Counters(old[1], lines, old[8])
+    if version != KEPT_VERSION or end != _COUNTERS.size:
         return None
-    lines = [LineCounters(fields[at], fields[at + 1]) for at in (2, 4, 6)]
-    return Counters(fields[1], lines, fields[8])
+    new: tuple[int, ...] = _COUNTERS.unpack_from(data, 0)
+    return Counters(
+        new[1],
+        [LineCounters(new[at], new[at + 1], new[at + 2], new[at + 3]) for at in (2, 6, 10)],
+        new[14],
+        states=new[15],
+        state_bytes=new[16],
+        duplicates=new[17],
+    )
 
 
-def _encoded(text: str | None) -> bytes:
+def pack_session_state(local: int, name: bytes, state: bytes) -> bytes:
+    """The state of a session with the session's name, so that it is found again by itself."""
+    data = _SESSION_STATE_START.pack(FORMAT_VERSION, local, len(name)) + name + state
+    return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
+
+
+def unpack_session_state(data: bytes) -> tuple[int, bytes, bytes] | None:
+    """Local number, name and state, None if the record is damaged."""
+    end = len(data) - CHECKSUM_BYTES
+    state_at = _SESSION_STATE_START.size
+    if end < state_at:
+        return None
+    if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end])):
+        return None
+    version, local, name_bytes = _SESSION_STATE_START.unpack_from(data, 0)
+    name_at, state_at = state_at, state_at + name_bytes
+    if version != FORMAT_VERSION or state_at > end:
+        return None
+    return local, data[name_at:state_at], data[state_at:end]
+
+
+def pack_remembered(local: int, at_ms: int, digests: bytes) -> bytes:
+    data = _MOMENT.pack(at_ms) + digests
+    return data + _CHECKSUM.pack(xxh3_64_intdigest(data, seed=local))
+
+
+def unpack_remembered(local: int, data: bytes) -> Remember | None:
+    """Message ids and when they were accepted, None if the record is damaged."""
+    end = len(data) - CHECKSUM_BYTES
+    if end < _MOMENT.size or (end - _MOMENT.size) % DIGEST_BYTES != 0:
+        return None
+    if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end], seed=local)):
+        return None
+    return Remember(_MOMENT.unpack_from(data, 0)[0], data[_MOMENT.size : end])
+
+
+def encoded(text: str | None) -> bytes:
     # Clients may send lone surrogates; they must come back as they came.
     return b"" if text is None else text.encode("utf-8", "surrogatepass")
 
 
-def _decoded(data: bytes, start: int, size: int) -> str | None:
-    return None if size < 0 else data[start : start + size].decode("utf-8", "surrogatepass")
+def decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogatepass")
+
+
+def _text_at(data: bytes, start: int, size: int) -> str | None:
+    return None if size < 0 else decoded(data[start : start + size])

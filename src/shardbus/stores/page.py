@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.message import Entry
 from shardbus.stores.base import Page
 from shardbus.stores.chunk import (
     CHUNK_COUNT_MAX,
@@ -102,20 +102,13 @@ class PageBuilder:
         return Page(self.entries, self.damaged, is_end)
 
     def _add_record(self, key: int, record: Record, payload: bytes) -> None:
-        sequence_number = sequence_of(self.base, key)
         if len(payload) != record[2] or not is_intact(payload, record[3]):
-            self.damaged.append(sequence_number)
+            self.damaged.append(sequence_of(self.base, key))
             return
         self._bytes += record[2]
-        self.entries.append(
-            Entry(
-                sequence_number,
-                payload,
-                record[2],
-                enqueued_at_ms=record[0],
-                expires_at_ms=record[1],
-            )
-        )
+        entry = entry_of(self.base, key, record)
+        entry.payload = payload
+        self.entries.append(entry)
 
     def _add_damaged_chunk(self, row: ChunkRow, start_key: int) -> None:
         gone = max(row.gone, 0)
@@ -151,6 +144,13 @@ class PageBuilder:
             else:
                 self._bytes += entry.size_bytes
                 self.entries.append(entry)
+
+
+def entry_of(base: int, key: int, record: Record) -> Entry:
+    """A message that is as its sender left it, without its payload."""
+    return Entry(
+        sequence_of(base, key), None, record[2], enqueued_at_ms=record[0], expires_at_ms=record[1]
+    )
 
 
 def chunk_rows(text: str | None) -> list[ChunkRow]:
@@ -197,23 +197,3 @@ def cut(text: str | None, heads: bytes, bodies: bytes) -> dict[int, tuple[bytes,
         head_at = head_end
         body_at = body_end
     return found
-
-
-def due_in_chunk(
-    base: int, row: ChunkRow, records: list[Record], now_ms: int
-) -> tuple[list[Entry], int]:
-    """The expired messages of a chunk, without payloads, and when the next of the others is due."""
-    expired: list[Entry] = []
-    next_due_ms = NEVER_MS
-    for position, record in enumerate(records):
-        expires_at = record[1]
-        if expires_at == NEVER_MS or row.gone >> position & 1:
-            continue
-        if expires_at <= now_ms:
-            number = sequence_of(base, row.first + position)
-            expired.append(
-                Entry(number, None, record[2], enqueued_at_ms=record[0], expires_at_ms=expires_at)
-            )
-        elif next_due_ms == NEVER_MS or expires_at < next_due_ms:
-            next_due_ms = expires_at
-    return expired, next_due_ms

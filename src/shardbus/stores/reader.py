@@ -16,12 +16,13 @@ from typing import Final, final
 from shardbus.core.message import (
     ACTIVE,
     DEFERRED,
+    DELAYED,
     MAIN_LINE,
-    NEVER_MS,
     SCHEDULED,
+    SET_ASIDE,
     Entry,
 )
-from shardbus.stores.base import Due, Page
+from shardbus.stores.base import Page
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     Record,
@@ -37,7 +38,7 @@ from shardbus.stores.page import (
     PageBuilder,
     chunk_rows,
     cut,
-    due_in_chunk,
+    entry_of,
     entry_rows,
 )
 
@@ -71,30 +72,6 @@ FROM (
     SELECT first, count, size, chunk FROM recent WHERE first <= ?3 AND first + count > ?2)
 LEFT JOIN gap USING (chunk)
 """
-_CHUNKS_DUE: Final = """
-SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' ||
-    coalesce(hex(bitmap), ''), ';')
-FROM (
-    SELECT * FROM (
-        SELECT first, count, size, chunk, due_at FROM place
-        WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
-    UNION ALL
-    SELECT first, count, size, chunk, due_at FROM recent
-    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
-    ORDER BY due_at LIMIT ?3)
-LEFT JOIN gap USING (chunk)
-"""
-NEXT_DUE: Final = """
-SELECT min(due_at) FROM (
-    SELECT min(due_at) AS due_at FROM place
-    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at > ?2
-    UNION ALL
-    SELECT min(due_at) FROM recent
-    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at > ?2
-    UNION ALL
-    SELECT min(due_at) FROM entry
-    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at > ?2)
-"""
 _BYTES: Final = """
 SELECT group_concat(id || ' ' || length(CAST(head AS BLOB)) || ' ' || length(CAST(body AS BLOB)),
     ';'), CAST(group_concat(head, '') AS BLOB), CAST(group_concat(body, '') AS BLOB)
@@ -111,21 +88,19 @@ FROM (
     SELECT key, size, chunk, data FROM entry
     WHERE line = ?1 AND state = ?2 AND key >= ?3 AND key <= ?4 ORDER BY key LIMIT ?5)
 """
+_ENTRIES_IN_SESSION: Final = """
+SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
+FROM (
+    SELECT key, size, chunk, data FROM entry
+    WHERE session = (SELECT id FROM session WHERE local = ?1 AND name = ?2)
+    AND state = ?3 AND key >= ?4 AND key <= ?5 ORDER BY key LIMIT ?6)
+"""
 _ENTRIES_OF: Final = """
 SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
 FROM entry WHERE key IN (SELECT value FROM json_each(?1))
 """
-_ENTRIES_DUE: Final = """
-SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
-FROM (
-    SELECT key, size, chunk, data FROM entry
-    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
-"""
-# Heads that one query brings when expired messages are sought.
-HEADS_MAX: Final = 64
-
 READABLE: Final = (ACTIVE,)
-BROWSABLE: Final = (ACTIVE, DEFERRED, SCHEDULED)
+BROWSABLE: Final = (ACTIVE, DEFERRED, SCHEDULED, DELAYED)
 NOTHING: Final = (b"", b"")
 
 Bytes = dict[int, tuple[bytes, bytes]]
@@ -134,12 +109,24 @@ Bytes = dict[int, tuple[bytes, bytes]]
 
 @final
 class Ask:
-    """A request for messages of one line of one fragment, from a sequence number on."""
+    """A request for messages of one line of one fragment, from a sequence number on.
 
-    def __init__(
-        self, local: int, number: int, line: int, *, start: int, count_max: int, bytes_max: int
+    With `session`, the encoded name of one, of that session of the main line alone.
+    """
+
+    def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
+        self,
+        local: int,
+        number: int,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session: bytes | None = None,
     ) -> None:
         self.local = local
+        self.session = session
         self.base = sequence_base(number)
         self.line = line
         self.count_max = count_max
@@ -157,7 +144,7 @@ class Lookup:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
-    def text(self, sql: str, parameters: Sequence[int | str]) -> str | None:
+    def text(self, sql: str, parameters: Sequence[int | str | bytes]) -> str | None:
         """The first column of the one row."""
         value = self.connection.execute(sql, parameters).fetchone()[0]
         assert value is None or isinstance(value, str)
@@ -177,6 +164,14 @@ class Lookup:
             for number, first in chunks.items()
         }
 
+    def own_payloads(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, bytes | None]]:
+        """Messages with chunks of their own, and their payloads where they are whole."""
+        for start, end in _groups([row.size_bytes for row in rows]):
+            group = rows[start:end]
+            found = self.heads_and_bodies(_BYTES, [row.chunk for row in group])
+            for row in group:
+                yield row, _whole(row.key, found.get(row.chunk, NOTHING))
+
 
 @final
 class Reader(Lookup):
@@ -188,15 +183,10 @@ class Reader(Lookup):
             return builder.finish(False)
         with Snapshot(self.connection):
             self._add_aside(builder, ask, states)
-            has_more = ask.line == MAIN_LINE and self._add_chunks(builder, ask)
+            # What has a session is in no other chunks than its own.
+            has_chunks = ask.line == MAIN_LINE and ask.session is None
+            has_more = has_chunks and self._add_chunks(builder, ask)
         return builder.finish(has_more)
-
-    def image(self, local: int) -> tuple[bytes, int]:
-        """The packed counters of a fragment and when its first message is due."""
-        with Snapshot(self.connection):
-            sql = "SELECT counters FROM fragment WHERE local = ?"
-            row = self.connection.execute(sql, (local,)).fetchone()
-            return b"" if row is None else bytes(row[0]), self.next_due_ms(local, after_ms=0)
 
     def payloads(
         self, local: int, number: int, sequence_numbers: Sequence[int]
@@ -211,38 +201,56 @@ class Reader(Lookup):
                 self._find_among_entries([key for key in keys if key not in found], found)
         return [found.get(key) for key in wanted]
 
-    def due(self, local: int, number: int, *, now_ms: int, count_max: int) -> Due:
+    def entries(
+        self, local: int, number: int, sequence_numbers: Sequence[int], bytes_max: int
+    ) -> list[Entry | None]:
+        """As `MessageStore.read_entries`; a payload that is left out is not looked at either."""
         base = sequence_base(number)
-        expired: list[Entry] = []
-        with Snapshot(self.connection):
-            next_due_ms = self.next_due_ms(local, after_ms=now_ms)
-            text = self.text(_ENTRIES_DUE, (local, now_ms, count_max + 1))
-            for row in entry_rows(text):
-                entry = unpack_state(row.key, base, row.data)
-                if entry is not None:
-                    expired.append(entry)
-            rows = chunk_rows(self.text(_CHUNKS_DUE, (local, now_ms, count_max + 1)))
-            for at in range(0, len(rows), HEADS_MAX):
-                if len(expired) > count_max:
-                    break
-                next_due_ms = self._add_due(
-                    base, rows[at : at + HEADS_MAX], now_ms, expired, next_due_ms
-                )
-        if len(expired) > count_max or len(rows) > count_max:
-            next_due_ms = now_ms
-        return Due(expired[:count_max], next_due_ms)
+        wanted = [_key_in(local, base, asked) for asked in sequence_numbers]
+        keys = sorted({key for key in wanted if key >= 0})
+        found: dict[int, Entry] = {}
+        if keys:
+            with Snapshot(self.connection):
+                own = self._describe_entries(base, keys, found)
+                self._describe_chunks(base, [key for key in keys if key not in own], found)
+                read = _first_bytes([key for key in wanted if key in found], found, bytes_max)
+                payloads: dict[int, bytes] = {}
+                self._find_among_entries([key for key in read if key in own], payloads)
+                others = [key for key in read if key not in own]
+                if others:
+                    self._find_in_chunks(others, payloads)
+            for key in read:
+                found[key].payload = payloads.get(key)
+                if key not in payloads:
+                    del found[key]
+        return [found.get(key) for key in wanted]
 
-    def next_due_ms(self, local: int, *, after_ms: int) -> int:
-        """When something is due after a moment; messages of one chunk may be due a little later."""
-        earliest = self.connection.execute(NEXT_DUE, (local, after_ms)).fetchone()[0]
-        return NEVER_MS if earliest is None else int(earliest)
+    def _describe_entries(self, base: int, keys: list[int], found: dict[int, Entry]) -> set[int]:
+        """Messages with chunks of their own, without payloads; answers the keys of all of them."""
+        own: set[int] = set()
+        for row in entry_rows(self.text(_ENTRIES_OF, (str(keys),))):
+            own.add(row.key)
+            entry = unpack_state(row.key, base, row.data)
+            if entry is not None and entry.state != SET_ASIDE:
+                found[row.key] = entry
+        return own
+
+    def _describe_chunks(self, base: int, keys: list[int], found: dict[int, Entry]) -> None:
+        if not keys:
+            return
+        holding = self._holding(keys)
+        heads = self.records_of({row.number: row.first for row, _ in holding})
+        for row, held in holding:
+            records = heads[row.number]
+            for key in held:
+                if records is not None and key - row.first < len(records):
+                    found[key] = entry_of(base, key, records[key - row.first])
 
     def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
         """Give the builder what left its chunks: as much as it may need, and where more begins."""
         rows: list[EntryRow] = []
         for state in states:
-            parameters = (ask.line, state, ask.start_key, ask.high_key, ask.count_max + 1)
-            rows += entry_rows(self.text(_ENTRIES_FROM, parameters))
+            rows += self._entries_from(ask, state)
         rows.sort(key=_key)
         size_bytes = 0
         stop = 0
@@ -252,19 +260,19 @@ class Reader(Lookup):
                 builder.barrier = row.key
                 break
             stop += 1
-        for row, payload in self._own_payloads(rows[:stop]):
+        for row, payload in self.own_payloads(rows[:stop]):
             entry = None if payload is None else unpack_state(row.key, ask.base, row.data)
             if entry is not None:
                 entry.payload = payload
             builder.aside.append((row.key, entry))
 
-    def _own_payloads(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, bytes | None]]:
-        """Messages with chunks of their own, and their payloads where they are whole."""
-        for start, end in _groups([row.size_bytes for row in rows]):
-            group = rows[start:end]
-            found = self.heads_and_bodies(_BYTES, [row.chunk for row in group])
-            for row in group:
-                yield row, _whole(row.key, found.get(row.chunk, NOTHING))
+    def _entries_from(self, ask: Ask, state: int) -> list[EntryRow]:
+        limit = ask.count_max + 1
+        if ask.session is None:
+            line = (ask.line, state, ask.start_key, ask.high_key, limit)
+            return entry_rows(self.text(_ENTRIES_FROM, line))
+        session = (ask.local, ask.session, state, ask.start_key, ask.high_key, limit)
+        return entry_rows(self.text(_ENTRIES_IN_SESSION, session))
 
     def _add_chunks(self, builder: PageBuilder, ask: Ask) -> bool:
         """Give the builder chunks until it is full; True if there is more than it took."""
@@ -283,50 +291,33 @@ class Reader(Lookup):
         return at < len(rows) or len(rows) == limit
 
     def _find_in_chunks(self, keys: list[int], found: dict[int, bytes]) -> None:
+        held = self._holding(keys)
+        rows = [row for row, _ in held]
+        for start, end in _groups([row.size_bytes for row in rows]):
+            chunks = self.heads_and_bodies(_BYTES, [row.number for row in rows[start:end]])
+            for row, inside in held[start:end]:
+                head, body = chunks.get(row.number, NOTHING)
+                _slice(row, head, body, inside, found)
+
+    def _holding(self, keys: list[int]) -> list[tuple[ChunkRow, list[int]]]:
+        """The chunks in which some of these keys (rising, not none) are left, and which."""
         text = self.text(_CHUNKS_OF, (str(keys), keys[0], keys[-1]))
-        rows: list[ChunkRow] = []
-        inside: dict[int, list[int]] = {}
+        holding: list[tuple[ChunkRow, list[int]]] = []
         for row in chunk_rows(text):
             start = bisect_left(keys, row.first)
             end = bisect_left(keys, row.first + row.count)
             held = [key for key in keys[start:end] if not row.gone >> (key - row.first) & 1]
             if held and row.gone >= 0:
-                rows.append(row)
-                inside[row.number] = held
-        for start, end in _groups([row.size_bytes for row in rows]):
-            group = rows[start:end]
-            chunks = self.heads_and_bodies(_BYTES, [row.number for row in group])
-            for row in group:
-                head, body = chunks.get(row.number, NOTHING)
-                _slice(row, head, body, inside[row.number], found)
+                holding.append((row, held))
+        return holding
 
     def _find_among_entries(self, keys: list[int], found: dict[int, bytes]) -> None:
         if not keys:
             return
         rows = entry_rows(self.text(_ENTRIES_OF, (str(keys),)))
-        for row, payload in self._own_payloads(rows):
+        for row, payload in self.own_payloads(rows):
             if payload is not None:
                 found[row.key] = payload
-
-    def _add_due(
-        self,
-        base: int,
-        rows: list[ChunkRow],
-        now_ms: int,
-        expired: list[Entry],
-        next_due_ms: int,
-    ) -> int:
-        heads = self.records_of({row.number: row.first for row in rows})
-        earliest = next_due_ms
-        for row in rows:
-            records = heads[row.number]
-            if records is None or row.gone < 0:
-                continue
-            entries, later_ms = due_in_chunk(base, row, records, now_ms)
-            expired += entries
-            if earliest == NEVER_MS or NEVER_MS < later_ms < earliest:
-                earliest = later_ms
-        return earliest
 
 
 @final
@@ -384,6 +375,18 @@ def _slice(
             if len(payload) == size and is_intact(payload, digest):
                 found[key] = payload
         offset += size
+
+
+def _first_bytes(keys: list[int], found: dict[int, Entry], bytes_max: int) -> list[int]:
+    """Of these keys those, rising, whose payloads are not more than so many bytes, or the first."""
+    read: set[int] = set()
+    size_bytes = 0
+    for key in keys:
+        size_bytes += found[key].size_bytes
+        if read and size_bytes > bytes_max:
+            break
+        read.add(key)
+    return sorted(read)
 
 
 def _groups(sizes: list[int]) -> list[tuple[int, int]]:

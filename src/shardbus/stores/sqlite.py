@@ -5,6 +5,7 @@ The layout is described in docs/internals/data-layout.md and argued for in ADR 3
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -12,20 +13,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, final
 
+from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
     FragmentId,
     FragmentImage,
     Page,
+    SessionPage,
     StoreError,
     UnknownFragment,
 )
-from shardbus.stores.chunk import unpack_counters
+from shardbus.stores.chunk import encoded, unpack_counters
 from shardbus.stores.database import FileLock, Log, open_reader, open_writer, prepare, store_error
 from shardbus.stores.directory import RECENT_MAX
+from shardbus.stores.due import DueReader
 from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
+from shardbus.stores.session import ImageReader, SessionReader
 from shardbus.stores.writer import Writer
+
+log = logging.getLogger(__name__)
 
 
 @final
@@ -56,8 +63,12 @@ class SqliteStore:
             self._writer = Writer(open_writer(self.path, durability), recent_max)
             opened.callback(self._writer.connection.close)
             self._log = Log(self.path, self._writer.connection)
-            self._reader = Reader(open_reader(self.path))
-            opened.callback(self._reader.connection.close)
+            reading = open_reader(self.path)
+            opened.callback(reading.close)
+            self._reader = Reader(reading)
+            self._due = DueReader(reading)
+            self._sessions = SessionReader(reading)
+            self._images = ImageReader(reading)
             # Replaced, never changed: the reader may look while the writer creates.
             self._locals = self._writer.fragments()
             self._opened = opened.pop_all()
@@ -92,48 +103,107 @@ class SqliteStore:
     def load(self, fragment: FragmentId) -> FragmentImage:
         local = self._local(fragment)
         with Translated(self.path):
-            data, next_due_ms = self._reader.image(local)
-        counters = unpack_counters(local, data)
+            image = self._images.image(local)
+        counters = unpack_counters(local, image.counters)
         if counters is None:
             raise StoreError(
                 f"{self.path}: the counters of fragment {fragment.number} of entity "
                 f"{fragment.entity_id} are damaged; restore a copy of the file"
             )
-        return FragmentImage(counters, next_due_ms)
+        if image.damaged:
+            log.error(
+                "%s: %d records of message ids of fragment %s are damaged: duplicates of those "
+                "messages will not be recognised",
+                self.path,
+                image.damaged,
+                fragment,
+            )
+        return FragmentImage(counters, image.next_due_ms, image.remembered)
 
     def read_line(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        local = self._local(fragment)
+        ask = Ask(
+            self._local(fragment),
+            fragment.number,
+            line,
+            start=after + 1,
+            count_max=count_max,
+            bytes_max=bytes_max,
+        )
         with Translated(self.path):
-            return self._reader.page(
-                Ask(
-                    local,
-                    fragment.number,
-                    line,
-                    start=after + 1,
-                    count_max=count_max,
-                    bytes_max=bytes_max,
-                ),
-                READABLE,
-            )
+            return self._reader.page(ask, READABLE)
 
     def browse(
-        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+        self,
+        fragment: FragmentId,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
     ) -> Page:
+        assert session_id is None or line == MAIN_LINE, "only the main line has sessions"
+        ask = Ask(
+            self._local(fragment),
+            fragment.number,
+            line,
+            start=start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            session=None if session_id is None else encoded(session_id),
+        )
+        with Translated(self.path):
+            return self._reader.page(ask, BROWSABLE)
+
+    def read_entries(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
+    ) -> list[Entry | None]:
         local = self._local(fragment)
         with Translated(self.path):
-            return self._reader.page(
-                Ask(
-                    local,
-                    fragment.number,
-                    line,
-                    start=start,
-                    count_max=count_max,
-                    bytes_max=bytes_max,
-                ),
-                BROWSABLE,
+            return self._reader.entries(local, fragment.number, sequence_numbers, bytes_max)
+
+    def read_session(
+        self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        ask = Ask(
+            self._local(fragment),
+            fragment.number,
+            MAIN_LINE,
+            start=after + 1,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            session=encoded(session_id),
+        )
+        with Translated(self.path):
+            return self._reader.page(ask, READABLE)
+
+    def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
+        ask = Ask(
+            self._local(fragment),
+            fragment.number,
+            MAIN_LINE,
+            start=after + 1,
+            count_max=count_max,
+            bytes_max=0,
+        )
+        with Translated(self.path):
+            return self._sessions.waiting(ask)
+
+    def list_sessions(
+        self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
+    ) -> list[str]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._sessions.names(
+                local, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
             )
+
+    def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._sessions.state(local, encoded(session_id))
 
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]
@@ -142,10 +212,12 @@ class SqliteStore:
         with Translated(self.path):
             return self._reader.payloads(local, fragment.number, sequence_numbers)
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
         local = self._local(fragment)
         with Translated(self.path):
-            return self._reader.due(local, fragment.number, now_ms=now_ms, count_max=count_max)
+            return self._due.due(
+                local, fragment.number, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max
+            )
 
     def close(self) -> None:
         """Also copies the log into the file and removes it."""

@@ -26,6 +26,7 @@ STATEMENT_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 # What one call of `sweep` removes at most.
 SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
+SWEEP_SESSIONS_MAX: Final = 64
 
 _ROW: Final = "(" + ",".join("?" * COLUMNS) + ")"
 _INSERT: Final = tuple(
@@ -83,6 +84,21 @@ _SWEEP_KEYED: Final = (
     DELETE FROM evidence WHERE key IN (
         SELECT key FROM evidence WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
     """,
+    """
+    DELETE FROM remembered WHERE key IN (
+        SELECT key FROM remembered WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
+    """,
+)
+# Only when no entry is left that names them: a new session may get the number of one that is gone.
+_SWEEP_SESSIONS: Final = (
+    """
+    DELETE FROM session_state WHERE session IN (
+        SELECT id FROM session WHERE local = ?1 ORDER BY name LIMIT ?2)
+    """,
+    """
+    DELETE FROM session WHERE id IN (
+        SELECT id FROM session WHERE local = ?1 ORDER BY name LIMIT ?2)
+    """,
 )
 
 
@@ -114,7 +130,8 @@ class Writer(Lookup):
                 raise StoreError(f"a store holds at most {LOCALS_MAX} fragments; add a broker")
             counters = pack_counters(local, new_counters())
             self.connection.execute(
-                "INSERT INTO fragment VALUES (?, ?, ?, ?, 0)", (local, *fragment, counters)
+                "INSERT INTO fragment (local, entity_id, number, counters) VALUES (?, ?, ?, ?)",
+                (local, *fragment, counters),
             )
             created[fragment] = local
         self.connection.execute("COMMIT")
@@ -142,6 +159,9 @@ class Writer(Lookup):
             removed += self.connection.execute(sql, (low, high, SWEEP_CHUNKS_MAX)).rowcount
         for sql in _SWEEP_KEYED:
             removed += self.connection.execute(sql, (low, high, SWEEP_ENTRIES_MAX)).rowcount
+        if removed == 0:
+            for sql in _SWEEP_SESSIONS:
+                removed += self.connection.execute(sql, (local, SWEEP_SESSIONS_MAX)).rowcount
         if removed == 0:
             self.connection.execute("DELETE FROM fragment WHERE local = ?", (local,))
         self.connection.execute("COMMIT")

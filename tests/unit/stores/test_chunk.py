@@ -9,7 +9,6 @@ from shardbus.stores.chunk import (
     COUNTER_MAX,
     DUE_SPREAD_MS,
     Record,
-    due_at,
     due_of,
     is_plain,
     key_of,
@@ -181,12 +180,6 @@ def test_only_an_untouched_message_is_plain() -> None:
     assert not is_plain(entry(line=DEAD_LETTER_LINE))
     assert not is_plain(entry(state=DEFERRED))
     assert not is_plain(reasoned)
-
-
-def test_messages_expire_on_the_main_line_alone() -> None:
-    assert due_at(entry(expires_at_ms=5, line=MAIN_LINE, state=DEFERRED)) == 5
-    assert due_at(entry(expires_at_ms=5, line=DEAD_LETTER_LINE)) == NEVER_MS
-    assert due_at(entry(expires_at_ms=5, state=SET_ASIDE)) == NEVER_MS
 
 
 def test_a_record_tells_of_its_payload() -> None:

@@ -1,0 +1,128 @@
+"""How a SQLite store tells of sessions, of their states, and of what a fragment starts with."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.change import Remember
+from shardbus.stores.base import SessionPage, StoreError, WaitingSession
+from shardbus.stores.chunk import (
+    COUNTER_MAX,
+    decoded,
+    key_of,
+    sequence_of,
+    unpack_remembered,
+    unpack_session_state,
+)
+from shardbus.stores.due import DueReader
+from shardbus.stores.reader import Ask, Lookup, Snapshot
+
+# Rows of remembered ids that one query brings: SQLite joins no more than a gigabyte.
+REMEMBERED_ROWS_MAX: Final = 16_384
+
+_WAITING: Final = """
+SELECT group_concat(rank || ' ' || hex(name), ';')
+FROM (SELECT rank, name FROM session WHERE rank >= ?1 AND rank <= ?2 ORDER BY rank LIMIT ?3)
+"""
+_NAMES: Final = """
+SELECT group_concat(hex(name), ';')
+FROM (SELECT name FROM session WHERE local = ?1 ORDER BY name LIMIT ?2 OFFSET ?3)
+"""
+_NAMES_UPDATED: Final = """
+SELECT group_concat(hex(name), ';')
+FROM (
+    SELECT name FROM session JOIN session_state ON session = id
+    WHERE local = ?1 AND set_at > ?4 ORDER BY name LIMIT ?2 OFFSET ?3)
+"""
+_STATE: Final = """
+SELECT data FROM session_state
+WHERE session = (SELECT id FROM session WHERE local = ?1 AND name = ?2)
+"""
+_REMEMBERED: Final = """
+SELECT max(key), group_concat(length(data), ' '), CAST(group_concat(data, '') AS BLOB)
+FROM (
+    SELECT key, CAST(data AS BLOB) AS data FROM remembered
+    WHERE key > ?1 AND key <= ?2 ORDER BY key LIMIT ?3)
+"""
+
+
+@final
+class SessionReader(Lookup):
+    """What is known of the sessions of a fragment, beside their messages."""
+
+    def waiting(self, ask: Ask) -> SessionPage:
+        """Those whose rank is at or behind the start of `ask`, and not more than its count."""
+        if ask.is_beyond or ask.count_max < 1:
+            return SessionPage([], ask.is_beyond)
+        text = self.text(_WAITING, (ask.start_key, ask.high_key, ask.count_max + 1))
+        sessions: list[WaitingSession] = []
+        for line in text.split(";") if text else ():
+            rank, name = line.split(" ")
+            sequence_number = sequence_of(ask.base, int(rank))
+            sessions.append(WaitingSession(sequence_number, decoded(bytes.fromhex(name))))
+        return SessionPage(sessions[: ask.count_max], len(sessions) <= ask.count_max)
+
+    def names(self, local: int, *, updated_after_ms: int, skip: int, count_max: int) -> list[str]:
+        if updated_after_ms < 0:
+            text = self.text(_NAMES, (local, count_max, skip))
+        else:
+            text = self.text(_NAMES_UPDATED, (local, count_max, skip, updated_after_ms))
+        # A name may be empty, so that no text and a text without names are not the same.
+        return [] if text is None else [decoded(bytes.fromhex(name)) for name in text.split(";")]
+
+    def state(self, local: int, name: bytes) -> bytes | None:
+        row = self.connection.execute(_STATE, (local, name)).fetchone()
+        if row is None:
+            return None
+        found = unpack_session_state(row[0]) if isinstance(row[0], bytes) else None
+        if found is None or found[:2] != (local, name):
+            raise StoreError(
+                f"the state of session {decoded(name)!r} is damaged; set it anew, or restore a "
+                "copy of the file"
+            )
+        return found[2]
+
+
+@final
+class Image:
+    """What the database says of a fragment that starts."""
+
+    def __init__(self, counters: bytes, next_due_ms: int) -> None:
+        self.counters = counters
+        self.next_due_ms = next_due_ms
+        self.remembered: list[Remember] = []
+        # Records of remembered ids that are damaged.
+        self.damaged = 0
+
+
+@final
+class ImageReader(Lookup):
+    """Reads everything that a fragment starts with, on one state of the database."""
+
+    def image(self, local: int) -> Image:
+        with Snapshot(self.connection):
+            sql = "SELECT counters FROM fragment WHERE local = ?"
+            row = self.connection.execute(sql, (local,)).fetchone()
+            due_ms = DueReader(self.connection).next_due_ms(local, after_ms=0)
+            image = Image(b"" if row is None else bytes(row[0]), due_ms)
+            self._remembered(local, image)
+        return image
+
+    def _remembered(self, local: int, image: Image) -> None:
+        after, high = key_of(local, 0), key_of(local, COUNTER_MAX)
+        while after < high:
+            row = self.connection.execute(
+                _REMEMBERED, (after, high, REMEMBERED_ROWS_MAX)
+            ).fetchone()
+            if row[0] is None:
+                return
+            after = int(row[0])
+            at = 0
+            for size in row[1].split(" "):
+                end = at + int(size)
+                found = unpack_remembered(local, row[2][at:end])
+                if found is None:
+                    image.damaged += 1
+                else:
+                    image.remembered.append(found)
+                at = end
