@@ -7,8 +7,7 @@ a client can make us hold is an unfinished header and the payload of one control
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """The largest message, over all its frames; clients send an AMQP frame or a few in one."""
@@ -50,8 +49,7 @@ _XOR: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """How a client's stream ended: with its Close frame, or with a rule that it broke."""
 
     code: int
