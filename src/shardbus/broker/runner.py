@@ -8,30 +8,35 @@ from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.clock import Clock
+from shardbus.broker.reading import Found, Lacking, Loaded, feed, load, read, read_lacking
 from shardbus.broker.storage import Storage
+from shardbus.broker.watching import Watchers
 from shardbus.core.change import Change, Remove
 from shardbus.core.command import (
     COMPLETE,
+    NO_SESSION,
     Command,
     FragmentRules,
-    Purge,
+    GetState,
     Receive,
     Received,
     Reply,
     Send,
+    SessionState,
     SetAside,
+    SetState,
     Settle,
     Tick,
 )
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.fragment import Fragment
-from shardbus.core.limits import DUE_COUNT_MAX, PAGE_BYTES_MAX, PAGE_COUNT_MAX
-from shardbus.core.message import MAIN_LINE, NEVER_MS
+from shardbus.core.limits import PAGE_BYTES_MAX
+from shardbus.core.message import NEVER_MS
+from shardbus.core.need import Need
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
     FragmentId,
-    FragmentImage,
     MessageStore,
     Page,
     StoreError,
@@ -84,10 +89,11 @@ class Runner:
         self._fragment: Fragment | None = None
         self._inbox: list[tuple[Command, ReplyTo]] = []
         self._answers: list[tuple[ReplyTo, Answer]] = []
-        # Messages of `_unread_line` whose payloads the first command of the inbox waits for.
-        self._unread: list[int] = []
-        self._unread_line = MAIN_LINE
-        self._watchers: list[list[Callable[[], None]]] = [[], [], []]
+        # What the first command of the inbox waits for; then, that it was read for that command.
+        self._need: Need | None = None
+        self._is_fed = False
+        self._watchers = Watchers(loop)
+        self._last_used_ms = clock.now_ms()
         self._is_busy = True
         self._is_drain_scheduled = False
         # The fragment while a commit of nothing but removals is under way.
@@ -121,22 +127,25 @@ class Runner:
             self._is_held_up = self._is_held_up or not _may_be_overtaken(command)
             self._schedule()
 
+    @property
+    def last_used_ms(self) -> int:
+        """When a client last wanted something; now, while somebody waits for messages."""
+        return self._last_used_ms if self._watchers.is_empty() else self._clock.now_ms()
+
     def configure(self, rules: FragmentRules) -> None:
         self._rules = rules
         if self._fragment is not None:
-            self._fragment.rules = rules
+            self._fragment.configure(rules)
 
-    def watch(self, line: int, wake: Callable[[], None]) -> None:
-        """Call `wake` once, as soon as a line has messages to receive; soon if it has some."""
-        fragment = self._fragment
-        if fragment is not None and fragment.is_ready(line):
-            self._loop.call_soon(wake)
-        else:
-            self._watchers[line].append(wake)
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        """Call `wake` once, as soon as a line (or SESSIONS) has something to take; soon if it has.
 
-    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
-        if wake in self._watchers[line]:
-            self._watchers[line].remove(wake)
+        With the token of a held session: as soon as that session has messages, or is lost.
+        """
+        self._watchers.add(self._fragment, line, wake, session)
+
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        self._watchers.remove(line, wake, session)
 
     def browse(
         self,
@@ -146,16 +155,43 @@ class Runner:
         count_max: int,
         bytes_max: int,
         then: Callable[[Page | Unavailable], None],
+        session_id: str | None = None,
     ) -> None:
         """Read messages as they are stored, without touching them."""
         fragment_id = self.fragment_id
 
         def job(store: MessageStore) -> Page:
             return store.browse(
-                fragment_id, line, start=start, count_max=count_max, bytes_max=bytes_max
+                fragment_id,
+                line,
+                start=start,
+                count_max=count_max,
+                bytes_max=bytes_max,
+                session_id=session_id,
             )
 
         def done(result: Page | StoreError) -> None:
+            then(Unavailable(str(result)) if isinstance(result, StoreError) else result)
+
+        self._storage.read(job, done)
+
+    def list_sessions(
+        self,
+        *,
+        updated_after_ms: int,
+        skip: int,
+        count_max: int,
+        then: Callable[[list[str] | Unavailable], None],
+    ) -> None:
+        """Session ids as `MessageStore.list_sessions` tells them."""
+        fragment_id = self.fragment_id
+
+        def job(store: MessageStore) -> list[str]:
+            return store.list_sessions(
+                fragment_id, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
+            )
+
+        def done(result: list[str] | StoreError) -> None:
             then(Unavailable(str(result)) if isinstance(result, StoreError) else result)
 
         self._storage.read(job, done)
@@ -186,9 +222,11 @@ class Runner:
             return False
         if not isinstance(command, Receive):
             return False
-        received = fragment.receive_beside(command, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        received = fragment.receive_beside(command, now_ms)
         if received is None:
             return False
+        self._last_used_ms = now_ms
         reply_to(received)
         return True
 
@@ -231,14 +269,25 @@ class Runner:
     def _apply_inbox(self, fragment: Fragment, now_ms: int) -> list[Change]:
         changes: list[Change] = []
         wake_at_ms = fragment.wake_at_ms()
-        if NEVER_MS < wake_at_ms <= now_ms:
+        if NEVER_MS < wake_at_ms <= now_ms and not self._is_fed:
+            # Not between reading for a command and deciding it: what was read would be stale.
             changes += fragment.apply(Tick(), now_ms).changes
+        self._is_fed = False
         inbox = self._inbox
+        if inbox:
+            self._last_used_ms = now_ms
         applied = 0
+        is_reading_state = False
         try:
             for command, reply_to in inbox:
-                if self._must_read(fragment, command):
+                self._need = fragment.need(command, now_ms)
+                if self._need is not None:
                     # What waits in the store alone comes first: the rest stays in line.
+                    break
+                if isinstance(command, GetState):
+                    is_reading_state = True
+                elif is_reading_state and isinstance(command, SetState):
+                    # A state is read after the commit, when this one must not be there yet.
                     break
                 answer = self._decided(fragment, command, now_ms, changes)
                 self._answers.append((reply_to, answer))
@@ -257,16 +306,6 @@ class Runner:
             return refusal
         changes += outcome.changes
         return outcome.reply
-
-    def _must_read(self, fragment: Fragment, command: Command) -> bool:
-        if not isinstance(command, Receive | Purge):
-            return False
-        if fragment.must_page(command.line):
-            return True
-        if isinstance(command, Receive) and not command.is_locking:
-            self._unread = fragment.unread(command.line, command.count_max)
-            self._unread_line = command.line
-        return bool(self._unread)
 
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
         self._is_busy = True
@@ -291,15 +330,17 @@ class Runner:
 
     def _applied(self, fragment: Fragment) -> None:
         """Everything applied is stored: read what replies lack, answer, go on."""
-        unread = [
-            delivery.entry.sequence_number
-            for _, answer in self._answers
-            if isinstance(answer, Received)
-            for delivery in answer.deliveries
-            if delivery.payload is None
-        ]
-        if unread:
-            self._read_payloads(fragment, unread)
+        unread: list[int] = []
+        session_ids: list[str] = []
+        for _, answer in self._answers:
+            if isinstance(answer, Received):
+                for delivery in answer.deliveries:
+                    if delivery.payload is None:
+                        unread.append(delivery.entry.sequence_number)
+            elif isinstance(answer, SessionState):
+                session_ids.append(answer.session_id)
+        if unread or session_ids:
+            self._read_lacking(fragment, unread, session_ids)
         else:
             self._answer(fragment)
 
@@ -314,50 +355,55 @@ class Runner:
     def _go_on(self, fragment: Fragment) -> None:
         """Between two drains: page in, expire, wake receivers, set the alarm."""
         now_ms = self._clock.now_ms()
-        if self._unread:
-            self._read_front(fragment)
-        elif (line := fragment.wanted_page()) >= 0:
-            self._read_page(fragment, line)
+        need, self._need = self._need, None
+        if need is not None:
+            self._read(fragment, need, is_for_command=True)
+        elif self._is_fed:
+            self._schedule()
+        elif (page := fragment.intake.wanted()) is not None:
+            self._read(fragment, page, is_for_command=False)
         elif fragment.wants_due(now_ms):
             self._read_due(fragment, now_ms)
         else:
             self._set_timer(fragment.wake_at_ms())
             if self._inbox:
                 self._schedule()
-        self._wake_watchers(fragment)
-
-    def _wake_watchers(self, fragment: Fragment) -> None:
-        for line, watchers in enumerate(self._watchers):
-            if watchers and fragment.is_ready(line):
-                self._watchers[line] = []
-                for wake in watchers:
-                    self._loop.call_soon(wake)
+        self._watchers.wake(fragment)
 
     # Reading what memory does not hold.
 
-    def _read_payloads(self, fragment: Fragment, numbers: list[int]) -> None:
+    def _read_lacking(self, fragment: Fragment, numbers: list[int], session_ids: list[str]) -> None:
         self._is_busy = True
         fragment_id = self.fragment_id
 
-        def done(result: list[bytes | None] | StoreError) -> None:
+        def job(store: MessageStore) -> Lacking:
+            return read_lacking(store, fragment_id, numbers, session_ids)
+
+        def done(found: Lacking | StoreError) -> None:
             if self._fragment is not fragment:
                 return
             self._is_busy = False
-            if isinstance(result, StoreError):
-                self._forget(result)
+            if isinstance(found, StoreError):
+                self._forget(found)
             else:
-                self._fill(fragment, dict(zip(numbers, result, strict=True)))
+                self._fill(fragment, found)
 
-        self._storage.read(lambda store: store.read_payloads(fragment_id, numbers), done)
+        self._storage.read(job, done)
 
-    def _fill(self, fragment: Fragment, payloads: dict[int, bytes | None]) -> None:
-        for _, answer in self._answers:
+    def _fill(self, fragment: Fragment, found: Lacking) -> None:
+        answers: list[tuple[ReplyTo, Answer]] = []
+        for reply_to, answer in self._answers:
             if isinstance(answer, Received):
                 for delivery in answer.deliveries:
                     if delivery.payload is None:
-                        delivery.payload = payloads[delivery.entry.sequence_number]
+                        delivery.payload = found.payloads[delivery.entry.sequence_number]
                 answer.deliveries = [d for d in answer.deliveries if d.payload is not None]
-        damaged = [number for number, payload in payloads.items() if payload is None]
+            if isinstance(answer, SessionState):
+                answers.append((reply_to, _with_state(answer, found)))
+            else:
+                answers.append((reply_to, answer))
+        self._answers = answers
+        damaged = [number for number, payload in found.payloads.items() if payload is None]
         if not damaged:
             self._answer(fragment)
             return
@@ -365,52 +411,34 @@ class Runner:
         outcome = fragment.apply(SetAside(damaged), self._clock.now_ms())
         self._commit(fragment, outcome.changes)
 
-    def _read_front(self, fragment: Fragment) -> None:
+    def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
         self._is_busy = True
-        fragment_id, line = self.fragment_id, self._unread_line
-        numbers, self._unread = self._unread, []
+        fragment_id = self.fragment_id
 
-        def done(result: list[bytes | None] | StoreError) -> None:
+        def job(store: MessageStore) -> Found:
+            return read(store, fragment_id, need)
+
+        def done(found: Found | StoreError) -> None:
             if self._fragment is not fragment:
                 return
             self._is_busy = False
-            if isinstance(result, StoreError):
-                self._forget(result)
+            if isinstance(found, StoreError):
+                self._forget(found)
                 return
-            changes = fragment.payloads_in(line, dict(zip(numbers, result, strict=True)))
-            self._commit_or_go_on(fragment, changes)
-
-        self._storage.read(lambda store: store.read_payloads(fragment_id, numbers), done)
-
-    def _read_page(self, fragment: Fragment, line: int) -> None:
-        self._is_busy = True
-        fragment_id, after = self.fragment_id, fragment.page_start(line)
-
-        def job(store: MessageStore) -> Page:
-            return store.read_line(
-                fragment_id, line, after=after, count_max=PAGE_COUNT_MAX, bytes_max=PAGE_BYTES_MAX
-            )
-
-        def done(page: Page | StoreError) -> None:
-            if self._fragment is not fragment:
-                return
-            self._is_busy = False
-            if isinstance(page, StoreError):
-                self._forget(page)
-                return
-            if page.damaged:
-                log.error("fragment %s: damaged messages %s set aside", fragment_id, page.damaged)
-            changes = fragment.page_in(line, page.entries, page.damaged, page.is_end)
+            changes = feed(fragment, need, found, self._clock.now_ms())
+            self._is_fed = is_for_command
             self._commit_or_go_on(fragment, changes)
 
         self._storage.read(job, done)
 
     def _read_due(self, fragment: Fragment, now_ms: int) -> None:
         self._is_busy = True
-        fragment_id = self.fragment_id
+        fragment_id, count_max = self.fragment_id, fragment.due_count_max()
 
         def job(store: MessageStore) -> Due:
-            return store.read_due(fragment_id, now_ms=now_ms, count_max=DUE_COUNT_MAX)
+            return store.read_due(
+                fragment_id, now_ms=now_ms, count_max=count_max, bytes_max=PAGE_BYTES_MAX
+            )
 
         def done(due: Due | StoreError) -> None:
             if self._fragment is not fragment:
@@ -418,9 +446,11 @@ class Runner:
             self._is_busy = False
             if isinstance(due, StoreError):
                 self._forget(due)
-            else:
-                changes = fragment.due_in(due.entries, due.next_due_ms, now_ms)
-                self._commit_or_go_on(fragment, changes)
+                return
+            if due.damaged:
+                log.error("fragment %s: damaged messages %s set aside", fragment_id, due.damaged)
+            changes = fragment.due_in(due.entries, due.damaged, due.next_due_ms, now_ms)
+            self._commit_or_go_on(fragment, changes)
 
         self._storage.read(job, done)
 
@@ -456,20 +486,21 @@ class Runner:
 
     def _load(self) -> None:
         fragment_id = self.fragment_id
+        window_ms, now_ms = self._rules.duplicate_window_ms, self._clock.now_ms()
 
-        def done(image: FragmentImage | StoreError) -> None:
+        def done(loaded: Loaded | StoreError) -> None:
             if self._is_stopped:
                 return
-            if isinstance(image, StoreError):
-                self._load_failed(image)
+            if isinstance(loaded, StoreError):
+                self._load_failed(loaded)
             elif self._is_writable:
-                self._loaded(image)
+                self._loaded(loaded)
             else:
-                self._probe(image)
+                self._probe(loaded)
 
-        self._storage.read(lambda store: store.load(fragment_id), done)
+        self._storage.read(lambda store: load(store, fragment_id, window_ms, now_ms), done)
 
-    def _probe(self, image: FragmentImage) -> None:
+    def _probe(self, loaded: Loaded) -> None:
         """Write what is stored already, to learn whether a commit can succeed again."""
 
         def done(error: StoreError | None) -> None:
@@ -480,19 +511,25 @@ class Runner:
                 return
             self._is_writable = True
             log.info("fragment %s: the store can be written again", self.fragment_id)
-            self._loaded(image)
+            self._loaded(loaded)
 
-        self._storage.commit(FragmentCommit(self.fragment_id, [], image.counters), done)
+        self._storage.commit(FragmentCommit(self.fragment_id, [], loaded.image.counters), done)
 
-    def _loaded(self, image: FragmentImage) -> None:
+    def _loaded(self, loaded: Loaded) -> None:
+        image = loaded.image
         self._fragment = Fragment(
-            self.fragment_id.number, self._rules, image.counters, image.next_due_ms
+            self.fragment_id.number,
+            self._rules,
+            image.counters,
+            image.next_due_ms,
+            loaded.history,
         )
         self.state = AVAILABLE
         self.reason = ""
         self._is_first_load = False
         self._is_busy = False
         self._loaded_at_ms = self._clock.now_ms()
+        self._watchers.wake_sessions()
         self._go_on(self._fragment)
 
     def _forget(self, error: StoreError) -> None:
@@ -501,7 +538,8 @@ class Runner:
         if self._clock.now_ms() - self._loaded_at_ms >= STEADY_MS:
             self._reload_ms = RELOAD_MS_MIN
         self._fragment = None
-        self._unread = []
+        self._need = None
+        self._is_fed = False
         self._cancel_timer()
         self._load_failed(error)
 
@@ -527,6 +565,14 @@ class Runner:
             reply_to(answer if isinstance(answer, Refused) else Unavailable(reason, True))
         for _, reply_to in inbox:
             reply_to(Unavailable(reason, is_unknown))
+
+
+def _with_state(answer: SessionState, found: Lacking) -> Answer:
+    read_state = found.states[answer.session_id]
+    if read_state.error:
+        return Unavailable(f"The state of the session cannot be read: {read_state.error}")
+    answer.state = read_state.state
+    return answer
 
 
 def _may_be_overtaken(command: Command) -> bool:

@@ -1,65 +1,82 @@
 """The fragment: one ordered slice of an entity, as a pure state machine (D1, D2).
 
-`apply` decides; the caller makes the changes durable and only then passes the reply on. Locks and
-the windows of waiting messages live in memory alone. A Fragment whose changes could not be
-committed must be thrown away and made anew from the store.
+`apply` decides; the caller makes the changes durable and only then passes the reply on. Locks,
+holds of sessions and the windows of waiting messages live in memory alone. A Fragment whose changes
+could not be committed must be thrown away and made anew from the store.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.change import Append, Change, Counters, Remove, Update
+from shardbus.core.bounds import Bounds
+from shardbus.core.calendar import Calendar
+from shardbus.core.change import Change, Counters
 from shardbus.core.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
+    DEFER,
+    NO_SESSION,
     RELEASE,
+    AcceptSession,
+    Cancel,
     Command,
     Configure,
     Delivery,
     Done,
     FragmentRules,
+    GetState,
     Purge,
     Purged,
     Receive,
     Received,
+    ReceiveDeferred,
+    ReleaseSession,
     Renew,
     Renewed,
+    RenewSession,
     Reply,
     Send,
-    Sent,
     SetAside,
+    SetState,
     Settle,
     Settled,
     Tick,
 )
+from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
+    INVALID_ARGUMENT,
     MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
     NOT_ALLOWED,
-    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    SESSION_LOCK_LOST,
     Refused,
 )
-from shardbus.core.limits import LOCKS_MAX, PAGE_BYTES_MAX
+from shardbus.core.history import History
+from shardbus.core.holds import SESSION_LOST_TEXT, Holds
+from shardbus.core.intake import Intake
+from shardbus.core.ledger import Ledger
+from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX, DELAY_MS_MAX
 from shardbus.core.line import Line
-from shardbus.core.lock import LockTable
 from shardbus.core.message import (
-    ACTIVE,
-    DEAD_LETTER_LINE,
+    DEFERRED,
     MAIN_LINE,
     NEVER_MS,
-    SET_ASIDE,
+    SCHEDULED,
+    SESSIONS,
     Entry,
-    Message,
 )
-from shardbus.core.sequence import counter_of, lock_token, sequence_number
+from shardbus.core.need import Need
+from shardbus.core.properties import merge
+from shardbus.core.sequence import lock_token
+from shardbus.core.sessions import HeldSession
 
 LOCK_LOST_TEXT: Final = (
     "The lock supplied is invalid. Either the lock expired, or the message has already been "
     "removed from the queue, or was received by a different receiver instance."
 )
-# Expired messages that are locked stay due in the store; this is when to look at them again.
-DUE_RETRY_MS: Final = 1_000
 
 
 @final
@@ -74,46 +91,92 @@ class Outcome:
 
 @final
 class Fragment:
-    """One fragment with its lines: main, dead-letter and transfer dead-letter."""
+    """One fragment with its lines: main, dead-letter and transfer dead-letter.
+
+    `intake` takes over what was read from the store.
+    """
 
     def __init__(
-        self, number: int, rules: FragmentRules, counters: Counters, next_due_ms: int
+        self,
+        number: int,
+        rules: FragmentRules,
+        counters: Counters,
+        next_due_ms: int,
+        history: History | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self.number = number
-        self.rules = rules
         self.counters = counters
-        self._lines = [Line(has_tail=line.count > 0) for line in counters.lines]
-        self._locks = LockTable()
-        self._lock_counter = 0
-        self._next_due_ms = next_due_ms
-        self._wanted_line = -1
+        self._bounds = Bounds() if bounds is None else bounds
+        self._ledger = Ledger(rules, counters, next_due_ms, self._bounds)
+        self._locks = self._ledger.locks
+        self._lines = self._ledger.lines
+        self._sessions = self._ledger.sessions
+        self._holds: Holds | None = None
+        if self._sessions is not None:
+            self._holds = Holds(number, self._ledger, self._sessions)
+        remembered = History(self._bounds.remembered_max) if history is None else history
+        self._entrance = Entrance(number, self._ledger, remembered)
+        self._calendar = Calendar(number, self._ledger)
+        self.intake = Intake(self._ledger, self._holds)
         self._delivered: list[Entry] = []
-        self._changes: list[Change] = []
+
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        """What must be read from the store and taken over before this command can be applied.
+
+        Ask again afterwards, until it is None, and apply the command then, before anything else.
+        """
+        return self.intake.need(command, now_ms)
 
     def apply(self, command: Command, now_ms: int) -> Outcome:
         """Decide. `Refused` means that nothing has changed."""
-        self._changes = []
+        self._ledger.changes = []
+        self.intake.begin()
         reply = self._decide(command, now_ms)
-        return Outcome(self._changes, reply, self.wake_at_ms())
+        return Outcome(self._ledger.changes, reply, self.wake_at_ms())
 
     def _decide(self, command: Command, now_ms: int) -> Reply:
         if isinstance(command, Send):
-            return self._send(command, now_ms)
+            return self._entrance.send(command, now_ms)
         if isinstance(command, Receive):
             return self._receive(command, now_ms)
         if isinstance(command, Settle):
             return self._settle(command, now_ms)
         if isinstance(command, Renew):
             return self._renew(command, now_ms)
+        if isinstance(command, ReceiveDeferred):
+            return self._receive_deferred(command, now_ms)
+        if isinstance(command, Cancel):
+            return self._cancel(command)
         if isinstance(command, Purge):
             return self._purge(command, now_ms)
         if isinstance(command, SetAside):
-            return Purged(self._set_aside(command.sequence_numbers, MAIN_LINE))
+            return Purged(self._ledger.set_aside(command.sequence_numbers, MAIN_LINE))
         if isinstance(command, Configure):
-            self.rules = command.rules
-            return Done()
-        assert isinstance(command, Tick)
-        return self._tick(now_ms)
+            return self.configure(command.rules)
+        if isinstance(command, Tick):
+            return self._tick(now_ms)
+        return self._decide_about_session(command, now_ms)
+
+    def _decide_about_session(
+        self,
+        command: AcceptSession | RenewSession | ReleaseSession | GetState | SetState,
+        now_ms: int,
+    ) -> Reply:
+        holds = self._holds
+        if holds is None:
+            raise Refused(
+                NOT_ALLOWED, "The entity does not require sessions: receive from it without one."
+            )
+        if isinstance(command, AcceptSession):
+            return holds.accept(command, now_ms)
+        if isinstance(command, RenewSession):
+            return holds.renew(command, now_ms)
+        if isinstance(command, ReleaseSession):
+            return holds.release(command, now_ms)
+        if isinstance(command, GetState):
+            return holds.get_state(command, now_ms)
+        return holds.set_state(command, now_ms)
 
     def receive_beside(self, command: Receive, now_ms: int) -> Received | None:
         """Answer a locking receive while removals are being stored; None: it must wait its turn.
@@ -121,10 +184,11 @@ class Fragment:
         It changes nothing that is stored, so it may run beside a commit, unless it would come upon
         a message that is expired or whose payload the store alone has.
         """
-        if not command.is_locking:
+        line = self.intake.line(command.line, command.session, now_ms)
+        if line is None or not command.is_locking:
             return None
-        count_max = min(command.count_max, LOCKS_MAX - len(self._locks))
-        front = self._lines[command.line].front(count_max) if count_max > 0 else []
+        count_max = min(command.count_max, self._bounds.locks_max - len(self._locks))
+        front = line.front(count_max) if count_max > 0 else []
         for entry in front:
             if entry.payload is None or entry.is_expired(now_ms):
                 return None
@@ -132,57 +196,52 @@ class Fragment:
 
     # What the runner asks between commands.
 
+    def configure(self, rules: FragmentRules) -> Done:
+        """Whether sessions are required cannot change."""
+        assert rules.requires_session == (self._sessions is not None)
+        self._ledger.rules = rules
+        return Done()
+
     def wake_at_ms(self) -> int:
         """When `Tick` (or `due_in`) has something to do; NEVER_MS if nothing is pending."""
-        deadline_ms = self._locks.next_deadline_ms()
-        if deadline_ms == NEVER_MS or NEVER_MS < self._next_due_ms < deadline_ms:
-            return self._next_due_ms
-        return deadline_ms
+        at_ms = _sooner(self._locks.next_deadline_ms(), self._ledger.next_due_ms)
+        at_ms = _sooner(at_ms, self._entrance.wake_at_ms)
+        if self._sessions is not None:
+            at_ms = _sooner(at_ms, self._sessions.next_deadline_ms())
+        return at_ms
 
     def is_ready(self, line: int) -> bool:
-        """Whether a receive on this line would find something, in memory or in the store."""
-        waiting = self._lines[line]
-        return (len(waiting) > 0 or waiting.has_tail) and len(self._locks) < LOCKS_MAX
+        """Whether a receive on this line would find something, in memory or in the store.
 
-    def must_page(self, line: int) -> bool:
-        """Whether messages wait in the store alone, so that a page must be read before a receive.
-
-        If so, `wanted_page` will say so too.
+        For SESSIONS: whether a session that nobody holds has, or may have, active messages.
         """
-        waiting = self._lines[line]
-        if len(waiting) > 0 or not waiting.has_tail:
-            return False
-        self._wanted_line = line
-        return True
+        if line == SESSIONS:
+            sessions = self._sessions
+            return sessions is not None and sessions.is_free_one() and not sessions.is_full()
+        return self._is_line_ready(self._lines[line])
 
-    def unread(self, line: int, count_max: int) -> list[int]:
-        """Messages to read from the store before they can be received and deleted.
+    def is_session_ready(self, token: bytes) -> bool:
+        """Whether a receive in this session would find something, or that the session is lost."""
+        held = None if self._sessions is None else self._sessions.by_token(token)
+        if held is None or self._sessions is None:
+            return True
+        if len(self._locks) >= self._bounds.locks_max:
+            # Locks that others let go make it ready, which nobody would notice here.
+            self._sessions.stir(token)
+        return self._is_line_ready(held.line)
 
-        None unless the very next one lacks its payload: once removed, it cannot be read any more.
-        """
-        numbers: list[int] = []
-        size_bytes = 0
-        for entry in self._lines[line].front(count_max):
-            if entry.payload is not None and not numbers:
-                break
-            size_bytes += entry.size_bytes
-            if numbers and size_bytes > PAGE_BYTES_MAX:
-                break
-            if entry.payload is None:
-                numbers.append(entry.sequence_number)
-        return numbers
+    def stirred(self) -> list[bytes]:
+        """The tokens of sessions that may have become ready since this was asked last."""
+        return [] if self._sessions is None else self._sessions.stirred()
 
-    def payloads_in(self, line: int, payloads: dict[int, bytes | None]) -> list[Change]:
-        """Take over payloads that were read while no command was applied; None is damaged."""
-        self._changes = []
-        self._lines[line].fill(payloads)
-        damaged = [number for number, payload in payloads.items() if payload is None]
-        if damaged:
-            self._set_aside(damaged, line)
-        return self._changes
+    def _is_line_ready(self, line: Line) -> bool:
+        return (len(line) > 0 or line.has_tail) and len(self._locks) < self._bounds.locks_max
 
     def locked(self) -> int:
         return len(self._locks)
+
+    def held_sessions(self) -> int:
+        return 0 if self._sessions is None else self._sessions.held_count()
 
     def after_commit(self) -> None:
         """Forget the payloads of delivered messages: the store has them, should they come back."""
@@ -191,143 +250,121 @@ class Fragment:
                 entry.payload = None
         self._delivered = []
 
-    def wanted_page(self) -> int:
-        """The line of which the next page should be read from the store, -1 for none."""
-        line, self._wanted_line = self._wanted_line, -1
-        return line if line >= 0 and self._lines[line].is_low() else -1
-
-    def page_start(self, line: int) -> int:
-        """The sequence number after which the next page of a line begins."""
-        return self._lines[line].end
-
-    def page_in(
-        self, line: int, entries: list[Entry], damaged: list[int], is_end: bool
-    ) -> list[Change]:
-        """Take over a page that was read while no command was applied."""
-        self._changes = []
-        covered_to = max(
-            entries[-1].sequence_number if entries else 0, damaged[-1] if damaged else 0
-        )
-        fresh = [e for e in entries if not self._locks.is_locked(e.sequence_number)]
-        self._lines[line].page_in(fresh, is_end, covered_to)
-        if damaged:
-            self._set_aside(damaged, line)
-        return self._changes
-
     def wants_due(self, now_ms: int) -> bool:
-        """Whether expired messages should be read from the store."""
-        return NEVER_MS < self._next_due_ms <= now_ms
+        """Whether messages whose time has come should be read from the store."""
+        return NEVER_MS < self._ledger.next_due_ms <= now_ms
 
-    def due_in(self, entries: list[Entry], next_due_ms: int, now_ms: int) -> list[Change]:
-        """Expire messages that the store found due while no command was applied."""
-        self._changes = []
-        line = self._lines[MAIN_LINE]
-        expired = line.take_expired(now_ms)
-        if line.has_tail:
-            expired += [
-                e
-                for e in entries
-                if e.sequence_number > line.end
-                and e.state == ACTIVE
-                and not self._locks.is_locked(e.sequence_number)
-            ]
-        self._expire(expired)
-        is_stuck = not expired and NEVER_MS < next_due_ms <= now_ms
-        self._next_due_ms = now_ms + DUE_RETRY_MS if is_stuck else next_due_ms
-        return self._changes
+    def due_count_max(self) -> int:
+        return self._calendar.count_max()
 
-    # Commands.
+    def due_in(
+        self, entries: list[Entry], damaged: list[Entry], next_due_ms: int, now_ms: int
+    ) -> list[Change]:
+        """Expire and activate what the store found due while no command was applied."""
+        self._ledger.changes = []
+        self.intake.begin()
+        self._calendar.turn(entries, damaged, next_due_ms, now_ms)
+        return self._ledger.changes
 
-    def _send(self, command: Send, now_ms: int) -> Sent:
-        if self.counters.total_bytes() >= self.rules.size_bytes_max:
-            raise Refused(
-                QUOTA_EXCEEDED,
-                f"The maximum entity size has been reached: fragment {self.number} holds "
-                f"{self.counters.total_bytes()} bytes of {self.rules.size_bytes_max}. "
-                "Receive or purge messages, or use a larger entity.",
-            )
-        first = self.counters.last_counter + 1
-        entries = self._entries(command.messages, first, now_ms)
-        self.counters.last_counter += len(entries)
-        counters = self.counters.lines[MAIN_LINE]
-        line = self._lines[MAIN_LINE]
-        for entry in entries:
-            counters.size_bytes += entry.size_bytes
-            line.append(entry)
-        counters.count += len(entries)
-        if entries:
-            self._changes.append(Append(entries))
-        return Sent(sequence_number(self.number, first), len(entries))
-
-    def _entries(self, messages: list[Message], counter: int, now_ms: int) -> list[Entry]:
-        default_ttl_ms = self.rules.default_ttl_ms
-        number = sequence_number(self.number, counter)
-        entries: list[Entry] = []
-        for message in messages:
-            ttl_ms = message.ttl_ms
-            if ttl_ms < 0 or 0 <= default_ttl_ms < ttl_ms:
-                ttl_ms = default_ttl_ms
-            expires_at_ms = NEVER_MS if ttl_ms < 0 else now_ms + ttl_ms
-            if expires_at_ms != NEVER_MS and (
-                self._next_due_ms == NEVER_MS or expires_at_ms < self._next_due_ms
-            ):
-                self._next_due_ms = expires_at_ms
-            payload = message.payload
-            entries.append(
-                Entry(
-                    number,
-                    payload,
-                    len(payload),
-                    enqueued_at_ms=now_ms,
-                    expires_at_ms=expires_at_ms,
-                )
-            )
-            number += 1
-        return entries
+    # Receiving.
 
     def _receive(self, command: Receive, now_ms: int) -> Received:
-        room = LOCKS_MAX - len(self._locks) if command.is_locking else command.count_max
-        entries = self._take(command.line, min(command.count_max, room), now_ms)
+        line = self.intake.line(command.line, command.session, now_ms)
+        if line is None:
+            raise _not_received_so(command.session)
+        room = self._bounds.locks_max - len(self._locks)
+        count_max = min(command.count_max, room) if command.is_locking else command.count_max
+        entries = self._ledger.take(line, count_max, now_ms)
+        if command.session == NO_SESSION:
+            self.intake.want(command.line)
+        if command.is_locking:
+            deliveries = self._lock(entries, command.session, command.token_seed, now_ms)
+        else:
+            deliveries = self._hand_out(self._with_payload(entries))
+        return Received(deliveries, self._is_line_ready(line))
+
+    def _lock(
+        self, entries: list[Entry], session: bytes, token_seed: bytes, now_ms: int
+    ) -> list[Delivery]:
+        held: HeldSession | None = None
+        deadline_ms = now_ms + self._ledger.rules.lock_ms
+        if session != NO_SESSION and self._holds is not None:
+            held = self._holds.of(session, now_ms)
+            deadline_ms = held.deadline_ms()
         deliveries: list[Delivery] = []
-        if not command.is_locking:
-            entries = self._with_payload(entries)
-            for entry in entries:
-                deliveries.append(Delivery(entry, entry.payload, entry.delivery_count, b"", 0))
-            self._forget(entries)
-            return Received(deliveries, self.is_ready(command.line))
         tokens: list[bytes] = []
-        deadline_ms = now_ms + self.rules.lock_ms
-        counter = self._lock_counter
+        counter = self._ledger.lock_counter
         for entry in entries:
             counter += 1
-            token = lock_token(self.number, counter, command.token_seed)
+            token = lock_token(self.number, counter, token_seed)
             tokens.append(token)
             deliveries.append(
                 Delivery(entry, entry.payload, entry.delivery_count, token, deadline_ms)
             )
-        self._lock_counter = counter
-        if entries:
+        self._ledger.lock_counter = counter
+        if entries and held is not None:
+            self._locks.hold_in_session(held.batch, entries, tokens)
+        elif entries:
             self._locks.hold(entries, tokens, deadline_ms)
-            self._delivered += entries
-        return Received(deliveries, self.is_ready(command.line))
+        self._delivered += entries
+        return deliveries
+
+    def _hand_out(self, entries: list[Entry]) -> list[Delivery]:
+        """Received and deleted: gone before it is handed over."""
+        self._ledger.forget(entries)
+        return [Delivery(entry, entry.payload, entry.delivery_count, b"", 0) for entry in entries]
 
     def _with_payload(self, entries: list[Entry]) -> list[Entry]:
         """The first of these that can be handed out and removed; the others wait on."""
         for position, entry in enumerate(entries):
             if entry.payload is None:
                 for unread in entries[position:]:
-                    self._lines[unread.line].put_back(unread)
+                    self._ledger.wait_again(unread)
                 return entries[:position]
         return entries
 
+    def _receive_deferred(self, command: ReceiveDeferred, now_ms: int) -> Received:
+        numbers = command.sequence_numbers
+        session_id = self._session_for(command.line, command.session, now_ms)
+        _check_numbers(numbers, DEFERRED_COUNT_MAX)
+        entries: list[Entry] = []
+        for number in numbers:
+            entry = self.intake.entries.get(number)
+            if (
+                entry is None
+                or entry.line != command.line
+                or entry.state != DEFERRED
+                or self._locks.is_locked(number)
+                or entry.is_expired(now_ms)
+                or (session_id is not None and entry.session_id != session_id)
+            ):
+                raise _not_found(number, "deferred")
+            entries.append(entry)
+        if not command.is_locking:
+            return Received(self._hand_out(entries), False)
+        if len(self._locks) + len(entries) > self._bounds.locks_max:
+            raise Refused(
+                SERVER_BUSY,
+                f"Fragment {self.number} has {len(self._locks)} messages locked, which is the "
+                "most it takes: settle some, or try again later.",
+            )
+        return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
+
+    def _session_for(self, line: int, session: bytes, now_ms: int) -> str | None:
+        """The session whose deferred messages may be taken; None: those of the line."""
+        if self._holds is None or line != MAIN_LINE:
+            if session != NO_SESSION:
+                raise _not_received_so(session)
+            return None
+        if session == NO_SESSION:
+            raise _not_received_so(session)
+        return self._holds.of(session, now_ms).session_id
+
+    # Settling.
+
     def _settle(self, command: Settle, now_ms: int) -> Settled:
         how = command.how
-        if how == DEAD_LETTER and self._holds_dead_letter(command.tokens, now_ms):
-            raise Refused(
-                NOT_ALLOWED,
-                "A message of a dead-letter queue cannot be dead-lettered again: "
-                "complete it, abandon it, or send it to the entity anew.",
-            )
+        self._check_settlement(command, now_ms)
         lost: list[bool] = []
         entries: list[Entry] = []
         for token in command.tokens:
@@ -336,18 +373,33 @@ class Fragment:
             if entry is not None:
                 entries.append(entry)
         if how == COMPLETE:
-            self._forget(entries)
+            self._ledger.forget(entries)
         elif how == ABANDON:
-            self._fail(entries, now_ms, command.modified)
+            self._ledger.fail(entries, now_ms, command.modified, command.delay_ms)
+        elif how == DEFER:
+            self._ledger.defer(entries, now_ms, command.modified)
         elif how == DEAD_LETTER:
             for entry in entries:
-                if command.modified:
-                    entry.modified = command.modified
-            self._dead_letter(entries, command.reason, command.description)
+                entry.modified = merge(entry.modified, command.modified)
+            self._ledger.dead_letter(entries, command.reason, command.description)
         else:
             assert how == RELEASE
-            self._return(entries, now_ms)
+            self._ledger.give_back(entries, now_ms)
         return Settled(lost)
+
+    def _check_settlement(self, command: Settle, now_ms: int) -> None:
+        if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens, now_ms):
+            raise Refused(
+                NOT_ALLOWED,
+                "A message of a dead-letter queue cannot be dead-lettered again: "
+                "complete it, abandon it, or send it to the entity anew.",
+            )
+        if not 0 <= command.delay_ms <= DELAY_MS_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A delay of {command.delay_ms} ms is not possible: "
+                f"it is between 0 and {DELAY_MS_MAX} ms.",
+            )
 
     def _holds_dead_letter(self, tokens: list[bytes], now_ms: int) -> bool:
         for token in tokens:
@@ -357,140 +409,89 @@ class Fragment:
         return False
 
     def _renew(self, command: Renew, now_ms: int) -> Renewed:
+        """The locks of a session's messages end with the session, whatever is renewed here."""
         for token in command.tokens:
             if self._locks.held(token, now_ms) is None:
                 raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
-        deadline_ms = now_ms + self.rules.lock_ms
+        deadline_ms = now_ms + self._ledger.rules.lock_ms
         self._locks.renew(command.tokens, deadline_ms)
+        if self._holds is not None:
+            for token in command.tokens:
+                deadline_ms = min(deadline_ms, self._locks.deadline_ms(token))
         return Renewed(deadline_ms)
 
+    # Removing, and time.
+
     def _purge(self, command: Purge, now_ms: int) -> Purged:
-        entries = self._take(command.line, command.count_max, now_ms)
-        self._forget(entries)
-        return Purged(len(entries))
+        line = self.intake.line(command.line, command.session, now_ms)
+        if line is None:
+            raise _not_received_so(command.session)
+        entries = self._ledger.take(line, command.count_max, now_ms)
+        until_ms = command.enqueued_until_ms
+        is_over = False
+        if until_ms != NEVER_MS:
+            for position, entry in enumerate(entries):
+                if entry.enqueued_at_ms > until_ms:
+                    for later in entries[position:]:
+                        self._ledger.wait_again(later)
+                    entries = entries[:position]
+                    is_over = True
+                    break
+        self._ledger.forget(entries)
+        if command.session == NO_SESSION:
+            self.intake.want(command.line)
+        return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
+
+    def _cancel(self, command: Cancel) -> Done:
+        _check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
+        entries: list[Entry] = []
+        for number in command.sequence_numbers:
+            entry = self.intake.entries.get(number)
+            if entry is None or entry.state != SCHEDULED:
+                raise _not_found(number, "scheduled")
+            entries.append(entry)
+        self._ledger.forget(entries)
+        return Done()
 
     def _tick(self, now_ms: int) -> Done:
         expired = self._locks.expire(now_ms)
         if expired:
-            self._fail(expired, now_ms, b"")
+            self._ledger.fail(expired, now_ms, b"", 0)
+        if self._holds is not None:
+            self._holds.end_overdue(now_ms)
+        self._entrance.forget_expired_ids(now_ms)
         return Done()
 
-    # The moves that commands are made of.
 
-    def _take(self, line_number: int, count_max: int, now_ms: int) -> list[Entry]:
-        """The next unexpired messages of a line, in order; asks for a page when it runs low."""
-        line = self._lines[line_number]
-        taken: list[Entry] = []
-        expired: list[Entry] = []
-        while len(taken) < count_max:
-            entry = line.take()
-            if entry is None:
-                break
-            if entry.expires_at_ms != NEVER_MS and entry.is_expired(now_ms):
-                expired.append(entry)
-            else:
-                taken.append(entry)
-        if expired:
-            self._expire(expired)
-        if line.is_low():
-            self._wanted_line = line_number
-        return taken
+def _sooner(one_ms: int, other_ms: int) -> int:
+    """The earlier of two moments, either of which may be NEVER_MS."""
+    if one_ms == NEVER_MS or NEVER_MS < other_ms < one_ms:
+        return other_ms
+    return one_ms
 
-    def _return(self, entries: list[Entry], now_ms: int) -> None:
-        """Let messages wait again, except those that expired while they were locked."""
-        expired: list[Entry] = []
-        for entry in entries:
-            if entry.is_expired(now_ms):
-                expired.append(entry)
-            else:
-                self._lines[entry.line].put_back(entry)
-        if expired:
-            self._expire(expired)
 
-    def _fail(self, entries: list[Entry], now_ms: int, modified: bytes) -> None:
-        """Count failed deliveries: back to the line, or to the dead letters after the last."""
-        limit = self.rules.max_delivery_count
-        exhausted: list[Entry] = []
-        returned: list[Entry] = []
-        for entry in entries:
-            entry.delivery_count += 1
-            if modified:
-                entry.modified = modified
-            if entry.line == MAIN_LINE and entry.delivery_count >= limit:
-                exhausted.append(entry)
-            else:
-                returned.append(entry)
-        if returned:
-            self._changes.append(Update(returned))
-            self._return(returned, now_ms)
-        if exhausted:
-            self._dead_letter(
-                exhausted,
-                "MaxDeliveryCountExceeded",
-                f"Message could not be consumed after {limit} delivery attempts.",
-            )
+def _check_numbers(numbers: list[int], count_max: int) -> None:
+    if len(numbers) > count_max:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
+        )
+    if len(set(numbers)) < len(numbers):
+        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
 
-    def _expire(self, entries: list[Entry]) -> None:
-        if self.rules.dead_letters_on_expiry:
-            self._dead_letter(
-                entries, "TTLExpiredException", "The message expired and was dead lettered."
-            )
-        else:
-            self._forget(entries)
 
-    def _dead_letter(
-        self, entries: list[Entry], reason: str | None, description: str | None
-    ) -> None:
-        if not entries:
-            return
-        target = self.counters.lines[DEAD_LETTER_LINE]
-        for entry in entries:
-            source = self.counters.lines[entry.line]
-            source.count -= 1
-            source.size_bytes -= entry.size_bytes
-            target.count += 1
-            target.size_bytes += entry.size_bytes
-            entry.line = DEAD_LETTER_LINE
-            entry.expires_at_ms = NEVER_MS  # Time to live is not observed among dead letters.
-            entry.reason = reason
-            entry.description = description
-            self._lines[DEAD_LETTER_LINE].put_back(entry)
-        self._changes.append(Update(entries))
+def _not_found(number: int, state: str) -> Refused:
+    return Refused(
+        MESSAGE_NOT_FOUND,
+        f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
+    )
 
-    def _forget(self, entries: list[Entry]) -> None:
-        if not entries:
-            return
-        for entry in entries:
-            counters = self.counters.lines[entry.line]
-            counters.count -= 1
-            counters.size_bytes -= entry.size_bytes
-        self._changes.append(Remove([entry.sequence_number for entry in entries]))
 
-    def _set_aside(self, sequence_numbers: list[int], line_number: int) -> int:
-        """Take damaged messages out of service, wherever they are waiting or locked."""
-        numbers = set(sequence_numbers)
-        found: list[Entry] = []
-        for line in self._lines:
-            found += line.drop(numbers)
-        found += self._locks.drop(numbers)
-        for entry in found:
-            numbers.discard(entry.sequence_number)
-            self._count_aside(entry)
-        # A message known by its number alone was never read into memory: its record is unreadable,
-        # so its size is not known and stays counted.
-        unread = [self._unread(number, line_number) for number in sorted(numbers)]
-        self._changes.append(Update(found + unread))
-        return len(sequence_numbers)
-
-    def _count_aside(self, entry: Entry) -> None:
-        counters = self.counters.lines[entry.line]
-        counters.count -= 1
-        counters.size_bytes -= entry.size_bytes
-        self.counters.set_aside += 1
-        entry.state = SET_ASIDE
-
-    def _unread(self, number: int, line_number: int) -> Entry:
-        assert counter_of(number) <= self.counters.last_counter
-        self.counters.lines[line_number].count -= 1
-        self.counters.set_aside += 1
-        return Entry(number, None, 0, enqueued_at_ms=0, line=line_number, state=SET_ASIDE)
+def _not_received_so(session: bytes) -> Refused:
+    if session != NO_SESSION:
+        return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+    return Refused(
+        NOT_ALLOWED,
+        "It is not possible for an entity that requires sessions to receive without a session: "
+        "accept a session first.",
+    )

@@ -32,10 +32,13 @@ SESSIONS_PAGE_MAX: Final = 1_024
 # What one held session keeps of its messages in memory, however many it has.
 SESSION_WINDOW_COUNT_MAX: Final = 64
 SESSION_WINDOW_BYTES_MAX: Final = 512 * 1024
+# What all of them share: the more are held, the less a new one keeps.
+SESSION_WINDOWS_BYTES_MAX: Final = 64 * 1024 * 1024
 STATE_BYTES_MAX: Final = 256 * 1024
 STATES_MAX: Final = 1_000_000
 
 DEFERRED_COUNT_MAX: Final = 250
+CANCEL_COUNT_MAX: Final = 10_000
 DELAY_MS_MAX: Final = 7 * 24 * 3600 * 1000
 
 # Message ids that a fragment remembers; the next one is refused, because neither memory may grow

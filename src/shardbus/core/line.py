@@ -22,7 +22,19 @@ class Line:
     store only, and `has_tail` says whether there may be any.
     """
 
-    def __init__(self, has_tail: bool) -> None:
+    def __init__(
+        self,
+        has_tail: bool,
+        *,
+        count_max: int = WINDOW_COUNT_MAX,
+        bytes_max: int = WINDOW_BYTES_MAX,
+        count_low: int = WINDOW_COUNT_LOW,
+        page_bytes_max: int = PAGE_BYTES_MAX,
+    ) -> None:
+        self._count_max = count_max
+        self.bytes_max = bytes_max
+        self._count_low = count_low
+        self._page_bytes_max = page_bytes_max
         self.end = 0
         self.has_tail = has_tail
         self.size_bytes = 0
@@ -39,8 +51,8 @@ class Line:
         """Whether the next page of the store should be read before more is taken."""
         return (
             self.has_tail
-            and len(self) < WINDOW_COUNT_LOW
-            and self.size_bytes <= WINDOW_BYTES_MAX - PAGE_BYTES_MAX
+            and len(self) < self._count_low
+            and self.size_bytes <= self.bytes_max - self._page_bytes_max
         )
 
     def append(self, entry: Entry) -> None:
@@ -61,7 +73,7 @@ class Line:
             self.size_bytes += entry.size_bytes
         if entry.sequence_number > self.end:
             self.end = entry.sequence_number
-        if len(self) > 2 * WINDOW_COUNT_MAX or self.size_bytes > 2 * WINDOW_BYTES_MAX:
+        if len(self) > 2 * self._count_max or self.size_bytes > 2 * self.bytes_max:
             self._shrink()
 
     def page_in(self, entries: list[Entry], is_end: bool, covered_to: int) -> None:
@@ -85,7 +97,7 @@ class Line:
             entry = self._window[head]
             self._head = head + 1
             self._spent_bytes += entry.size_bytes
-            if self._head >= 512 or self._spent_bytes > WINDOW_BYTES_MAX:
+            if self._head >= 512 or self._spent_bytes > self.bytes_max:
                 del self._window[: self._head]
                 self._head = 0
                 self._spent_bytes = 0
@@ -94,6 +106,10 @@ class Line:
         if entry.payload is not None:
             self.size_bytes -= entry.size_bytes
         return entry
+
+    def has_unexpired(self, now_ms: int) -> bool:
+        """Whether a message in memory can be handed out."""
+        return any(not entry.is_expired(now_ms) for entry in self._waiting())
 
     def front(self, count_max: int) -> list[Entry]:
         """The messages that are next in order, still waiting."""
@@ -138,7 +154,7 @@ class Line:
         self.size_bytes = sum(e.size_bytes for e in entries if e.payload is not None)
 
     def _is_full(self) -> bool:
-        return len(self) >= WINDOW_COUNT_MAX or self.size_bytes >= WINDOW_BYTES_MAX
+        return len(self) >= self._count_max or self.size_bytes >= self.bytes_max
 
     def _shrink(self) -> None:
         """Leave the far end to the store: it can be read again, memory cannot be stretched."""
@@ -146,10 +162,10 @@ class Line:
         waiting.sort(key=_sequence_number)
         count = 0
         size_bytes = 0
-        for entry in waiting[:WINDOW_COUNT_MAX]:
+        for entry in waiting[: self._count_max]:
             if entry.payload is not None:
                 size_bytes += entry.size_bytes
-            if size_bytes > WINDOW_BYTES_MAX and count > 0:
+            if size_bytes > self.bytes_max and count > 0:
                 break
             count += 1
         self._keep(waiting[:count])

@@ -10,12 +10,16 @@ from shardbus.core.message import NEVER_MS, Entry
 
 @final
 class LockBatch:
-    """The locks that one receive or renewal made; they share a deadline."""
+    """The locks that one receive or renewal made, or all those of a session; they share a deadline.
 
-    def __init__(self, deadline_ms: int, tokens: list[bytes]) -> None:
+    A session moves the deadline of its batch, which is why that one is not among the deadlines.
+    """
+
+    def __init__(self, deadline_ms: int, tokens: list[bytes], is_session: bool = False) -> None:
         self.deadline_ms = deadline_ms
         self.tokens = tokens
         self.held = len(tokens)
+        self.is_session = is_session
 
 
 @final
@@ -54,6 +58,27 @@ class LockTable:
             self._locks[token] = Lock(entry, batch)
             self._locked.add(entry.sequence_number)
 
+    def hold_in_session(self, batch: LockBatch, entries: list[Entry], tokens: list[bytes]) -> None:
+        """Lock messages for as long as a session is held."""
+        for entry, token in zip(entries, tokens, strict=True):
+            self._locks[token] = Lock(entry, batch)
+            self._locked.add(entry.sequence_number)
+        batch.tokens += tokens
+        batch.held += len(tokens)
+        if len(batch.tokens) > 2 * batch.held + 64:
+            batch.tokens = [token for token in batch.tokens if self._is_in(token, batch)]
+
+    def end_session(self, batch: LockBatch) -> list[Entry]:
+        """End every lock of a session; the messages, in the order they were locked."""
+        ended = self._end(batch)
+        batch.tokens = []
+        batch.held = 0
+        return ended
+
+    def deadline_ms(self, token: bytes) -> int:
+        """When a lock that is held ends."""
+        return self._locks[token].batch.deadline_ms
+
     def held(self, token: bytes, now_ms: int) -> Entry | None:
         """The message this token locks; None once its deadline has come: the deadline decides."""
         lock = self._locks.get(token)
@@ -72,11 +97,12 @@ class LockTable:
         return lock.entry
 
     def renew(self, tokens: list[bytes], deadline_ms: int) -> None:
-        """Move the deadline of locks that are all held."""
-        if not tokens:
+        """Move the deadline of locks that are all held; those of a session keep to its own."""
+        moved = [token for token in tokens if not self._locks[token].batch.is_session]
+        if not moved:
             return
-        batch = self._new_batch(tokens, deadline_ms)
-        for token in tokens:
+        batch = self._new_batch(moved, deadline_ms)
+        for token in moved:
             lock = self._locks[token]
             self._leave(lock.batch)
             lock.batch = batch
@@ -91,12 +117,7 @@ class LockTable:
             if batch.held == 0:
                 self._empty_batches -= 1
                 continue
-            for token in batch.tokens:
-                lock = self._locks.get(token)
-                if lock is not None and lock.batch is batch:
-                    del self._locks[token]
-                    self._locked.discard(lock.entry.sequence_number)
-                    expired.append(lock.entry)
+            expired += self._end(batch)
         return expired
 
     def next_deadline_ms(self) -> int:
@@ -111,11 +132,27 @@ class LockTable:
         heapq.heappush(self._deadlines, (deadline_ms, self._batch_number, batch))
         return batch
 
+    def _end(self, batch: LockBatch) -> list[Entry]:
+        ended: list[Entry] = []
+        for token in batch.tokens:
+            lock = self._locks.get(token)
+            if lock is not None and lock.batch is batch:
+                del self._locks[token]
+                self._locked.discard(lock.entry.sequence_number)
+                ended.append(lock.entry)
+        return ended
+
+    def _is_in(self, token: bytes, batch: LockBatch) -> bool:
+        lock = self._locks.get(token)
+        return lock is not None and lock.batch is batch
+
     def _leave(self, batch: LockBatch) -> None:
         batch.held -= 1
         if batch.held > 0:
             return
         batch.tokens = []
+        if batch.is_session:
+            return
         self._empty_batches += 1
         if self._empty_batches > 64 and self._empty_batches * 2 > len(self._deadlines):
             self._deadlines = [item for item in self._deadlines if item[2].held > 0]

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from shardbus.core.calendar import DUE_RETRY_MS
 from shardbus.core.command import (
     ABANDON,
     COMPLETE,
@@ -25,7 +26,6 @@ from shardbus.core.command import (
     Settled,
 )
 from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused
-from shardbus.core.fragment import DUE_RETRY_MS
 from shardbus.core.limits import WINDOW_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
 from tests.model.core.model import Model, Modelled

@@ -1,42 +1,57 @@
-"""A fragment at a desk: the simplest store that keeps the contract, and a hand that turns pages.
+"""A fragment at a desk: the memory store behind it, and a hand that turns pages.
 
 It does what a runner does, at once and in one thread, and checks every change against the contract
 of `core.change` on the way.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from shardbus.core.change import Append, Change, Counters, Remove, Update, new_counters
+from shardbus.broker.reading import feed, load, read, read_lacking
+from shardbus.core.bounds import Bounds
+from shardbus.core.change import Append, Change, Counters, Remove, Update
 from shardbus.core.command import (
+    NO_SESSION,
+    AcceptSession,
     Command,
     Delivery,
     FragmentRules,
-    Purge,
     Receive,
     Received,
+    ReceiveDeferred,
     Reply,
     Send,
     Sent,
+    SessionAccepted,
+    SessionState,
     Settle,
     Settled,
     Tick,
 )
 from shardbus.core.fragment import Fragment
-from shardbus.core.limits import DUE_COUNT_MAX, PAGE_BYTES_MAX, PAGE_COUNT_MAX
-from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SET_ASIDE, Entry, Message
+from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
+from shardbus.core.need import Need
+from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.stores.memory import MemoryFragment, MemoryStore
 
 START_MS: Final = 1_000_000
 LOCK_MS: Final = 30_000
 TURNS_MAX: Final = 10_000
+FRAGMENT: Final = FragmentId(1, 0)
 
 
-def rules(
+def rules(  # noqa: PLR0913 - a record, all by keyword
     *,
     lock_ms: int = LOCK_MS,
     max_delivery_count: int = 10,
     default_ttl_ms: int = -1,
     dead_letters_on_expiry: bool = False,
     size_bytes_max: int = 1 << 40,
+    requires_session: bool = False,
+    duplicate_window_ms: int = 0,
+    is_partitioned: bool = False,
+    state_bytes_max: int = 1_000,
 ) -> FragmentRules:
     return FragmentRules(
         lock_ms=lock_ms,
@@ -44,141 +59,112 @@ def rules(
         default_ttl_ms=default_ttl_ms,
         dead_letters_on_expiry=dead_letters_on_expiry,
         size_bytes_max=size_bytes_max,
-    )
-
-
-def copy_of(entry: Entry, payload: bytes | None) -> Entry:
-    return Entry(
-        entry.sequence_number,
-        payload,
-        entry.size_bytes,
-        enqueued_at_ms=entry.enqueued_at_ms,
-        expires_at_ms=entry.expires_at_ms,
-        delivery_count=entry.delivery_count,
-        line=entry.line,
-        state=entry.state,
-        reason=entry.reason,
-        description=entry.description,
-        modified=entry.modified,
+        requires_session=requires_session,
+        duplicate_window_ms=duplicate_window_ms,
+        is_partitioned=is_partitioned,
+        state_bytes_max=state_bytes_max,
     )
 
 
 class Shelf:
-    """What was committed, in one dict."""
+    """What was committed, each change checked against its contract."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, Entry] = {}
-        self.counters = new_counters()
-        self.damaged: set[int] = set()
+        self.store = MemoryStore()
+        self.store.create([FRAGMENT])
         self.commits = 0
         self._last_number = 0
 
+    @property
+    def kept(self) -> MemoryFragment:
+        return self.store._fragments[FRAGMENT]
+
+    @property
+    def entries(self) -> dict[int, Entry]:
+        return self.kept.entries
+
+    @property
+    def counters(self) -> Counters:
+        return self.kept.counters
+
+    @property
+    def damaged(self) -> set[int]:
+        return self.kept.damaged
+
+    @damaged.setter
+    def damaged(self, numbers: set[int]) -> None:
+        self.kept.damaged = numbers
+
     def commit(self, changes: list[Change], counters: Counters) -> None:
         self.commits += 1
+        known = set(self.entries)
         for change in changes:
             if isinstance(change, Append):
-                self._append(change.entries)
+                self._check_new(change.entries)
+                known.update(entry.sequence_number for entry in change.entries)
             elif isinstance(change, Update):
-                self._update(change.entries)
-            else:
-                assert isinstance(change, Remove)
-                for number in change.sequence_numbers:
-                    del self.entries[number]
-        self.counters = counters.copy()
+                assert known.issuperset(entry.sequence_number for entry in change.entries)
+            elif isinstance(change, Remove):
+                assert known.issuperset(change.sequence_numbers)
+                known.difference_update(change.sequence_numbers)
+        self.store.commit([FragmentCommit(FRAGMENT, changes, counters)])
 
-    def _append(self, entries: list[Entry]) -> None:
+    def _check_new(self, entries: list[Entry]) -> None:
         assert entries
         for entry in entries:
             assert entry.sequence_number > self._last_number
             self._last_number = entry.sequence_number
             assert entry.payload is not None and len(entry.payload) == entry.size_bytes
-            self.entries[entry.sequence_number] = copy_of(entry, entry.payload)
-
-    def _update(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            kept = self.entries[entry.sequence_number]
-            self.entries[entry.sequence_number] = copy_of(entry, kept.payload)
-
-    def line(self, line: int) -> list[Entry]:
-        return [
-            entry
-            for _, entry in sorted(self.entries.items())
-            if entry.line == line and entry.state == ACTIVE
-        ]
-
-    def page(self, line: int, after: int, count_max: int) -> tuple[list[Entry], list[int], bool]:
-        entries: list[Entry] = []
-        damaged: list[int] = []
-        size_bytes = 0
-        for entry in self.line(line):
-            if entry.sequence_number <= after:
-                continue
-            if len(entries) >= count_max or size_bytes >= PAGE_BYTES_MAX:
-                return entries, damaged, False
-            if entry.sequence_number in self.damaged:
-                damaged.append(entry.sequence_number)
-            else:
-                entries.append(copy_of(entry, entry.payload))
-                size_bytes += entry.size_bytes
-        return entries, damaged, True
-
-    def payloads(self, numbers: list[int]) -> dict[int, bytes | None]:
-        found: dict[int, bytes | None] = {}
-        for number in numbers:
-            entry = self.entries.get(number)
-            found[number] = None if entry is None or number in self.damaged else entry.payload
-        return found
-
-    def due(self, now_ms: int) -> tuple[list[Entry], int]:
-        waiting = sorted(
-            (entry.expires_at_ms, number)
-            for number, entry in self.entries.items()
-            if entry.expires_at_ms != NEVER_MS
-            and entry.line == MAIN_LINE
-            and entry.state != SET_ASIDE
-        )
-        expired = [number for expires_at_ms, number in waiting if expires_at_ms <= now_ms]
-        entries = [copy_of(self.entries[number], None) for number in expired[:DUE_COUNT_MAX]]
-        return entries, waiting[0][0] if waiting else NEVER_MS
 
 
 class Desk:
     """One fragment with its shelf and its own time."""
 
     def __init__(
-        self, fragment_rules: FragmentRules | None = None, *, page_count: int = PAGE_COUNT_MAX
+        self,
+        fragment_rules: FragmentRules | None = None,
+        *,
+        page_count: int = PAGE_COUNT_MAX,
+        bounds: Bounds | None = None,
     ) -> None:
         self.now_ms = START_MS
         self.rules = fragment_rules or rules()
         self.shelf = Shelf()
-        self._page_count = page_count
+        self._bounds = bounds or Bounds(page_count_max=page_count)
         self._seed = 0
         self.fragment = self._loaded()
 
     # Whole conversations.
 
     def do(self, command: Command) -> Reply:
-        """Apply a command as a runner would: pages first, then decide, store, and tidy up."""
-        if isinstance(command, Receive | Purge):
-            self._read_what_is_lacking(command)
+        """Apply a command as a runner would: read first, then decide, store, and tidy up."""
+        for _ in range(TURNS_MAX):
+            need = self.fragment.need(command, self.now_ms)
+            if need is None:
+                break
+            self.feed(need)
+        else:
+            raise AssertionError("reading never ends")
         outcome = self.fragment.apply(command, self.now_ms)
         self._commit(outcome.changes)
-        reply = outcome.reply
-        if isinstance(reply, Received):
-            self._fill(reply.deliveries)
+        self._fill(outcome.reply)
         self.fragment.after_commit()
         self.go_on()
-        return reply
+        return outcome.reply
+
+    def feed(self, need: Need) -> None:
+        """Read what the fragment needs and let it take that over."""
+        found = read(self.shelf.store, FRAGMENT, need)
+        self._commit(feed(self.fragment, need, found, self.now_ms))
 
     def go_on(self) -> None:
-        """Read the pages and the expired messages that the fragment asks for."""
+        """Read the pages and the due messages that the fragment asks for."""
         for _ in range(TURNS_MAX):
-            line = self.fragment.wanted_page()
-            if line >= 0:
-                self.turn_page(line)
+            page = self.fragment.intake.wanted()
+            if page is not None:
+                self.feed(page)
             elif self.fragment.wants_due(self.now_ms):
-                entries, next_due_ms = self.shelf.due(self.now_ms)
-                self._commit(self.fragment.due_in(entries, next_due_ms, self.now_ms))
+                self._read_due()
             else:
                 return
         raise AssertionError("the fragment never stops asking")
@@ -193,59 +179,124 @@ class Desk:
         self.fragment = self._loaded()
 
     def turn_page(self, line: int) -> None:
-        page = self.shelf.page(line, self.fragment.page_start(line), self._page_count)
-        self._commit(self.fragment.page_in(line, *page))
+        self.feed(self.fragment.intake.page(line))
 
     # Short forms.
 
-    def send(self, *payloads: bytes, ttl_ms: int = -1) -> list[int]:
-        reply = self.do(Send([Message(payload, ttl_ms=ttl_ms) for payload in payloads]))
+    def send(
+        self,
+        *payloads: bytes,
+        ttl_ms: int = -1,
+        session_id: str | None = None,
+        scheduled_at_ms: int = NEVER_MS,
+    ) -> list[int]:
+        return self.send_all(
+            [
+                Message(
+                    payload,
+                    ttl_ms=ttl_ms,
+                    session_id=session_id,
+                    scheduled_at_ms=scheduled_at_ms,
+                )
+                for payload in payloads
+            ]
+        ).numbers()
+
+    def send_all(self, messages: Sequence[Message]) -> Sent:
+        reply = self.do(Send(list(messages)))
         assert isinstance(reply, Sent)
-        return list(range(reply.first, reply.first + reply.count))
+        return reply
 
     def receive(
-        self, count_max: int = 1, *, line: int = MAIN_LINE, is_locking: bool = True
+        self,
+        count_max: int = 1,
+        *,
+        line: int = MAIN_LINE,
+        is_locking: bool = True,
+        session: bytes = NO_SESSION,
     ) -> list[Delivery]:
-        self._seed += 1
-        seed = self._seed.to_bytes(8, "big")
-        reply = self.do(Receive(line, count_max, is_locking=is_locking, token_seed=seed))
+        command = Receive(
+            line, count_max, is_locking=is_locking, token_seed=self.seed(), session=session
+        )
+        reply = self.do(command)
         assert isinstance(reply, Received)
         return reply.deliveries
 
-    def payloads(self, count_max: int = 1, *, line: int = MAIN_LINE) -> list[bytes | None]:
-        return [delivery.payload for delivery in self.receive(count_max, line=line)]
+    def receive_deferred(
+        self,
+        *numbers: int,
+        line: int = MAIN_LINE,
+        is_locking: bool = True,
+        session: bytes = NO_SESSION,
+    ) -> list[Delivery]:
+        command = ReceiveDeferred(
+            line, list(numbers), is_locking=is_locking, token_seed=self.seed(), session=session
+        )
+        reply = self.do(command)
+        assert isinstance(reply, Received)
+        return reply.deliveries
 
-    def settle(self, how: int, *deliveries: Delivery, reason: str | None = None) -> list[bool]:
+    def payloads(
+        self, count_max: int = 1, *, line: int = MAIN_LINE, session: bytes = NO_SESSION
+    ) -> list[bytes | None]:
+        deliveries = self.receive(count_max, line=line, session=session)
+        return [delivery.payload for delivery in deliveries]
+
+    def settle(
+        self,
+        how: int,
+        *deliveries: Delivery,
+        reason: str | None = None,
+        modified: bytes = b"",
+        delay_ms: int = 0,
+    ) -> list[bool]:
         tokens = [delivery.token for delivery in deliveries]
-        reply = self.do(Settle(how, tokens, reason=reason))
+        reply = self.do(Settle(how, tokens, reason=reason, modified=modified, delay_ms=delay_ms))
         assert isinstance(reply, Settled)
         return reply.lost
 
+    def accept(self, session_id: str | None = None) -> SessionAccepted:
+        reply = self.do(AcceptSession(session_id, self.seed()))
+        assert isinstance(reply, SessionAccepted)
+        return reply
+
+    def seed(self) -> bytes:
+        self._seed += 1
+        return self._seed.to_bytes(8, "big")
+
     def _loaded(self) -> Fragment:
-        _, next_due_ms = self.shelf.due(self.now_ms)
-        return Fragment(0, self.rules, self.shelf.counters.copy(), next_due_ms)
+        loaded = load(self.shelf.store, FRAGMENT, self.rules.duplicate_window_ms, self.now_ms)
+        image = loaded.image
+        return Fragment(
+            FRAGMENT.number,
+            self.rules,
+            image.counters,
+            image.next_due_ms,
+            loaded.history,
+            self._bounds,
+        )
 
     def _commit(self, changes: list[Change]) -> None:
         if changes:
             self.shelf.commit(changes, self.fragment.counters)
 
-    def _read_what_is_lacking(self, command: Receive | Purge) -> None:
-        for _ in range(TURNS_MAX):
-            if self.fragment.must_page(command.line):
-                assert self.fragment.wanted_page() == command.line
-                self.turn_page(command.line)
-                continue
-            if isinstance(command, Purge) or command.is_locking:
-                return
-            numbers = self.fragment.unread(command.line, command.count_max)
-            if not numbers:
-                return
-            self._commit(self.fragment.payloads_in(command.line, self.shelf.payloads(numbers)))
-        raise AssertionError("reading never ends")
+    def _read_due(self) -> None:
+        due = self.shelf.store.read_due(
+            FRAGMENT,
+            now_ms=self.now_ms,
+            count_max=self.fragment.due_count_max(),
+            bytes_max=PAGE_BYTES_MAX,
+        )
+        changes = self.fragment.due_in(due.entries, due.damaged, due.next_due_ms, self.now_ms)
+        self._commit(changes)
 
-    def _fill(self, deliveries: list[Delivery]) -> None:
-        numbers = [each.entry.sequence_number for each in deliveries if each.payload is None]
-        found = self.shelf.payloads(numbers)
-        for delivery in deliveries:
-            if delivery.payload is None:
-                delivery.payload = found[delivery.entry.sequence_number]
+    def _fill(self, reply: Reply) -> None:
+        if isinstance(reply, Received):
+            unread = [d for d in reply.deliveries if d.payload is None]
+            numbers = [delivery.entry.sequence_number for delivery in unread]
+            lacking = read_lacking(self.shelf.store, FRAGMENT, numbers, [])
+            for delivery in unread:
+                delivery.payload = lacking.payloads[delivery.entry.sequence_number]
+        elif isinstance(reply, SessionState):
+            states = read_lacking(self.shelf.store, FRAGMENT, [], [reply.session_id]).states
+            reply.state = states[reply.session_id].state

@@ -84,11 +84,8 @@ def test_the_ends_of_a_range_are_allowed(tier_name: str, name: str, value: objec
 
 
 LATER = [
-    ("requires_session", True, "RequiresSession"),
-    ("requires_duplicate_detection", True, "RequiresDuplicateDetection"),
     ("forward_to", "next", "ForwardTo"),
     ("forward_dead_letters_to", "next", "ForwardDeadLetteredMessagesTo"),
-    ("auto_delete_idle_ms", 300_000, "AutoDeleteOnIdle"),
     ("is_anonymous_accessible", True, "IsAnonymousAccessible"),
 ]
 

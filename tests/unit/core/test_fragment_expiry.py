@@ -3,7 +3,6 @@
 import pytest
 
 from shardbus.core.command import ABANDON, COMPLETE, RELEASE, Receive, Received
-from shardbus.core.fragment import DUE_RETRY_MS
 from shardbus.core.limits import DUE_COUNT_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
@@ -128,7 +127,7 @@ def test_an_expired_message_that_is_locked_does_not_keep_the_fragment_busy() -> 
 
     desk.wait(500)
 
-    assert desk.fragment.wake_at_ms() == desk.now_ms + DUE_RETRY_MS
+    assert desk.fragment.wake_at_ms() == START_MS + LOCK_MS
 
 
 def test_waking_is_asked_for_at_the_next_expiry() -> None:

@@ -5,6 +5,7 @@ import tracemalloc
 from shardbus.core.command import ABANDON, COMPLETE, RELEASE, Purge, Purged, Receive, Received
 from shardbus.core.limits import LOCKS_MAX, PAGE_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE
+from shardbus.core.need import NeedPayloads
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 
@@ -179,7 +180,10 @@ def test_payloads_read_for_removal_are_bounded_by_their_bytes() -> None:
     sent(desk, 8, bytes(PAGE_BYTES_MAX // 4))
     desk.settle(RELEASE, *desk.receive(8))
 
-    assert len(desk.fragment.unread(MAIN_LINE, 8)) == 4
+    command = Receive(MAIN_LINE, 8, is_locking=False, token_seed=bytes(8))
+    need = desk.fragment.need(command, desk.now_ms)
+
+    assert isinstance(need, NeedPayloads) and len(need.sequence_numbers) == 4
     assert len(desk.receive(8, is_locking=False)) == 4
     assert len(desk.receive(8, is_locking=False)) == 4
 

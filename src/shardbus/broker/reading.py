@@ -1,0 +1,149 @@
+"""What a runner reads from its store for a fragment, and how the fragment takes it over.
+
+The jobs run on the store's reader, the rest in the event loop. Not compiled: between interpreted
+steps the reader lets the event loop run, also while it loads a million remembered ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import final
+
+from shardbus.core.change import Change
+from shardbus.core.fragment import Fragment
+from shardbus.core.history import History
+from shardbus.core.message import Entry
+from shardbus.core.need import (
+    Need,
+    NeedEntries,
+    NeedPage,
+    NeedPayloads,
+    NeedSession,
+    NeedSessions,
+    NeedState,
+)
+from shardbus.stores.base import (
+    FragmentId,
+    FragmentImage,
+    MessageStore,
+    Page,
+    SessionPage,
+    StoreError,
+)
+
+log = logging.getLogger(__name__)
+
+
+@final
+class ReadState:
+    """The state of a session, or why it cannot be read."""
+
+    def __init__(self, state: bytes | None, error: str = "") -> None:
+        self.state = state
+        self.error = error
+
+
+@final
+class Lacking:
+    """What replies lack: payloads by sequence number, states by session."""
+
+    def __init__(self, payloads: dict[int, bytes | None], states: dict[str, ReadState]) -> None:
+        self.payloads = payloads
+        self.states = states
+
+
+@final
+class Loaded:
+    """A fragment as it was stored, with its history ready for use."""
+
+    def __init__(self, image: FragmentImage, history: History) -> None:
+        self.image = image
+        self.history = history
+
+
+Found = Page | SessionPage | ReadState | list[Entry | None] | dict[int, bytes | None]
+
+
+def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int) -> Loaded:
+    image = store.load(fragment)
+    history = History()
+    for remembered in image.remembered:
+        history.load(remembered.at_ms, remembered.digests, now_ms - window_ms)
+    image.remembered = []
+    return Loaded(image, history)
+
+
+def read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
+    """Read what a fragment needs."""
+    if isinstance(need, NeedPage):
+        return store.read_line(
+            fragment,
+            need.line,
+            after=need.after,
+            count_max=need.count_max,
+            bytes_max=need.bytes_max,
+        )
+    if isinstance(need, NeedPayloads):
+        return _payloads(store, fragment, need.sequence_numbers)
+    if isinstance(need, NeedEntries):
+        return store.read_entries(fragment, need.sequence_numbers, bytes_max=need.bytes_max)
+    if isinstance(need, NeedSession):
+        return store.read_session(
+            fragment,
+            need.session_id,
+            after=need.after,
+            count_max=need.count_max,
+            bytes_max=need.bytes_max,
+        )
+    if isinstance(need, NeedSessions):
+        return store.read_sessions(fragment, after=need.after, count_max=need.count_max)
+    return _state(store, fragment, need.session_id)
+
+
+def read_lacking(
+    store: MessageStore, fragment: FragmentId, numbers: list[int], session_ids: list[str]
+) -> Lacking:
+    """Read what replies lack; a payload that is None is damaged."""
+    payloads = _payloads(store, fragment, numbers) if numbers else {}
+    return Lacking(payloads, {name: _state(store, fragment, name) for name in session_ids})
+
+
+def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Change]:
+    """Let a fragment take over what was read; what that changes is to be committed."""
+    intake = fragment.intake
+    if isinstance(found, Page):
+        if found.damaged:
+            log.error("fragment %d: damaged messages %s set aside", fragment.number, found.damaged)
+        if isinstance(need, NeedPage):
+            return intake.page_in(need, found.entries, found.damaged, found.is_end)
+        assert isinstance(need, NeedSession)
+        return intake.session_in(need, found.entries, found.damaged, found.is_end, now_ms)
+    if isinstance(found, dict):
+        assert isinstance(need, NeedPayloads)
+        return intake.payloads_in(need, found)
+    if isinstance(found, list):
+        assert isinstance(need, NeedEntries)
+        intake.entries_in(need, found)
+    elif isinstance(found, SessionPage):
+        ranks = [session.rank for session in found.sessions]
+        names = [session.session_id for session in found.sessions]
+        intake.sessions_in(ranks, names, found.is_end)
+    else:
+        assert isinstance(need, NeedState)
+        intake.state_in(need, found.state)
+    return []
+
+
+def _payloads(
+    store: MessageStore, fragment: FragmentId, numbers: list[int]
+) -> dict[int, bytes | None]:
+    return dict(zip(numbers, store.read_payloads(fragment, numbers), strict=True))
+
+
+def _state(store: MessageStore, fragment: FragmentId, session_id: str) -> ReadState:
+    """A state that cannot be read is one session's trouble, not the fragment's."""
+    try:
+        return ReadState(store.read_state(fragment, session_id))
+    except StoreError as error:
+        log.error("fragment %s: the state of a session cannot be read: %s", fragment, error)
+        return ReadState(None, str(error))

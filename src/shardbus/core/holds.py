@@ -1,0 +1,223 @@
+"""The commands about sessions: who may hold one, for how long, and what state it has (R26)."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.change import StateChange
+from shardbus.core.command import (
+    NO_SESSION,
+    AcceptSession,
+    Done,
+    GetState,
+    NoSession,
+    ReleaseSession,
+    Renewed,
+    RenewSession,
+    SessionAccepted,
+    SessionState,
+    SetState,
+)
+from shardbus.core.errors import (
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_LOCK_LOST,
+    Refused,
+)
+from shardbus.core.ledger import Ledger
+from shardbus.core.line import Line
+from shardbus.core.lock import LockBatch
+from shardbus.core.message import MAIN_LINE
+from shardbus.core.need import Need, NeedSession, NeedSessions, NeedState
+from shardbus.core.sequence import lock_token
+from shardbus.core.sessions import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
+
+SESSION_LOST_TEXT: Final = (
+    "The session lock has expired on the MessageSession, or it was released. "
+    "Accept a new MessageSession."
+)
+
+
+@final
+class Candidate:
+    """A free session whose first messages were read, so that it can be held with them."""
+
+    def __init__(self, session_id: str, line: Line) -> None:
+        self.session_id = session_id
+        self.line = line
+
+
+@final
+class Holds:
+    """Decides the commands about sessions of one fragment, where sessions are required."""
+
+    def __init__(self, fragment_number: int, ledger: Ledger, table: SessionTable) -> None:
+        self._fragment_number = fragment_number
+        self._ledger = ledger
+        self._table = table
+        self._fed: Candidate | None = None
+        # The candidate that was read for the command that is being applied.
+        self._candidate: Candidate | None = None
+
+    def begin(self) -> None:
+        """A command is applied: what was read for it is its own, and nobody's afterwards."""
+        self._candidate = self._fed
+        self._fed = None
+
+    def of(self, token: bytes, now_ms: int) -> HeldSession:
+        """The session that a token holds; refused when it does not (any more)."""
+        held = self._table.held(token, now_ms)
+        if held is None:
+            raise Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+        return held
+
+    # Accepting.
+
+    def need_to_accept(self, command: AcceptSession, now_ms: int) -> Need | None:
+        """A named session is held unseen; the next free one must have something to hand out."""
+        table = self._table
+        if command.session_id is not None or table.is_full():
+            return None
+        session_id = table.first_known()
+        if session_id is None:
+            if not table.has_tail:
+                return None
+            return NeedSessions(table.end, count_max=self._ledger.bounds.sessions_page_max)
+        fed = self._fed
+        if fed is not None and fed.session_id == session_id and fed.line.has_unexpired(now_ms):
+            return None
+        return self._need_messages(session_id, NO_SESSION, table.new_line(has_tail=True))
+
+    def need_more(self, token: bytes, line: Line) -> NeedSession:
+        """The next messages of a held session."""
+        held = self._table.by_token(token)
+        assert held is not None
+        return self._need_messages(held.session_id, token, line)
+
+    def _need_messages(self, session_id: str, token: bytes, line: Line) -> NeedSession:
+        return NeedSession(
+            session_id,
+            line.end,
+            token,
+            count_max=self._ledger.bounds.session_window_count_max,
+            bytes_max=line.bytes_max,
+        )
+
+    def candidate_in(self, session_id: str, line: Line, now_ms: int) -> None:
+        """Take over a free session with its first messages; one without any is none."""
+        expired = line.take_expired(now_ms)
+        if expired:
+            self._ledger.expire(expired)
+        if len(line) > 0:
+            self._fed = Candidate(session_id, line)
+        elif not line.has_tail:
+            self._table.forget(session_id)
+
+    def accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
+        self.end_overdue(now_ms)
+        table = self._table
+        session_id = command.session_id
+        if session_id is None:
+            candidate = self._candidate
+            if candidate is None or table.is_full() or not candidate.line.has_unexpired(now_ms):
+                return NoSession()
+            return self._grant(candidate.session_id, candidate.line, command.token_seed, now_ms)
+        if table.named(session_id) is not None:
+            raise Refused(
+                SESSION_CANNOT_BE_LOCKED,
+                f"The requested session '{session_id}' cannot be accepted: "
+                "it is locked by another receiver.",
+            )
+        if table.is_full():
+            raise Refused(
+                SERVER_BUSY,
+                f"Fragment {self._fragment_number} has {table.held_count()} sessions locked, "
+                "which is the most it takes: close some, or try again later.",
+            )
+        has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
+        line = table.new_line(has_messages)
+        return self._grant(session_id, line, command.token_seed, now_ms)
+
+    def _grant(self, session_id: str, line: Line, seed: bytes, now_ms: int) -> SessionAccepted:
+        ledger = self._ledger
+        ledger.lock_counter += 1
+        token = lock_token(self._fragment_number, ledger.lock_counter, seed)
+        deadline_ms = now_ms + ledger.rules.lock_ms
+        batch = LockBatch(deadline_ms, [], is_session=True)
+        self._table.hold(HeldSession(session_id, token, line, batch))
+        return SessionAccepted(session_id, token, deadline_ms)
+
+    # Holding on, and letting go.
+
+    def renew(self, command: RenewSession, now_ms: int) -> Renewed:
+        held = self.of(command.session, now_ms)
+        deadline_ms = now_ms + self._ledger.rules.lock_ms
+        self._table.renew(held, deadline_ms)
+        return Renewed(deadline_ms)
+
+    def release(self, command: ReleaseSession, now_ms: int) -> Done:
+        held = self._table.held(command.session, now_ms)
+        if held is not None:
+            self._ledger.give_back(self._ledger.locks.end_session(held.batch), now_ms)
+            self._table.let_go(held)
+        return Done()
+
+    def end_overdue(self, now_ms: int) -> None:
+        """Holds whose deadline has come are lost; what they had in hand counts as failed."""
+        held = self._table.overdue(now_ms)
+        while held is not None:
+            entries = self._ledger.locks.end_session(held.batch)
+            if entries:
+                self._ledger.fail(entries, now_ms, b"", 0)
+            self._table.let_go(held)
+            held = self._table.overdue(now_ms)
+
+    # State.
+
+    def need_to_set_state(self, command: SetState, now_ms: int) -> Need | None:
+        held = self._table.held(command.session, now_ms)
+        if held is None or held.state_bytes != STATE_UNREAD:
+            return None
+        return NeedState(held.session_id, held.token)
+
+    def state_in(self, token: bytes, state: bytes | None) -> None:
+        """Take over how large the stored state is."""
+        held = self._table.by_token(token)
+        assert held is not None, "a hold does not end while its state is being read"
+        held.state_bytes = NO_STATE if state is None else len(state)
+
+    def get_state(self, command: GetState, now_ms: int) -> SessionState:
+        return SessionState(self.of(command.session, now_ms).session_id)
+
+    def set_state(self, command: SetState, now_ms: int) -> Done:
+        held = self.of(command.session, now_ms)
+        assert held.state_bytes != STATE_UNREAD, "its size is read before a state is replaced"
+        state = command.state
+        size_bytes = NO_STATE if state is None else len(state)
+        self._check_state(held, size_bytes)
+        if state is None and held.state_bytes == NO_STATE:
+            return Done()
+        counters = self._ledger.counters
+        counters.states += int(size_bytes != NO_STATE) - int(held.state_bytes != NO_STATE)
+        counters.state_bytes += max(size_bytes, 0) - max(held.state_bytes, 0)
+        held.state_bytes = size_bytes
+        self._ledger.changes.append(StateChange(held.session_id, state, now_ms))
+        return Done()
+
+    def _check_state(self, held: HeldSession, size_bytes: int) -> None:
+        size_bytes_max = self._ledger.rules.state_bytes_max
+        if size_bytes > size_bytes_max:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"The state of session '{held.session_id}' would have {size_bytes} bytes, "
+                f"more than the {size_bytes_max} that a session state may have.",
+            )
+        states = self._ledger.counters.states
+        is_new = size_bytes != NO_STATE and held.state_bytes == NO_STATE
+        if is_new and states >= self._ledger.bounds.states_max:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"Fragment {self._fragment_number} has {states} session states, which is the most "
+                "it takes: clear the states of sessions that are done.",
+            )

@@ -1,0 +1,271 @@
+"""The messages of a fragment and the moves they can make.
+
+Each move changes the counters, what is in memory and the list of changes to store together; the
+rules about when to make which are in `fragment`, `calendar` and `holds`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.bounds import Bounds
+from shardbus.core.change import Append, Change, Counters, Remove, Update
+from shardbus.core.command import FragmentRules
+from shardbus.core.counting import count_in, count_out
+from shardbus.core.line import Line
+from shardbus.core.lock import LockTable
+from shardbus.core.message import (
+    ACTIVE,
+    DEAD_LETTER_LINE,
+    DEFERRED,
+    DELAYED,
+    MAIN_LINE,
+    NEVER_MS,
+    SET_ASIDE,
+    Entry,
+)
+from shardbus.core.properties import merge
+from shardbus.core.sequence import counter_of
+from shardbus.core.sessions import SessionTable
+
+EXHAUSTED: Final = "MaxDeliveryCountExceeded"
+EXPIRED: Final = "TTLExpiredException"
+
+
+@final
+class Ledger:
+    """One fragment's messages: counted all of them, in memory those that are near."""
+
+    def __init__(
+        self, rules: FragmentRules, counters: Counters, next_due_ms: int, bounds: Bounds
+    ) -> None:
+        self.rules = rules
+        self.counters = counters
+        self.next_due_ms = next_due_ms
+        self.bounds = bounds
+        self.changes: list[Change] = []
+        self.locks = LockTable()
+        self.lock_counter = 0
+        # Where sessions are required they stand in place of the main line.
+        self.sessions: SessionTable | None = None
+        self.lines: list[Line] = []
+        for number, line in enumerate(counters.lines):
+            has_tail = line.count > 0
+            if number == MAIN_LINE and rules.requires_session:
+                self.sessions = SessionTable(bounds, has_tail)
+                has_tail = False
+            self.lines.append(_new_line(has_tail, bounds))
+
+    def note_due(self, at_ms: int) -> None:
+        """Time changes something at this moment (NEVER_MS: at none)."""
+        if at_ms != NEVER_MS and (self.next_due_ms == NEVER_MS or at_ms < self.next_due_ms):
+            self.next_due_ms = at_ms
+
+    # Coming and waiting.
+
+    def enter(self, entries: list[Entry]) -> None:
+        """New messages, in the order of their numbers; scheduled ones wait in the store alone."""
+        counters = self.counters.lines[MAIN_LINE]
+        line = self.lines[MAIN_LINE]
+        sessions = self.sessions
+        for entry in entries:
+            counters.size_bytes += entry.size_bytes
+            if entry.state != ACTIVE:
+                counters.scheduled += 1
+                continue
+            counters.count += 1
+            if sessions is None:
+                line.append(entry)
+            else:
+                sessions.append(entry)
+        if entries:
+            self.changes.append(Append(entries))
+
+    def take(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
+        """The next unexpired messages of a line, in order."""
+        taken: list[Entry] = []
+        expired: list[Entry] = []
+        while len(taken) < count_max:
+            entry = line.take()
+            if entry is None:
+                break
+            if entry.expires_at_ms != NEVER_MS and entry.is_expired(now_ms):
+                expired.append(entry)
+            else:
+                taken.append(entry)
+        if expired:
+            self.expire(expired)
+        return taken
+
+    def wait_again(self, entry: Entry) -> None:
+        """Let an active message wait at its own place."""
+        if self.sessions is not None and entry.line == MAIN_LINE:
+            self.sessions.put_back(entry)
+        else:
+            self.lines[entry.line].put_back(entry)
+
+    def give_back(self, entries: list[Entry], now_ms: int) -> None:
+        """Unlocked messages wait again, deferred ones in the store; expired ones are gone."""
+        expired: list[Entry] = []
+        for entry in entries:
+            if entry.is_expired(now_ms):
+                expired.append(entry)
+            elif entry.state == ACTIVE:
+                self.wait_again(entry)
+        if expired:
+            self.expire(expired)
+
+    # Changing.
+
+    def fail(self, entries: list[Entry], now_ms: int, modified: bytes, delay_ms: int) -> None:
+        """Count failed deliveries: back to the line, or to the dead letters after the last."""
+        limit = self.rules.max_delivery_count
+        exhausted: list[Entry] = []
+        returned: list[Entry] = []
+        for entry in entries:
+            entry.delivery_count += 1
+            if modified:
+                entry.modified = merge(entry.modified, modified)
+            if entry.line == MAIN_LINE and entry.delivery_count >= limit:
+                exhausted.append(entry)
+            else:
+                returned.append(entry)
+        if returned:
+            if delay_ms > 0:
+                self._delay(returned, now_ms, now_ms + delay_ms)
+            self.changes.append(Update(returned))
+            self.give_back(returned, now_ms)
+        if exhausted:
+            self.dead_letter(
+                exhausted,
+                EXHAUSTED,
+                f"Message could not be consumed after {limit} delivery attempts.",
+            )
+
+    def defer(self, entries: list[Entry], now_ms: int, modified: bytes) -> None:
+        if not entries:
+            return
+        for entry in entries:
+            if modified:
+                entry.modified = merge(entry.modified, modified)
+            self._move(entry, DEFERRED)
+        self.changes.append(Update(entries))
+        self.give_back(entries, now_ms)
+
+    def activate(self, entries: list[Entry]) -> None:
+        """Delayed messages can be delivered again."""
+        for entry in entries:
+            entry.delayed_until_ms = NEVER_MS
+            self._move(entry, ACTIVE)
+            self.wait_again(entry)
+            self.note_due(entry.due_ms())
+        if entries:
+            self.changes.append(Update(entries))
+
+    def _delay(self, entries: list[Entry], now_ms: int, until_ms: int) -> None:
+        for entry in entries:
+            if entry.state != ACTIVE or entry.is_expired(now_ms):
+                continue
+            expires_at_ms = entry.expires_at_ms
+            is_sooner = NEVER_MS < expires_at_ms < until_ms
+            entry.delayed_until_ms = expires_at_ms if is_sooner else until_ms
+            self._move(entry, DELAYED)
+            self.note_due(entry.delayed_until_ms)
+
+    def _move(self, entry: Entry, state: int) -> None:
+        count_out(self.counters, entry)
+        entry.state = state
+        count_in(self.counters, entry)
+
+    # Going.
+
+    def expire(self, entries: list[Entry]) -> None:
+        """Deferred ones are never dead-lettered (reference 20, number 21)."""
+        if not self.rules.dead_letters_on_expiry:
+            self.forget(entries)
+            return
+        self.forget([entry for entry in entries if entry.state == DEFERRED])
+        self.dead_letter(
+            [entry for entry in entries if entry.state != DEFERRED],
+            EXPIRED,
+            "The message expired and was dead lettered.",
+        )
+
+    def dead_letter(
+        self, entries: list[Entry], reason: str | None, description: str | None
+    ) -> None:
+        if not entries:
+            return
+        for entry in entries:
+            count_out(self.counters, entry)
+            entry.line = DEAD_LETTER_LINE
+            entry.state = ACTIVE
+            entry.delayed_until_ms = NEVER_MS
+            entry.expires_at_ms = NEVER_MS  # Time to live is not observed among dead letters.
+            entry.reason = reason
+            entry.description = description
+            count_in(self.counters, entry)
+            self.lines[DEAD_LETTER_LINE].put_back(entry)
+        self.changes.append(Update(entries))
+
+    def forget(self, entries: list[Entry]) -> None:
+        if not entries:
+            return
+        for entry in entries:
+            if entry.state == ACTIVE:
+                counters = self.counters.lines[entry.line]
+                counters.count -= 1
+                counters.size_bytes -= entry.size_bytes
+            else:
+                count_out(self.counters, entry)
+        self.changes.append(Remove([entry.sequence_number for entry in entries]))
+
+    # Damage.
+
+    def set_aside(self, sequence_numbers: list[int], line_number: int) -> int:
+        """Take damaged messages out of service, wherever they are waiting or locked."""
+        numbers = set(sequence_numbers)
+        found: list[Entry] = []
+        for line in self.lines:
+            found += line.drop(numbers)
+        if self.sessions is not None:
+            found += self.sessions.drop_anywhere(numbers)
+        found += self.locks.drop(numbers)
+        for entry in found:
+            numbers.discard(entry.sequence_number)
+            self._move(entry, SET_ASIDE)
+        # A message known by its number alone was never read into memory: its record is unreadable,
+        # so its size is not known and stays counted.
+        unread = [self._unread(number, line_number) for number in sorted(numbers)]
+        self.changes.append(Update(found + unread))
+        return len(sequence_numbers)
+
+    def set_entries_aside(self, entries: list[Entry]) -> None:
+        """Take damaged messages out of service of which the store could tell line and state."""
+        if not entries:
+            return
+        numbers = {entry.sequence_number for entry in entries}
+        for line in self.lines:
+            line.drop(numbers)
+        if self.sessions is not None:
+            self.sessions.drop_anywhere(numbers)
+        self.locks.drop(numbers)
+        for entry in entries:
+            self._move(entry, SET_ASIDE)
+        self.changes.append(Update(entries))
+
+    def _unread(self, number: int, line_number: int) -> Entry:
+        assert counter_of(number) <= self.counters.last_counter
+        self.counters.lines[line_number].count -= 1
+        self.counters.set_aside += 1
+        return Entry(number, None, 0, enqueued_at_ms=0, line=line_number, state=SET_ASIDE)
+
+
+def _new_line(has_tail: bool, bounds: Bounds) -> Line:
+    return Line(
+        has_tail,
+        count_max=bounds.window_count_max,
+        bytes_max=bounds.window_bytes_max,
+        count_low=bounds.window_count_low,
+        page_bytes_max=bounds.page_bytes_max,
+    )
