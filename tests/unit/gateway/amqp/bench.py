@@ -5,6 +5,8 @@ from itertools import count
 from typing import TypeVar
 
 from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
@@ -13,6 +15,7 @@ from shardbus.broker.sas import mint_token
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.amqp.server import AmqpServer
+from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.stores.catalogue import MemoryCatalogue
 from tests.simulation.world import EPOCH_MS, VirtualWorker
 from tests.unit.broker.house import House
@@ -30,6 +33,8 @@ class Bench(House):
         *,
         connections_max: int = 10,
         fragment_bytes_max: int = 0,
+        receivers_max: int = 5_000,
+        credits_per_s: int = 0,
     ) -> None:
         super().__init__()
         self.broker = Broker(
@@ -52,7 +57,11 @@ class Bench(House):
             new_seed=lambda: next(seeds).to_bytes(8, "big"),
         )
         self.server = AmqpServer(
-            self.bus, config or ConnectionConfig(), connections_max=connections_max
+            self.bus,
+            config or ConnectionConfig(),
+            connections_max=connections_max,
+            receivers_max=receivers_max,
+            throttle=Throttle(credits_per_s, self.clock, self.loop) if credits_per_s else None,
         )
         self.run(self.namespace.recover())
         self.create("q")
@@ -64,6 +73,11 @@ class Bench(House):
         chosen = spec or QueueSpec()
         chosen.is_partitioned = is_partitioned
         return self.run(self.namespace.create_queue(name, chosen))
+
+    def create_sessions(self, name: str, *, is_partitioned: bool = False) -> Entity:
+        spec = QueueSpec()
+        spec.requires_session = True
+        return self.create(name, is_partitioned=is_partitioned, spec=spec)
 
     def set_status(self, name: str, status: str) -> None:
         spec = self.namespace.get(name).spec.copy()
@@ -100,6 +114,20 @@ class Bench(House):
             client.send(link, content)
             self.pass_s(0.01)
         assert len(client.outcomes(link)) == len(contents)
+        self.leave(client)
+
+    def send_to(self, name: str, session_id: str, *contents: bytes) -> None:
+        """Put messages of one session into a queue."""
+        client = self.client()
+        link = client.sender(name)
+        self.pass_s()
+        for content in contents:
+            client.send_raw(link, encode_data_message(content, session_id=session_id))
+            self.pass_s(0.01)
+        assert set(client.outcomes(link).values()) == {ACCEPTED}
+        self.leave(client)
+
+    def leave(self, client: Client) -> None:
         client.connection.close()
         client.flush()
         self.pass_s()
@@ -110,7 +138,5 @@ class Bench(House):
         link = client.receiver(name, 1000)
         self.pass_s(1)
         bodies = client.bodies(link)
-        client.connection.close()
-        client.flush()
-        self.pass_s()
+        self.leave(client)
         return bodies

@@ -28,6 +28,7 @@ from tests.unit.gateway.amqp.transport import SlowTransport
 ROOT_KEY = f"\0{DEVELOPMENT_KEY_NAME}\0{DEVELOPMENT_KEY}".encode()
 PEEK_LOCK = (0, 1)
 RECEIVE_AND_DELETE = (1, 0)
+SESSION_FILTER = "com.microsoft:session-filter"
 
 
 def plain(response: bytes = ROOT_KEY) -> ConnectionConfig:
@@ -103,6 +104,27 @@ class Client:
         """Attach and, in the same write, give credit."""
         link = (session or self.session).attach_receiver(
             name, source=source, settle_modes=modes, target=target
+        )
+        self.grant(link, credit)
+        return link
+
+    def session_receiver(
+        self,
+        entity: str,
+        session_id: Value = None,
+        credit: int = 0,
+        *,
+        name: str = "receiver",
+        wait_ms: Value = None,
+        modes: tuple[int, int] = PEEK_LOCK,
+    ) -> Link:
+        """Ask for a session, the next free one by default, and in the same write give credit."""
+        source = Source()
+        source.address = entity
+        source.filters = {SESSION_FILTER: session_id}
+        properties = {} if wait_ms is None else {"com.microsoft:timeout": wait_ms}
+        link = self.session.attach_receiver(
+            name, source=source, settle_modes=modes, properties=properties
         )
         self.grant(link, credit)
         return link
