@@ -195,17 +195,20 @@ class _Compiler:
     def _like(self, tree: Like) -> Check:
         value, pattern = self.term(tree.value), self.term(tree.pattern)
         escape = None if tree.escape is None else self.term(tree.escape)
-        check: Check = LikeCheck(value, pattern, escape)
-        if isinstance(pattern, FixedTerm) and (escape is None or isinstance(escape, FixedTerm)):
-            fixed, letter = pattern.fixed, "" if escape is None else escape.fixed
-            if not isinstance(fixed, str) or not isinstance(letter, str):
-                return check
-            check = LikeFixedCheck(value, self._pattern(tree, fixed, letter))
-        return _checked(check, [value])
+        asked = LikeCheck(value, pattern, escape)
+        if not isinstance(pattern, FixedTerm) or not isinstance(pattern.fixed, str):
+            return asked
+        if escape is None:
+            known = self._pattern(tree, pattern.fixed, None)
+        elif isinstance(escape, FixedTerm) and isinstance(escape.fixed, str):
+            known = self._pattern(tree, pattern.fixed, escape.fixed)
+        else:
+            return asked
+        return _checked(LikeFixedCheck(value, known), [value])
 
-    def _pattern(self, tree: Like, pattern: str, escape: str) -> LikePattern:
+    def _pattern(self, tree: Like, pattern: str, escape: str | None) -> LikePattern:
         try:
-            return LikePattern(pattern, None if tree.escape is None else escape)
+            return LikePattern(pattern, escape)
         except EvaluationError as error:
             what = error.message.rstrip(".")
             raise mistake(self._expression, tree.offset, what) from error
