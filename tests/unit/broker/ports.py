@@ -77,6 +77,7 @@ class Link:
         self.is_draining = False
         self.granted = credit
         self.got: list[int] = []
+        self.tokens: list[bytes] = []
         self.drains = 0
         self.losses: list[Refused] = []
 
@@ -87,6 +88,7 @@ class Link:
         assert 0 < len(deliveries) <= self.granted
         self.granted -= len(deliveries)
         self.got += [each.entry.sequence_number for each in deliveries]
+        self.tokens += [each.token for each in deliveries]
 
     def drained(self) -> None:
         assert self.is_draining

@@ -13,10 +13,12 @@ from shardbus.broker.frames import (
     Answered,
     Ask,
     Beat,
+    Browse,
     Fence,
     Fenced,
     Frame,
     Hello,
+    ListSessions,
     Open,
     Prove,
     Reject,
@@ -30,7 +32,15 @@ from shardbus.broker.frames import (
 from shardbus.broker.runner import Runner
 from shardbus.broker.served_gateway import REQUESTS_MAX, SILENT_TICKS_MAX, STRANGER_TICKS_MAX
 from shardbus.broker.wire import FrameBuffer, decode, encode, proof
-from shardbus.core.command import Purge, Receive, Received, Send, Sent
+from shardbus.core.command import (
+    AcceptSession,
+    Purge,
+    Receive,
+    Received,
+    Send,
+    Sent,
+    SessionAccepted,
+)
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.stores.base import FragmentId
@@ -217,6 +227,42 @@ def test_locks_taken_for_a_gateway_that_is_gone_are_let_go() -> None:
         fragment = runner.statistics()
         assert fragment is not None
         assert fragment.locked() == 0 and fragment.counters.lines[MAIN_LINE].count == 1
+
+    with_gateway(story)
+
+
+def test_a_session_granted_to_a_gateway_that_is_gone_is_let_go() -> None:
+    """R18, R26."""
+
+    async def story(world: World, client: Client, wire: Wire) -> None:
+        fragment = FragmentId(8, 0)
+        client.say(Open(world.with_sessions.to_json(), [0]))
+        await asyncio.sleep(0.01)
+        client.say(Request(1, fragment, AcceptSession("s", SEED)))
+        client.hang_up()
+        await asyncio.sleep(0.01)
+
+        other, _ = await gateway(world)
+        other.say(Open(world.with_sessions.to_json(), [0]))
+        other.say(Request(1, fragment, AcceptSession("s", SEED)))
+        await asyncio.sleep(0.01)
+
+        assert isinstance(other.of(Answered)[0].answer, SessionAccepted)
+
+    with_gateway(story)
+
+
+def test_what_needs_an_open_fragment_is_unavailable_without_one() -> None:
+    async def story(world: World, client: Client, wire: Wire) -> None:
+        nowhere = FragmentId(99, 0)
+        client.say(
+            Browse(1, nowhere, MAIN_LINE, start=0, count_max=1, bytes_max=1),
+            ListSessions(2, nowhere, updated_after_ms=-1, skip=0, count_max=1),
+        )
+        await asyncio.sleep(0.01)
+
+        answers = [frame.answer for frame in client.of(Answered)]
+        assert [type(answer) for answer in answers] == [Unavailable, Unavailable]
 
     with_gateway(story)
 

@@ -83,18 +83,17 @@ def test_commands_are_answered_as_if_the_broker_were_here() -> None:
 
 def test_fragments_are_made_listed_counted_changed_and_removed() -> None:
     async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
-        other = new_entity()
-        other.entity_id = 8
+        other = new_entity(9)
         await remote.create_fragments(other, [0, 1])
-        assert FragmentId(8, 1) in await remote.fragment_ids()
+        assert FragmentId(9, 1) in await remote.fragment_ids()
         await send(remote.runner(other, 1), b"x")
-        assert [part.counts[MAIN_LINE] for part in await remote.statistics(8, [0, 1])] == [0, 1]
+        assert [part.counts[MAIN_LINE] for part in await remote.statistics(9, [0, 1])] == [0, 1]
         other.spec.lock_ms = 5_000
         await remote.update_fragments(other, [0, 1])
         received = await receive(remote.runner(other, 1))
         assert received.deliveries[0].locked_until_ms == world.clock.now_ms() + 5_000
-        await remote.delete_fragments(8, [0, 1])
-        assert FragmentId(8, 1) not in await remote.fragment_ids()
+        await remote.delete_fragments(9, [0, 1])
+        assert FragmentId(9, 1) not in await remote.fragment_ids()
 
     connected(story)
 

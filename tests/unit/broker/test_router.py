@@ -76,12 +76,15 @@ AWAY = Unavailable("the fragment is away")
 PERHAPS = Unavailable("the commit failed", is_unknown=True)
 
 
-def router_of(house: House, inboxes: list[Inbox], *, first: int = 0) -> EntityRouter:
+def router_of(
+    house: House, inboxes: list[Inbox], *, first: int = 0, requires_session: bool = False
+) -> EntityRouter:
     return EntityRouter(
         list(inboxes),
         list(range(first, first + len(inboxes))),
         even_hash_starts(len(inboxes)),
         detects_duplicates=False,
+        requires_session=requires_session,
         loop=house.loop,
         clock=VirtualClock(house.loop),
         new_seed=lambda: bytes(8),
@@ -313,13 +316,15 @@ def test_settlements_go_to_the_fragments_that_the_tokens_name(house: House) -> N
     tokens = [lock_token(number, 1, bytes([number] * 8)) for number in (12, 10, 12)]
     sink = Settling()
 
-    router.settle(Settle(DEAD_LETTER, tokens, reason="r", description="d", modified=b"m"), sink)
+    router.settle(
+        Settle(DEAD_LETTER, tokens, reason="r", description="d", modified=b"m", delay_ms=7), sink
+    )
 
     assert sink.lost == {0: False, 1: False, 2: False}
     [settle] = inboxes[2].settled
     assert settle.tokens == [tokens[0], tokens[2]]
     assert (settle.how, settle.reason, settle.description) == (DEAD_LETTER, "r", "d")
-    assert settle.modified == b"m"
+    assert (settle.modified, settle.delay_ms) == (b"m", 7)
     assert [len(inbox.settled) for inbox in inboxes] == [1, 0, 1]
 
 
@@ -363,3 +368,53 @@ def test_a_thousand_keys_each_live_in_one_fragment(house: House) -> None:
     counts = [Counter(inbox.sent) for inbox in inboxes]
     assert all(set(count.values()) == {3} for count in counts)
     assert sum(len(count) for count in counts) == 1_000
+
+
+@pytest.mark.parametrize("fragments", [1, 4])
+def test_a_message_without_a_session_is_not_sent_where_sessions_are_required(
+    house: House, fragments: int
+) -> None:
+    """R11, R24."""
+    inboxes = [Inbox() for _ in range(fragments)]
+    router = router_of(house, inboxes, requires_session=True)
+    heard = Heard()
+
+    router.send_each([Message(b"a", session_id="s"), Message(b"b", partition_key="k")], heard)
+    [refusal] = batch(router, [Message(b"c", session_id="s"), Message(b"d")])
+
+    assert isinstance(heard.answers[0], Sent)
+    for answer in (heard.answers[1], refusal):
+        assert isinstance(answer, Refused) and answer.kind is NOT_ALLOWED
+    assert [payload for inbox in inboxes for payload in inbox.sent] == [b"a"]
+
+
+def test_messages_that_go_together_are_placed_in_as_few_shares_as_their_keys_allow(
+    house: House,
+) -> None:
+    router = router_of(house, [Inbox() for _ in range(16)])
+    keys = ["a", None, "b", "a", None]
+    messages = [Message(b"x", partition_key=key) for key in keys]
+
+    placed = router.place(messages)
+
+    assert [(share.positions, share.is_keyed) for share in placed] == [
+        ([0, 3], True),
+        ([2], True),
+        ([1, 4], False),
+    ]
+    assert placed[0].index == router.index_of_key("a")
+
+
+def test_a_share_without_a_key_goes_where_there_is_somebody(house: House) -> None:
+    """R14."""
+    inboxes = [Inbox(), Inbox()]
+    inboxes[0].failure = AWAY
+    router = router_of(house, inboxes)
+    answers: list[Answer] = []
+    messages = messages_of(3)
+    [placed] = router.place(messages)
+
+    router.send_placed(placed, messages, answers.append)
+
+    assert isinstance(answers[0], Sent)
+    assert inboxes[1].sent == [b"0", b"1", b"2"]

@@ -141,8 +141,11 @@ class World:
             new_nonce=lambda: b"b" * 32,
         )
         self.entity = new_entity()
-        numbers = self.entity.numbers_at(0)
-        self.store.create([FragmentId(self.entity.entity_id, number) for number in numbers])
+        self.with_sessions = new_entity(8)
+        self.with_sessions.spec.requires_session = True
+        for entity in (self.entity, self.with_sessions):
+            numbers = entity.numbers_at(0)
+            self.store.create([FragmentId(entity.entity_id, number) for number in numbers])
 
     def wire(self) -> Wire:
         return Wire(self.loop, self.endpoint)
@@ -154,9 +157,9 @@ class World:
         return RemoteBroker(identity, wire.dial, loop=self.loop, new_nonce=lambda: b"g" * 32)
 
 
-def new_entity(fragments: int = 2) -> Entity:
-    entity = Entity(7, "orders", QueueSpec(), 1_700_000_000_000)
-    entity.fragments = spread_fragments(7, fragments, 1)
+def new_entity(entity_id: int = 7, fragments: int = 2) -> Entity:
+    entity = Entity(entity_id, "orders", QueueSpec(), 1_700_000_000_000)
+    entity.fragments = spread_fragments(entity_id, fragments, 1)
     entity.hash_starts = even_hash_starts(fragments)
     return entity
 
