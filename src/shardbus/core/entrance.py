@@ -77,7 +77,7 @@ class Entrance:
         history = self._history
         window_ms = self._ledger.rules.duplicate_window_ms
         until_ms = now_ms - window_ms
-        if not history.has_room(digests, until_ms):
+        if not history.has_room(digests, self._ledger.bounds.remembered_max, until_ms):
             raise Refused(
                 QUOTA_EXCEEDED,
                 f"Fragment {self._fragment_number} remembers {len(history)} message ids for "

@@ -115,8 +115,7 @@ class Fragment:
         self._holds: Holds | None = None
         if self._sessions is not None:
             self._holds = Holds(number, self._ledger, self._sessions)
-        remembered = History(self._bounds.remembered_max) if history is None else history
-        self._entrance = Entrance(number, self._ledger, remembered)
+        self._entrance = Entrance(number, self._ledger, History() if history is None else history)
         self._calendar = Calendar(number, self._ledger)
         self.intake = Intake(self._ledger, self._holds)
         self._delivered: list[Entry] = []

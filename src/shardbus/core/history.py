@@ -11,7 +11,7 @@ from typing import Final, final
 
 import xxhash
 
-from shardbus.core.limits import DIGEST_BYTES, REMEMBERED_MAX
+from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import NEVER_MS, Message
 
 BUCKETS: Final = 4096
@@ -55,8 +55,7 @@ class Sifted:
 class History:
     """Digests with the moment each was accepted; `until_ms` below is the end of what expired."""
 
-    def __init__(self, remembered_max: int = REMEMBERED_MAX) -> None:
-        self._remembered_max = remembered_max
+    def __init__(self) -> None:
         self._buckets: list[bytearray | None] = [None] * BUCKETS
         self._count = 0
         self._next_bucket = 0
@@ -137,14 +136,12 @@ class History:
             at = bucket.find(digest, at + 1)
         return False
 
-    def has_room(self, digests: bytes, until_ms: int) -> bool:
+    def has_room(self, digests: bytes, count_max: int, until_ms: int) -> bool:
         """Whether these can be remembered too, once what expired is forgotten."""
-        count = len(digests) // DIGEST_BYTES
-        if self._count + count <= self._remembered_max:
-            return True
-        if self._oldest_ms <= until_ms:
+        room = count_max - len(digests) // DIGEST_BYTES
+        if self._count > room and self._oldest_ms <= until_ms:
             self._sweep_all(until_ms)
-        return self._count + count <= self._remembered_max
+        return self._count <= room
 
     def sweep(self, until_ms: int) -> None:
         """Forget a piece of what expired."""
