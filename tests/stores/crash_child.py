@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import sys
 
-from shardbus.core.change import Append, Change, Counters, LineCounters, Remove, Update
+from shardbus.core.change import (
+    Append,
+    Change,
+    Counters,
+    LineCounters,
+    Remember,
+    Remove,
+    StateChange,
+    Update,
+)
 from shardbus.core.message import DEAD_LETTER_LINE, Entry
 from shardbus.stores.base import FragmentCommit, FragmentId
 from shardbus.stores.chunk import sequence_base
@@ -16,6 +25,8 @@ from shardbus.stores.sqlite import SqliteStore
 from tests.stores.harness import ENQUEUED_AT_MS, Durability
 
 FRAGMENTS = [FragmentId(1, number) for number in range(4)]
+SESSIONFUL = FRAGMENTS[3]
+SESSIONS = 5
 COUNTS = (3, 4, 40, 3, 5)
 
 
@@ -50,7 +61,21 @@ def message(fragment: FragmentId, counter: int) -> Entry:
         payload,
         len(payload),
         enqueued_at_ms=ENQUEUED_AT_MS + counter,
+        session_id=session_of(counter) if fragment == SESSIONFUL else None,
     )
+
+
+def session_of(counter: int) -> str:
+    return f"session {counter % SESSIONS}"
+
+
+def state_of(round_number: int) -> bytes:
+    """What the state of every session is after a round, unless it is cleared."""
+    return b"round %d" % round_number * 50
+
+
+def digests_of(round_number: int) -> bytes:
+    return round_number.to_bytes(16, "big") * 3
 
 
 def new_counters(round_number: int) -> range:
@@ -90,6 +115,10 @@ def commit_of(fragment: FragmentId, round_number: int) -> FragmentCommit:
         Update(dead),
         Remove([base | counter for counter in removed_counters(round_number)]),
     ]
+    if fragment == SESSIONFUL:
+        state = state_of(round_number) if round_number % 7 else None
+        changes += [StateChange(session_of(at), state, round_number) for at in range(SESSIONS)]
+        changes.append(Remember(round_number, digests_of(round_number)))
     lines = [LineCounters(round_number, 0), LineCounters(), LineCounters()]
     return FragmentCommit(fragment, changes, Counters(counters[-1], lines, round_number))
 

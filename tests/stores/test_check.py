@@ -19,7 +19,15 @@ from shardbus.stores.chunk import COUNTER_MAX, sequence_base
 from shardbus.stores.damage import Damage, StoreReport, ranges_of
 from shardbus.stores.repair import COUNTER_SKIP, Repaired, repair_store
 from shardbus.stores.sqlite import SqliteStore
-from tests.stores.filled import FRAGMENTS, Filled, filled, served, set_aside
+from tests.stores.filled import (
+    FRAGMENTS,
+    Filled,
+    filled,
+    remembered,
+    served,
+    set_aside,
+    states,
+)
 from tests.stores.harness import Pen, Scalpel, read_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +71,7 @@ def test_a_sound_store_is_found_sound_and_counted(store: Filled) -> None:
     assert [damage.what for damage in report.damages] == []
     assert (report.messages, report.set_aside) == (len(store.shelf), 0)
     assert report.fragments == [tuple(fragment) for fragment in FRAGMENTS]
+    assert (report.sessions, report.states, report.remembered) == (4, 4, 12)
 
 
 @pytest.mark.parametrize("work", [checked, repaired])
@@ -137,6 +146,8 @@ def assert_repaired(store: Filled, lost: set[int]) -> None:
     after = checked(store.path)
     assert [damage.what for damage in after.damages] == []
     assert served(store.path) == expected
+    assert states(store.path) == store.states
+    assert remembered(store.path) == store.ids
     assert (outcome.served, after.messages) == (len(expected), len(expected))
     assert set_aside(store.path) == outcome.set_aside == len(lost)
     goes_on(store.path)
@@ -362,7 +373,7 @@ def test_whatever_byte_is_flipped_check_sees_it_or_it_does_no_harm(tmp_path: Pat
         folder.mkdir()
         path = folder / "broker-0.db"
         path.write_bytes(bytes(spoilt))
-        outcomes[_outcome(Filled(path, store.shelf))] += 1
+        outcomes[_outcome(store._replace(path=path))] += 1
 
     assert outcomes["sound"] and outcomes["repaired"]
     assert outcomes["left"] <= 6
@@ -372,6 +383,7 @@ def _outcome(store: Filled) -> str:
     outcome = repaired(store.path)
     if outcome.report.is_sound():
         assert served(store.path) == store.shelf
+        assert states(store.path) == store.states
         return "sound"
     if not outcome.kept_as:
         return "left"
@@ -379,6 +391,8 @@ def _outcome(store: Filled) -> str:
     missing = {number for number, kept in store.shelf.items() if found.get(number) != kept}
     assert [damage.what for damage in checked(store.path).damages] == []
     assert set(found) <= set(store.shelf)
+    assert states(store.path).items() <= store.states.items()
+    assert set(remembered(store.path)) <= set(store.ids)
     if not outcome.report.is_torn:
         assert missing <= numbers_in(outcome.report.damages)
     return "repaired"

@@ -12,9 +12,20 @@ import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores.base import FragmentId
+from shardbus.stores.chunk import sequence_base
 from shardbus.stores.sqlite import SqliteStore
-from tests.stores.crash_child import FRAGMENTS, expected, message, rounds_of
-from tests.stores.harness import Durability, facts, read_all
+from tests.stores.crash_child import (
+    FRAGMENTS,
+    SESSIONFUL,
+    SESSIONS,
+    digests_of,
+    expected,
+    message,
+    rounds_of,
+    session_of,
+    state_of,
+)
+from tests.stores.harness import Durability, facts, numbers, read_all
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 6
@@ -69,4 +80,25 @@ def check(store: SqliteStore, fragment: FragmentId, rounds: int) -> None:
     letters = read_all(store, fragment, DEAD_LETTER_LINE)
     assert [(e.sequence_number, e.payload) for e in letters] == [
         (m.sequence_number, m.payload) for m in (message(fragment, c) for c in dead)
+    ]
+    if fragment == SESSIONFUL:
+        check_sessions(store, main, rounds)
+
+
+def check_sessions(store: SqliteStore, main: list[int], rounds: int) -> None:
+    """Sessions agree with the main line; states and ids are those of the same round."""
+    base = sequence_base(SESSIONFUL.number)
+    for at in range(SESSIONS):
+        name = session_of(at)
+        page = store.read_session(SESSIONFUL, name, after=0, count_max=100_000, bytes_max=1 << 30)
+        mine = [base | counter for counter in main if session_of(counter) == name]
+        assert numbers(page.entries) == mine
+        expected = state_of(rounds) if rounds % 7 and rounds else None
+        assert store.read_state(SESSIONFUL, name) == expected
+    ranks = {session_of(counter): base | counter for counter in reversed(main)}
+    waiting = store.read_sessions(SESSIONFUL, after=0, count_max=100).sessions
+    assert {name: rank for rank, name in waiting} == ranks
+    found = store.load(SESSIONFUL).remembered
+    assert [(one.at_ms, one.digests) for one in found] == [
+        (number, digests_of(number)) for number in range(1, rounds + 1)
     ]

@@ -11,8 +11,16 @@ import pytest
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE, Entry
 from shardbus.stores.base import FragmentId, StoreError
 from shardbus.stores.sqlite import SqliteStore
-from tests.stores.crash_child import FRAGMENTS, commit_of, expected, message, rounds_of
+from tests.stores.crash_child import (
+    FRAGMENTS,
+    commit_of,
+    expected,
+    message,
+    rounds_of,
+    state_of,
+)
 from tests.stores.harness import Pen, Scalpel, SqliteCase, numbers, read_all, without_payload
+from tests.stores.test_crash import check_sessions
 
 BYTES_MAX = 1 << 20
 
@@ -184,6 +192,7 @@ def rounds_left(path: Path) -> int:
             assert [e.payload for e in found] == [message(fragment, c).payload for c in main]
             letters = read_all(store, fragment, DEAD_LETTER_LINE)
             assert [e.payload for e in letters] == [message(fragment, c).payload for c in dead]
+        check_sessions(store, main, rounds)
         return rounds
     finally:
         store.close()
@@ -227,6 +236,15 @@ def outcome(path: Path) -> str:
                     result = "damaged"
             store.read_due(fragment, now_ms=1 << 50, count_max=100, bytes_max=1 << 20)
             store.load(fragment)
+            for rank, name in store.read_sessions(fragment, after=0, count_max=100).sessions:
+                assert rank >> 48 == fragment.number
+                page = store.read_session(
+                    fragment, name, after=0, count_max=10_000, bytes_max=1 << 30
+                )
+                for entry in page.entries:
+                    assert entry.session_id == name
+            for name in store.list_sessions(fragment, updated_after_ms=-1, skip=0, count_max=100):
+                assert store.read_state(fragment, name) in (None, state_of(12))
     except StoreError:
         result = "refused"
     finally:

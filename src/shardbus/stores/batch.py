@@ -223,7 +223,7 @@ class Batch:
             if change.state is None:
                 self._row(NO_STATE, local, name=name)
             else:
-                data = pack_session_state(local, name, change.state)
+                data = pack_session_state(local, name, change.at_ms, change.state)
                 self._row(STATE, local, due_at_ms=change.at_ms, data=data, name=name)
         lowest = key_of(local, 0)
         if delta.forgotten_at_ms:

@@ -13,8 +13,9 @@ from shardbus.stores.base import StoreError
 from shardbus.stores.catalogue import read_catalogue
 from shardbus.stores.damage import Damage, StoreReport
 from shardbus.stores.database import FileLock, prepare
+from shardbus.stores.finding import Nowhere, Sink
 from shardbus.stores.salvage import open_unchanged
-from shardbus.stores.survey import Nowhere, Progress, Sink, Survey
+from shardbus.stores.survey import Progress, Survey
 
 CATALOGUE: Final = "catalogue.db"
 _STORE: Final = re.compile(r"broker-(\d+)\.db")

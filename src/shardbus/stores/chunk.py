@@ -45,7 +45,7 @@ _STATE_1_START: Final = Struct("<HqBBqqIIiiI")
 _STATE_START: Final = Struct("<HqBBqqIIiiIiq")
 _COUNTERS_1: Final = Struct("<H8q")
 _COUNTERS: Final = Struct("<H17q")
-_SESSION_STATE_START: Final = Struct("<HqI")
+_SESSION_STATE_START: Final = Struct("<HqqI")
 _MOMENT: Final = Struct("<q")
 HEAD_START_BYTES: Final = 12
 RECORD_BYTES: Final = 28
@@ -280,25 +280,30 @@ def unpack_counters(local: int, data: bytes) -> Counters | None:
     )
 
 
-def pack_session_state(local: int, name: bytes, state: bytes) -> bytes:
+def pack_session_state(local: int, name: bytes, set_at_ms: int, state: bytes) -> bytes:
     """The state of a session with the session's name, so that it is found again by itself."""
-    data = _SESSION_STATE_START.pack(FORMAT_VERSION, local, len(name)) + name + state
+    data = _SESSION_STATE_START.pack(FORMAT_VERSION, local, set_at_ms, len(name)) + name + state
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
 
-def unpack_session_state(data: bytes) -> tuple[int, bytes, bytes] | None:
-    """Local number, name and state, None if the record is damaged."""
+def session_state_bytes(name: bytes, data: bytes) -> int:
+    """The size of the state in a record, damaged or not."""
+    return max(len(data) - _SESSION_STATE_START.size - len(name) - CHECKSUM_BYTES, 0)
+
+
+def unpack_session_state(data: bytes) -> tuple[int, bytes, int, bytes] | None:
+    """Local number, name, when it was set, and the state; None if the record is damaged."""
     end = len(data) - CHECKSUM_BYTES
-    state_at = _SESSION_STATE_START.size
-    if end < state_at:
+    name_at = _SESSION_STATE_START.size
+    if end < name_at:
         return None
     if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end])):
         return None
-    version, local, name_bytes = _SESSION_STATE_START.unpack_from(data, 0)
-    name_at, state_at = state_at, state_at + name_bytes
+    version, local, set_at_ms, name_bytes = _SESSION_STATE_START.unpack_from(data, 0)
+    state_at = name_at + name_bytes
     if version != FORMAT_VERSION or state_at > end:
         return None
-    return local, data[name_at:state_at], data[state_at:end]
+    return local, data[name_at:state_at], set_at_ms, data[state_at:end]
 
 
 def pack_remembered(local: int, at_ms: int, digests: bytes) -> bytes:

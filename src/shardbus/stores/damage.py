@@ -62,6 +62,10 @@ class StoreReport:
         self.fragments: list[tuple[int, int]] = []
         self.messages = 0
         self.set_aside = 0
+        self.sessions = 0
+        self.states = 0
+        # Records of message ids, each of a commit.
+        self.remembered = 0
         self.damages: list[Damage] = []
         # Whether SQLite could not read everything, so that rows may be missing without a trace.
         self.is_torn = False

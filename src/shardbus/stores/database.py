@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 from typing import Final, final
@@ -13,6 +14,8 @@ from shardbus.stores.base import StoreError
 
 APPLICATION_ID: Final = 0x53424D53
 SCHEMA_VERSION: Final = 2
+SESSIONS_VERSION: Final = 2
+"""The schema that brought sessions, their states and remembered ids."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).
@@ -138,23 +141,30 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
     if synchronous is None:
         raise StoreError(f"durability is 'full' or 'relaxed', not {durability!r}")
     connection = _connect(path, "rw")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {synchronous}")
-    connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
-    # Debian builds SQLite so that it overwrites what is deleted, which doubles the writing.
-    connection.execute("PRAGMA secure_delete = OFF")
-    _migrate(connection, path)
+    # What is left open would hold its lock, and the next attempt would find the file busy.
+    with ExitStack() as opened:
+        opened.callback(connection.close)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
+        # Debian builds SQLite so that it overwrites what is deleted, which doubles the writing.
+        connection.execute("PRAGMA secure_delete = OFF")
+        _migrate(connection, path)
+        opened.pop_all()
     return connection
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that cannot write; a second process may use one beside the server."""
     connection = _connect(path, "rw")
-    connection.execute("PRAGMA query_only = ON")
-    connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
-    _refuse_newer(path, _user_version(connection))
+    with ExitStack() as opened:
+        opened.callback(connection.close)
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
+        _refuse_newer(path, user_version(connection))
+        opened.pop_all()
     return connection
 
 
@@ -197,7 +207,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    version = _user_version(connection)
+    version = user_version(connection)
     _refuse_newer(path, version)
     for number, script in _migrations():
         if number > version:
@@ -220,7 +230,7 @@ def _refuse_newer(path: Path, version: int) -> None:
         )
 
 
-def _user_version(connection: sqlite3.Connection) -> int:
+def user_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 

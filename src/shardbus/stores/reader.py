@@ -26,6 +26,7 @@ from shardbus.stores.base import Page
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     Record,
+    encoded,
     is_intact,
     key_of,
     sequence_base,
@@ -262,6 +263,8 @@ class Reader(Lookup):
             stop += 1
         for row, payload in self.own_payloads(rows[:stop]):
             entry = None if payload is None else unpack_state(row.key, ask.base, row.data)
+            if entry is not None and ask.session not in (None, encoded(entry.session_id)):
+                entry = None
             if entry is not None:
                 entry.payload = payload
             builder.aside.append((row.key, entry))

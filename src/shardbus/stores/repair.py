@@ -26,6 +26,7 @@ from shardbus.stores.chunk import (
     pack_head,
     pack_state,
     sequence_of,
+    session_state_bytes,
 )
 from shardbus.stores.damage import StoreReport
 from shardbus.stores.database import (
@@ -35,8 +36,9 @@ from shardbus.stores.database import (
     store_error,
     sync_directory,
 )
+from shardbus.stores.finding import Aside, Nowhere, Owner, Piece, Place, count_in
 from shardbus.stores.salvage import Salvage, blob, integer, open_unchanged
-from shardbus.stores.survey import Aside, Nowhere, Owner, Piece, Place, Progress
+from shardbus.stores.survey import Progress
 
 # Where counters are lost, sequence numbers go on this far behind the last one that was found, so
 # that none is given out twice.
@@ -164,7 +166,8 @@ class Copy:
         self._owners[owner.local] = owner
         self._counters[owner.local] = new_counters()
         row = (owner.local, owner.entity_id, owner.number, b"")
-        self._write("INSERT OR IGNORE INTO fragment VALUES (?, ?, ?, ?, 0)", row)
+        sql = "INSERT OR IGNORE INTO fragment (local, entity_id, number, counters) "
+        self._write(sql + "VALUES (?, ?, ?, ?)", row)
 
     def piece(self, owner: Owner, piece: Piece) -> None:
         first = piece.place.first
@@ -186,9 +189,24 @@ class Copy:
             self._set_aside(owner, aside.key, MAIN_LINE, aside.size_bytes)
             return
         number = self._add_bytes(aside.head, aside.body) if aside.head else 0
-        row = (aside.key, aside.line, aside.state, aside.size_bytes, aside.due_at_ms, number)
-        self._write("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, aside.data))
+        entry = aside.entry(owner.base)
+        due_at_ms = aside.due_at_ms if entry is None else entry.due_ms()
+        name = aside.session_name(owner.base)
+        session = None if name is None else self._session(owner, name)
+        row = (aside.key, aside.line, aside.state, aside.size_bytes, due_at_ms, number)
+        self._enter(*row, aside.data, session)
         self._count(owner, aside.key, aside.line, aside.size_bytes, aside.state)
+
+    def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
+        row = (self._session(owner, name), set_at_ms, data)
+        sql = "INSERT OR IGNORE INTO session_state VALUES (?, ?, ?)"
+        if self._write(sql, row):
+            counters = self._counters[owner.local]
+            counters.states += 1
+            counters.state_bytes += session_state_bytes(name, data)
+
+    def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
+        self._write("INSERT INTO remembered VALUES (?, ?, ?)", (key, at_ms, data))
 
     def stray(self, owner: Owner | None, piece: Piece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
@@ -210,15 +228,19 @@ class Copy:
                 if stored is None
                 else max(found, stored.last_counter)
             )
+            counters.duplicates = 0 if stored is None else stored.duplicates
             packed = pack_counters(local, counters)
             self._write("UPDATE fragment SET counters = ? WHERE local = ?", (packed, local))
         self._connection.execute("COMMIT")
 
     def _restore(self, piece: Piece) -> bool:
-        """Let a whole chunk that lost its row be served again, except what is known otherwise."""
+        """Let a whole chunk that lost its row be served again, except what is known otherwise.
+
+        Not where there are sessions: nobody could tell of which one it was.
+        """
         start, records = piece.place.first, piece.records
         owner = self._owners.get(local_of(start))
-        if records is None or owner is None or piece.gone < 0:
+        if records is None or owner is None or piece.gone < 0 or self._has_sessions(owner):
             return False
         end = start + len(records)
         if self._is_placed(start, end) or not _is_whole(piece):
@@ -264,9 +286,22 @@ class Copy:
         entry = Entry(
             sequence_of(owner.base, key), None, size_bytes, enqueued_at_ms=0, state=SET_ASIDE
         )
-        row = (key, line, SET_ASIDE, size_bytes, 0, 0, pack_state(key, entry))
-        self._write("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._enter(key, line, SET_ASIDE, size_bytes, 0, 0, pack_state(key, entry), None)
         self._count(owner, key, line, size_bytes, SET_ASIDE)
+
+    def _enter(self, *row: int | bytes | None) -> None:
+        # Triggers of the new file keep the ranks of its sessions.
+        self._write("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def _session(self, owner: Owner, name: bytes) -> int:
+        row = (owner.local, name)
+        self._write("INSERT OR IGNORE INTO session (local, name) VALUES (?, ?)", row)
+        sql = "SELECT id FROM session WHERE local = ? AND name = ?"
+        return int(self._connection.execute(sql, row).fetchone()[0])
+
+    def _has_sessions(self, owner: Owner) -> bool:
+        sql = "SELECT 1 FROM session WHERE local = ? LIMIT 1"
+        return self._connection.execute(sql, (owner.local,)).fetchone() is not None
 
     def keep(self, key: int, head: bytes, body: bytes) -> None:
         """As evidence: never served, for whoever wants to look at it."""
@@ -279,16 +314,17 @@ class Copy:
             counters.set_aside += 1
             self.set_aside += 1
             return
-        counters.lines[line].count += 1
-        counters.lines[line].size_bytes += size_bytes
+        count_in(counters.lines[line], state, size_bytes)
         self.served += 1
 
-    def _write(self, sql: str, row: tuple[int | str | bytes | None, ...]) -> None:
-        self._connection.execute(sql, row)
+    def _write(self, sql: str, row: tuple[int | str | bytes | None, ...]) -> bool:
+        """Whether it changed anything."""
+        is_new = self._connection.execute(sql, row).rowcount > 0
         self._rows += 1
         if self._rows % ROWS_PER_COMMIT == 0:
             self._connection.execute("COMMIT")
             self._connection.execute("BEGIN IMMEDIATE")
+        return is_new
 
 
 def _is_whole(piece: Piece) -> bool:

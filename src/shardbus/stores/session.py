@@ -80,7 +80,7 @@ class SessionReader(Lookup):
                 f"the state of session {decoded(name)!r} is damaged; set it anew, or restore a "
                 "copy of the file"
             )
-        return found[2]
+        return found[3]
 
 
 @final

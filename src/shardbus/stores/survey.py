@@ -9,127 +9,27 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from heapq import merge
-from typing import Final, NamedTuple, Protocol, final
+from typing import Final, final
 
-from shardbus.core.change import Counters, new_counters
+from shardbus.core.change import LineCounters
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SET_ASIDE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.stores.chunk import (
     CHUNK_COUNT_MAX,
-    COUNTER_MAX,
-    Record,
     due_of,
     is_intact,
     local_of,
-    sequence_base,
     sequence_of,
-    unpack_counters,
     unpack_gap,
     unpack_head,
-    unpack_state,
 )
-from shardbus.stores.damage import Damage, StoreReport
-from shardbus.stores.salvage import Row, Salvage, Unreadable, blob, integer
+from shardbus.stores.damage import StoreReport
+from shardbus.stores.database import SESSIONS_VERSION, user_version
+from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink
+from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
+from shardbus.stores.session_survey import SessionSurvey
 
 Progress = Callable[[int], None]
 """Called with the bytes that were read since the last time."""
-
-
-class Place(NamedTuple):
-    """A row of `place` or `recent`."""
-
-    first: int
-    number: int
-    messages: int
-    size_bytes: int
-    due_at_ms: int
-
-
-@final
-class Piece:
-    """A chunk of the main line as it was read. `lost` are positions that cannot be served.
-
-    `records` is None when the chunk cannot be used at all; then `lost` names what was left in it.
-    """
-
-    def __init__(self, place: Place, head: bytes, body: bytes) -> None:
-        self.place = place
-        self.head = head
-        self.body = body
-        self.records: list[Record] | None = unpack_head(place.first, head)
-        self.gone = 0
-        self.lost: list[int] = []
-
-    def payload(self, position: int) -> bytes:
-        assert self.records is not None
-        offset = sum(record[2] for record in self.records[:position])
-        return self.body[offset : offset + self.records[position][2]]
-
-
-@final
-class Aside:
-    """A row of `entry` with the bytes of its chunk. `is_lost` when it cannot be served."""
-
-    def __init__(self, row: Row, head: bytes, body: bytes) -> None:
-        self.key, self.line, self.state, self.size_bytes, self.due_at_ms, self.number = map(
-            integer, row[:6]
-        )
-        self.data = blob(row[6])
-        self.head = head
-        self.body = body
-        self.is_lost = False
-
-
-@final
-class Owner:
-    """A fragment of the file, its counters as they are stored and as they are counted here."""
-
-    def __init__(self, row: Row) -> None:
-        self.local, self.entity_id, self.number = map(integer, row[:3])
-        self.is_deleted = integer(row[4]) == 1
-        self.base = sequence_base(self.number)
-        self.stored: Counters | None = unpack_counters(self.local, blob(row[3]))
-        self.counted = new_counters()
-        # Some sizes could not be read, so that the bytes cannot be compared.
-        self.is_size_known = True
-
-    def saw(self, key: int, line: int, size_bytes: int, state: int) -> None:
-        self.counted.last_counter = max(self.counted.last_counter, key & COUNTER_MAX)
-        if state == SET_ASIDE:
-            self.counted.set_aside += 1
-            return
-        self.counted.lines[line].count += 1
-        self.counted.lines[line].size_bytes += size_bytes
-
-
-class Sink(Protocol):
-    """Takes what a survey finds, in the order of keys; fragments come first."""
-
-    def fragment(self, owner: Owner) -> None: ...
-
-    def piece(self, owner: Owner, piece: Piece) -> None: ...
-
-    def aside(self, owner: Owner, aside: Aside) -> None: ...
-
-    def stray(self, owner: Owner | None, piece: Piece) -> None:
-        """A chunk that no row names, or that names no fragment (then `owner` is None)."""
-        ...
-
-
-@final
-class Nowhere:
-    """The sink of those who only want the report."""
-
-    def fragment(self, owner: Owner) -> None:
-        """It is in the report."""
-
-    def piece(self, owner: Owner, piece: Piece) -> None:
-        """It is in the report."""
-
-    def aside(self, owner: Owner, aside: Aside) -> None:
-        """It is in the report."""
-
-    def stray(self, owner: Owner | None, piece: Piece) -> None:
-        """It is in the report."""
 
 
 _PLACE_COLUMNS: Final = "chunk, count, size, due_at"
@@ -151,8 +51,12 @@ class Survey:
         self._connection = connection
         self._salvage = Salvage(connection)
         self._report = report
+        self._findings = Findings(report)
+        self._sessions = SessionSurvey(connection, self._salvage, self._findings, self.owners)
         self._sink = sink
         self._progress = progress
+        # A file that was not opened since has none of what the second schema brought.
+        self._has_sessions = user_version(connection) >= SESSIONS_VERSION
 
     def run(self) -> None:
         self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
@@ -163,9 +67,11 @@ class Survey:
             if not owner.is_deleted:
                 self._sink.fragment(owner)
         self._walk()
+        if self._has_sessions:
+            self._sessions.finish(self._sink)
         self._strays()
         for unreadable in self._salvage.unreadable:
-            self._add("a page cannot be read: " + unreadable, "what was on it is lost")
+            self._findings.add("a page cannot be read: " + unreadable, "what was on it is lost")
         for owner in self.owners.values():
             if not owner.is_deleted:
                 self._compare(owner)
@@ -202,6 +108,8 @@ class Survey:
 
     def _entries(self) -> Iterator[Aside]:
         columns = "line, state, size, due_at, chunk, data"
+        if self._has_sessions:
+            columns += ", session"
         for row in self._salvage.rows("entry", "key", columns):
             number = integer(row[5])
             head, body = self._chunk(number) if number > 0 else (b"", b"")
@@ -223,7 +131,7 @@ class Survey:
         owner = self.owners.get(local_of(place.first))
         if owner is None:
             self._sink.stray(None, piece)
-            self._add(
+            self._findings.add(
                 f"chunk {place.number} belongs to fragment {local_of(place.first)} of the file, "
                 "which is not listed",
                 f"{place.messages} messages cannot be assigned and are not served",
@@ -256,7 +164,9 @@ class Survey:
         owner.is_size_known = False
         for at in piece.lost:
             self._saw(owner, first + at, MAIN_LINE, 0, 0)
-        self._lose(owner, f"chunk {piece.place.number}: {fault}", [first + at for at in piece.lost])
+        self._findings.lose(
+            owner, f"chunk {piece.place.number}: {fault}", [first + at for at in piece.lost]
+        )
 
     def _examine(self, owner: Owner, piece: Piece, changed: set[int]) -> None:
         assert piece.records is not None
@@ -268,7 +178,9 @@ class Survey:
                 # The entry is newer: it was written when the message left its chunk.
                 piece.gone |= 1 << position
                 is_gone = True
-                self._mend(owner, f"message {first + position} is in a chunk and among the changed")
+                self._findings.mend(
+                    owner, f"message {first + position} is in a chunk and among the changed"
+                )
             if not is_gone:
                 self._saw(owner, first + position, MAIN_LINE, record[2], 0)
                 payload = piece.body[offset:end]
@@ -277,35 +189,42 @@ class Survey:
             offset = end
         if piece.lost:
             keys = [first + position for position in piece.lost]
-            self._lose(owner, f"chunk {place.number}: payloads fail their checksums", keys)
+            self._findings.lose(owner, f"chunk {place.number}: payloads fail their checksums", keys)
         due_at_ms, _ = due_of(piece.records, piece.gone)
         if (place.messages, place.size_bytes) != (len(piece.records), offset):
-            self._mend(owner, f"chunk {place.number} is not as its row describes it")
+            self._findings.mend(owner, f"chunk {place.number} is not as its row describes it")
         elif due_at_ms != NEVER_MS and not NEVER_MS < place.due_at_ms <= due_at_ms:
-            self._mend(owner, f"messages of chunk {place.number} would expire too late")
+            self._findings.mend(owner, f"messages of chunk {place.number} would expire too late")
 
     def _aside(self, aside: Aside) -> None:
         owner = self.owners.get(local_of(aside.key))
         if owner is None:
             place = Place(aside.key, aside.number, 1, aside.size_bytes, aside.due_at_ms)
             self._sink.stray(None, Piece(place, aside.head, aside.body))
-            self._add(f"message {aside.key} belongs to a fragment that is not listed", _SERVED_NOT)
+            self._findings.add(
+                f"message {aside.key} belongs to a fragment that is not listed", _SERVED_NOT
+            )
             return
         if owner.is_deleted:
             return
         fault = _entry_fault(aside, owner.base)
         line = aside.line if MAIN_LINE <= aside.line <= TRANSFER_DEAD_LETTER_LINE else MAIN_LINE
-        state = aside.state
-        self._saw(owner, aside.key, line, aside.size_bytes, state)
-        if fault and state != SET_ASIDE:
+        self._saw(owner, aside.key, line, aside.size_bytes, aside.state)
+        if fault and aside.state != SET_ASIDE:
             aside.is_lost = True
-            self._lose(owner, fault, [aside.key])
+            self._findings.lose(owner, fault, [aside.key])
+        self._sessions.saw(owner, aside)
+        entry = aside.entry(owner.base)
+        if entry is not None and not aside.is_lost and entry.due_ms() != aside.due_at_ms:
+            self._findings.mend(
+                owner, f"message {entry.sequence_number} would be due at a wrong moment"
+            )
         self._sink.aside(owner, aside)
 
     def _overlap(self, place: Place) -> None:
         owner = self.owners.get(local_of(place.first))
         self._sink.stray(None, Piece(place, *self._chunk(place.number)))
-        self._add(
+        self._findings.add(
             f"chunk {place.number} is listed for messages of the chunk before it",
             "they are served from that one only",
             owner,
@@ -327,7 +246,7 @@ class Survey:
             owner = None if piece.records is None else self.owners.get(local_of(key))
             self._sink.stray(owner, piece)
             numbers = [] if owner is None else _left(owner, piece)
-            self._add(f"chunk {number} is named by nothing", meaning, owner, numbers)
+            self._findings.add(f"chunk {number} is named by nothing", meaning, owner, numbers)
 
     # Findings.
 
@@ -335,22 +254,29 @@ class Survey:
         stored, counted = owner.stored, owner.counted
         self._report.fragments.append((owner.entity_id, owner.number))
         if stored is None:
-            self._mend(owner, "the counters fail their checksum, so the fragment cannot be loaded")
+            self._findings.mend(
+                owner, "the counters fail their checksum, so the fragment cannot be loaded"
+            )
             return
         wrong: list[str] = []
         for line, (has, should) in enumerate(zip(stored.lines, counted.lines, strict=True)):
-            if has.count != should.count:
-                wrong.append(f"line {line} says {has.count} messages and has {should.count}")
+            if _by_state(has) != _by_state(should):
+                wrong.append(f"line {line} says {_by_state(has)} messages, not {_by_state(should)}")
             elif owner.is_size_known and not _is_size_right(
                 has.size_bytes, should.size_bytes, stored.set_aside
             ):
                 wrong.append(f"line {line} says {has.size_bytes} bytes, not {should.size_bytes}")
         if stored.set_aside != counted.set_aside:
             wrong.append(f"{stored.set_aside} set aside, not {counted.set_aside}")
+        if (stored.states, stored.state_bytes) != (counted.states, counted.state_bytes):
+            wrong.append(
+                f"{stored.states} states of {stored.state_bytes} bytes, not "
+                f"{counted.states} of {counted.state_bytes}"
+            )
         if stored.last_counter < counted.last_counter:
             wrong.append(f"last message {stored.last_counter}, not {counted.last_counter}")
         if wrong:
-            self._mend(owner, "the counters are wrong: " + "; ".join(wrong))
+            self._findings.mend(owner, "the counters are wrong: " + "; ".join(wrong))
 
     def _saw(self, owner: Owner, key: int, line: int, size_bytes: int, state: int) -> None:
         owner.saw(key, line, size_bytes, state)
@@ -358,31 +284,6 @@ class Survey:
             self._report.set_aside += 1
         else:
             self._report.messages += 1
-
-    def _lose(self, owner: Owner, what: str, keys: list[int]) -> None:
-        if keys:
-            numbers = [sequence_of(owner.base, key) for key in keys]
-            meaning = f"{len(keys)} messages cannot" if len(keys) > 1 else "1 message cannot"
-            self._add(what, f"{meaning} be served", owner, numbers)
-        else:
-            self._mend(owner, what)
-
-    def _mend(self, owner: Owner, what: str) -> None:
-        meaning = "no message is lost by it"
-        self._add(what, meaning, owner)
-        self._report.damages[-1].is_loss = False
-
-    def _add(
-        self,
-        what: str,
-        meaning: str,
-        owner: Owner | None = None,
-        numbers: list[int] | None = None,
-    ) -> None:
-        damage = Damage(self._report.file, what, meaning=meaning, sequence_numbers=numbers)
-        if owner is not None:
-            damage.entity_id, damage.fragment = owner.entity_id, owner.number
-        self._report.damages.append(damage)
 
 
 @final
@@ -419,7 +320,7 @@ def _fault(piece: Piece) -> str:
 
 
 def _entry_fault(aside: Aside, base: int) -> str:
-    entry = unpack_state(aside.key, base, aside.data)
+    entry = aside.entry(base)
     if entry is None:
         return f"the entry of message {sequence_of(base, aside.key)} fails its checksum"
     if (entry.line, entry.state) != (aside.line, aside.state):
@@ -428,6 +329,10 @@ def _entry_fault(aside: Aside, base: int) -> str:
     if records is None or len(records) != 1 or not is_intact(aside.body, records[0][3]):
         return f"the payload of message {entry.sequence_number} is damaged or missing"
     return ""
+
+
+def _by_state(line: LineCounters) -> str:
+    return f"{line.count} active, {line.deferred} deferred, {line.scheduled} scheduled"
 
 
 def _is_size_right(stored: int, counted: int, set_aside: int) -> bool:

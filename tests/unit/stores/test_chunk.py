@@ -1,10 +1,21 @@
 """The record format: it comes back as it went in, and any change of a byte is noticed."""
 
+from struct import pack
+
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from shardbus.core.change import Counters, LineCounters
-from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE, NEVER_MS, SET_ASIDE, Entry
+from shardbus.core.message import (
+    DEAD_LETTER_LINE,
+    DEFERRED,
+    DELAYED,
+    NEVER_MS,
+    SCHEDULED,
+    SET_ASIDE,
+    Entry,
+)
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     DUE_SPREAD_MS,
@@ -16,13 +27,19 @@ from shardbus.stores.chunk import (
     pack_counters,
     pack_gap,
     pack_head,
+    pack_remembered,
+    pack_session_state,
     pack_state,
     record_of,
     sequence_base,
     sequence_of,
+    session_of,
+    session_state_bytes,
     unpack_counters,
     unpack_gap,
     unpack_head,
+    unpack_remembered,
+    unpack_session_state,
     unpack_state,
 )
 
@@ -81,24 +98,16 @@ def test_a_head_of_another_chunk_is_damaged() -> None:
     assert unpack_head(KEY + 1, pack_head(KEY, RECORDS)) is None
 
 
-@given(
-    st.integers(0, 255),
-    st.integers(0, 3),
-    st.integers(0, 1 << 31),
-    st.none() | st.text(max_size=20),
-    st.none() | st.text(max_size=20),
-    st.binary(max_size=20),
-)
+texts = st.none() | st.text(st.characters(), max_size=20)
+
+
+@given(st.integers(0, 255), st.integers(0, 4), st.lists(texts, min_size=3, max_size=3), st.binary())
 def test_a_state_comes_back(
-    line: int,
-    state: int,
-    delivery_count: int,
-    reason: str | None,
-    description: str | None,
-    modified: bytes,
+    line: int, state: int, words: list[str | None], modified: bytes
 ) -> None:
-    wanted = entry(line=line, state=state, delivery_count=delivery_count, expires_at_ms=99)
-    wanted.reason, wanted.description, wanted.modified = reason, description, modified
+    wanted = entry(line=line, state=state, delivery_count=1 << 31, expires_at_ms=99)
+    wanted.reason, wanted.description, wanted.session_id = words
+    wanted.modified, wanted.delayed_until_ms = modified, 1 << 62
 
     found = unpack_state(KEY, sequence_base(3), pack_state(KEY, wanted))
 
@@ -106,14 +115,100 @@ def test_a_state_comes_back(
     assert found.payload is None
     assert (found.sequence_number, found.size_bytes) == (3 << 48 | 77, 3)
     assert (found.enqueued_at_ms, found.expires_at_ms) == (10, 99)
-    assert (found.line, found.state, found.delivery_count) == (line, state, delivery_count)
-    assert (found.reason, found.description, found.modified) == (reason, description, modified)
+    assert (found.line, found.state, found.delivery_count) == (line, state, 1 << 31)
+    assert [found.reason, found.description, found.session_id] == words
+    assert (found.modified, found.delayed_until_ms) == (modified, 1 << 62)
+
+
+def test_the_bytes_of_a_state_and_of_counters_never_change() -> None:
+    """Files are read by later versions: a new layout needs a new version number."""
+    changed = entry(delivery_count=2, state=DELAYED, delayed_until_ms=8, expires_at_ms=9)
+    changed.reason, changed.modified, changed.session_id = "why", b"m", "red"
+    lines = [LineCounters(1, 2, 3, 4), LineCounters(5, 6, 7, 8), LineCounters(9, 10, 11, 12)]
+    counters = Counters(13, lines, 14, states=15, state_bytes=16, duplicates=17)
+
+    assert pack_state(KEY, changed).hex() == (
+        "02004d000000002800000004"
+        "0a0000000000000009000000000000000300000002000000"
+        "03000000ffffffff01000000030000000800000000000000"
+        "776879" "6d" "726564" "2190ed004a6b93b5"
+    )  # fmt: skip
+    assert pack_counters(4, counters).hex() == (
+        "0200"
+        + "".join(f"{n:02x}00000000000000" for n in (13, *range(1, 13), 14, 15, 16, 17))
+        + "a72f8083e76e56db"
+    )
+
+
+def test_records_of_the_first_version_are_read() -> None:
+    state = checksummed(pack("<HqBBqqIIiiI", 1, KEY, 1, 3, 10, 99, 3, 7, 2, -1, 1) + b"ab" + b"m")
+    counters = checksummed(pack("<H8q", 1, *range(1, 9)), seed=4)
+
+    found = unpack_state(KEY, sequence_base(3), state)
+    counted = unpack_counters(4, counters)
+
+    assert found is not None and counted is not None
+    assert (found.line, found.state, found.delivery_count) == (1, 3, 7)
+    assert (found.reason, found.description, found.modified) == ("ab", None, b"m")
+    assert (found.session_id, found.delayed_until_ms) == (None, NEVER_MS)
+    assert (counted.last_counter, counted.set_aside, counted.states) == (1, 8, 0)
+    assert [(x.count, x.size_bytes, x.deferred) for x in counted.lines] == [
+        (2, 3, 0),
+        (4, 5, 0),
+        (6, 7, 0),
+    ]
+
+
+def test_a_record_of_another_version_is_damaged() -> None:
+    """Also one that has the length of another version's."""
+    for version in (0, 3):
+        state = pack("<HqBBqqIIiiIiq", version, KEY, 1, 3, 10, 99, 3, 7, -1, -1, 0, -1, 0)
+        assert unpack_state(KEY, 0, checksummed(state)) is None
+    short = pack("<HqBBqqIIiiI", 2, KEY, 1, 3, 10, 99, 3, 7, -1, -1, 0)
+    assert unpack_state(KEY, 0, checksummed(short)) is None
+    for version in (0, 1, 3):
+        counters = pack("<H17q", version, *range(17))
+        assert unpack_counters(4, checksummed(counters, seed=4)) is None
+    assert unpack_counters(4, checksummed(pack("<H8q", 2, *range(8)), seed=4)) is None
+
+
+def test_the_state_of_a_session_comes_back_and_a_damaged_one_does_not() -> None:
+    packed = pack_session_state(5, b"\xed\xb2\x80", 99, b"\x00 state")
+
+    assert unpack_session_state(packed) == (5, b"\xed\xb2\x80", 99, b"\x00 state")
+    assert session_state_bytes(b"\xed\xb2\x80", packed) == 7
+    assert unpack_session_state(pack_session_state(5, b"", 0, b"")) == (5, b"", 0, b"")
+    for at in range(len(packed)):
+        spoilt = bytearray(packed)
+        spoilt[at] ^= 1
+        assert unpack_session_state(bytes(spoilt)) is None
+        assert unpack_session_state(packed[:at]) is None
+
+
+def test_remembered_ids_come_back_and_damaged_ones_do_not() -> None:
+    packed = pack_remembered(5, 1 << 50, bytes(range(32)))
+
+    found = unpack_remembered(5, packed)
+
+    assert found is not None
+    assert (found.at_ms, found.digests) == (1 << 50, bytes(range(32)))
+    assert unpack_remembered(6, packed) is None
+    for at in range(len(packed)):
+        spoilt = bytearray(packed)
+        spoilt[at] ^= 1
+        assert unpack_remembered(5, bytes(spoilt)) is None
+        assert unpack_remembered(5, packed[:at]) is None
+
+
+def checksummed(data: bytes, seed: int = 0) -> bytes:
+    return data + pack("<Q", xxh3_64_intdigest(data, seed=seed))
 
 
 @given(st.data())
 def test_a_state_with_any_bit_flipped_is_damaged(data: st.DataObject) -> None:
     changed = entry(delivery_count=2)
     changed.reason = "because"
+    changed.session_id = "red"
     spoilt = bytearray(pack_state(KEY, changed))
     at = data.draw(st.integers(0, len(spoilt) * 8 - 1))
     spoilt[at // 8] ^= 1 << at % 8
@@ -180,6 +275,22 @@ def test_only_an_untouched_message_is_plain() -> None:
     assert not is_plain(entry(line=DEAD_LETTER_LINE))
     assert not is_plain(entry(state=DEFERRED))
     assert not is_plain(reasoned)
+    assert not is_plain(in_session())
+    assert not is_plain(entry(state=SCHEDULED))
+
+
+def in_session(**changed: int) -> Entry:
+    made = entry(**changed)
+    made.session_id = "red"
+    return made
+
+
+def test_a_session_has_what_is_on_the_main_line_and_not_set_aside() -> None:
+    assert session_of(in_session()) == b"red"
+    assert session_of(in_session(state=DELAYED)) == b"red"
+    assert session_of(in_session(line=DEAD_LETTER_LINE)) is None
+    assert session_of(in_session(state=SET_ASIDE)) is None
+    assert session_of(entry()) is None
 
 
 def test_a_record_tells_of_its_payload() -> None:

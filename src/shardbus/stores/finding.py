@@ -1,0 +1,188 @@
+"""What a walk over a store file meets, and how it is told."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, final
+
+from shardbus.core.change import Counters, LineCounters, new_counters
+from shardbus.core.message import ACTIVE, DEFERRED, SET_ASIDE, Entry
+from shardbus.stores.chunk import (
+    COUNTER_MAX,
+    Record,
+    sequence_base,
+    sequence_of,
+    session_of,
+    unpack_counters,
+    unpack_head,
+    unpack_state,
+)
+from shardbus.stores.damage import Damage, StoreReport
+from shardbus.stores.salvage import Row, blob, integer
+
+
+class Place(NamedTuple):
+    """A row of `place` or `recent`."""
+
+    first: int
+    number: int
+    messages: int
+    size_bytes: int
+    due_at_ms: int
+
+
+@final
+class Piece:
+    """A chunk of the main line as it was read. `lost` are positions that cannot be served.
+
+    `records` is None when the chunk cannot be used at all; then `lost` names what was left in it.
+    """
+
+    def __init__(self, place: Place, head: bytes, body: bytes) -> None:
+        self.place = place
+        self.head = head
+        self.body = body
+        self.records: list[Record] | None = unpack_head(place.first, head)
+        self.gone = 0
+        self.lost: list[int] = []
+
+    def payload(self, position: int) -> bytes:
+        assert self.records is not None
+        offset = sum(record[2] for record in self.records[:position])
+        return self.body[offset : offset + self.records[position][2]]
+
+
+@final
+class Aside:
+    """A row of `entry` with the bytes of its chunk. `is_lost` when it cannot be served.
+
+    `session` is the number of a session, -1 for none.
+    """
+
+    def __init__(self, row: Row, head: bytes, body: bytes) -> None:
+        self.key, self.line, self.state, self.size_bytes, self.due_at_ms, self.number = map(
+            integer, row[:6]
+        )
+        self.data = blob(row[6])
+        self.session = integer(row[7]) if len(row) > 7 else -1
+        self.head = head
+        self.body = body
+        self.is_lost = False
+
+    def entry(self, base: int) -> Entry | None:
+        """What its record says, None if that is damaged."""
+        return unpack_state(self.key, base, self.data)
+
+    def session_name(self, base: int) -> bytes | None:
+        """The session under which it should be found; None: under none."""
+        entry = self.entry(base)
+        return None if entry is None else session_of(entry)
+
+
+def count_in(line: LineCounters, state: int, size_bytes: int) -> None:
+    """Count a message that is not set aside."""
+    if state == ACTIVE:
+        line.count += 1
+    elif state == DEFERRED:
+        line.deferred += 1
+    else:
+        line.scheduled += 1
+    line.size_bytes += size_bytes
+
+
+@final
+class Owner:
+    """A fragment of the file, its counters as they are stored and as they are counted here."""
+
+    def __init__(self, row: Row) -> None:
+        self.local, self.entity_id, self.number = map(integer, row[:3])
+        self.is_deleted = integer(row[4]) == 1
+        self.base = sequence_base(self.number)
+        self.stored: Counters | None = unpack_counters(self.local, blob(row[3]))
+        self.counted = new_counters()
+        # Some sizes could not be read, so that the bytes cannot be compared.
+        self.is_size_known = True
+
+    def saw(self, key: int, line: int, size_bytes: int, state: int) -> None:
+        self.counted.last_counter = max(self.counted.last_counter, key & COUNTER_MAX)
+        if state == SET_ASIDE:
+            self.counted.set_aside += 1
+        else:
+            count_in(self.counted.lines[line], state, size_bytes)
+
+
+class Sink(Protocol):
+    """Takes what a survey finds: fragments, messages in the order of keys, then the rest."""
+
+    def fragment(self, owner: Owner) -> None: ...
+
+    def piece(self, owner: Owner, piece: Piece) -> None: ...
+
+    def aside(self, owner: Owner, aside: Aside) -> None: ...
+
+    def stray(self, owner: Owner | None, piece: Piece) -> None:
+        """A chunk that no row names, or that names no fragment (then `owner` is None)."""
+        ...
+
+    def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
+        """The sound state of a session."""
+        ...
+
+    def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
+        """A sound record of message ids."""
+        ...
+
+
+@final
+class Nowhere:
+    """The sink of those who only want the report."""
+
+    def fragment(self, owner: Owner) -> None:
+        """It is in the report."""
+
+    def piece(self, owner: Owner, piece: Piece) -> None:
+        """It is in the report."""
+
+    def aside(self, owner: Owner, aside: Aside) -> None:
+        """It is in the report."""
+
+    def stray(self, owner: Owner | None, piece: Piece) -> None:
+        """It is in the report."""
+
+    def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
+        """It is in the report."""
+
+    def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
+        """It is in the report."""
+
+
+@final
+class Findings:
+    """Adds to a report what is wrong."""
+
+    def __init__(self, report: StoreReport) -> None:
+        self.report = report
+
+    def lose(self, owner: Owner, what: str, keys: list[int]) -> None:
+        """Messages that cannot be served; without any, nothing is lost."""
+        if keys:
+            numbers = [sequence_of(owner.base, key) for key in keys]
+            meaning = f"{len(keys)} messages cannot" if len(keys) > 1 else "1 message cannot"
+            self.add(what, f"{meaning} be served", owner, numbers)
+        else:
+            self.mend(owner, what)
+
+    def mend(self, owner: Owner, what: str, meaning: str = "no message is lost by it") -> None:
+        self.add(what, meaning, owner)
+        self.report.damages[-1].is_loss = False
+
+    def add(
+        self,
+        what: str,
+        meaning: str,
+        owner: Owner | None = None,
+        numbers: list[int] | None = None,
+    ) -> None:
+        damage = Damage(self.report.file, what, meaning=meaning, sequence_numbers=numbers)
+        if owner is not None:
+            damage.entity_id, damage.fragment = owner.entity_id, owner.number
+        self.report.damages.append(damage)
