@@ -343,8 +343,9 @@ class Connection:
             raise WireError(errors.ILLEGAL_STATE, "the connection is not open")
         session = self._by_remote_channel.get(channel)
         if session is None:
-            if code == codes.END:
-                # The Python SDK answers our answer to its own end.
+            if code == codes.END or code == codes.DETACH:
+                # The Python SDK answers our answer to its own end, and detaches its management
+                # links when it has ended their session.
                 return
             raise WireError(errors.FRAMING_ERROR, f"channel {channel} has no session")
         if code == codes.END:

@@ -162,6 +162,17 @@ def test_a_session_that_ends_before_the_answer_takes_its_links_along() -> None:
     assert bare.server.take_output() == b""
 
 
+def test_a_detach_that_comes_after_the_end_of_its_session_is_harmless() -> None:
+    """The Python SDK detaches its management links when it has ended their session."""
+    bare = Bare()
+    bare.attach(receiver_attach(0)).accept()
+    bare.tell(encode_end(None))
+    bare.server.take_output()
+
+    assert bare.tell(encode_detach(0, False, None)) == []
+    assert bare.tell(credit_flow(1, handle=0)) == ["ConnectionClosed"]
+
+
 def test_a_drain_that_came_before_the_answer_is_answered_after_it() -> None:
     bare = Bare()
     link = bare.attach(receiver_attach(0))
