@@ -21,6 +21,8 @@ PART: Document = {
     "state": "available",
     "reason": "",
     "active": 3,
+    "deferred": 2,
+    "scheduled": 5,
     "dead_letter": 1,
     "size_bytes": 400,
 }
@@ -73,7 +75,7 @@ def test_each_fragment_is_a_row() -> None:
     title, heading, row = text.splitlines()
     assert title == "orders: Available"
     assert heading.split()[:3] == ["FRAGMENT", "BROKER", "STATE"]
-    assert row.split() == ["0", "broker-1", "available", "3", "1", "400"]
+    assert row.split() == ["0", "broker-1", "available", "3", "2", "5", "1", "400"]
 
 
 def test_what_a_fragment_out_of_reach_holds_is_not_claimed_to_be_nothing() -> None:
@@ -81,7 +83,9 @@ def test_what_a_fragment_out_of_reach_holds_is_not_claimed_to_be_nothing() -> No
 
     row = shown({"name": "orders", "availability": "Limited", "fragments": [out]}).splitlines()[2]
 
-    assert row.split(maxsplit=6) == ["0", "broker-1", "unavailable", "?", "?", "?", "it was killed"]
+    assert row.split(maxsplit=8) == [
+        "0", "broker-1", "unavailable", *["?"] * 5, "it was killed",
+    ]  # fmt: skip
 
 
 def test_two_looks_tell_how_fast_a_fragment_fills_and_empties() -> None:
@@ -102,7 +106,7 @@ def test_a_fragment_out_of_reach_has_no_rates() -> None:
 
     row = Watched(lambda: 0.0).shown({"name": "q", "fragments": [out]}).splitlines()[2]
 
-    assert row.split()[3:] == ["?", "?", "?", "?", "?", "killed"]
+    assert row.split()[3:] == [*["?"] * 7, "killed"]
 
 
 def test_watching_shows_again_until_interrupted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,6 +73,11 @@ ALLOWED = [
     (BASIC, "default_ttl_ms", 14 * DAY_MS),
     (STANDARD, "is_express", True),
     (STANDARD, "user_metadata", "x" * 1024),
+    (STANDARD, "requires_session", True),
+    (STANDARD, "requires_duplicate_detection", True),
+    (STANDARD, "duplicate_window_ms", 20_000),
+    (STANDARD, "duplicate_window_ms", 7 * DAY_MS),
+    (STANDARD, "auto_delete_idle_ms", 300_000),
 ]
 
 

@@ -161,8 +161,8 @@ def test_failures_are_the_exceptions_that_users_catch(tmp_path: Path) -> None:
             client.delete_queue("nowhere")
         with pytest.raises(HttpResponseError, match="LockDuration is 3600000 ms"):
             client.create_queue("r", lock_duration=timedelta(hours=1))
-        with pytest.raises(HttpResponseError, match="does not offer RequiresSession yet"):
-            client.create_queue("r", requires_session=True)
+        with pytest.raises(HttpResponseError, match="does not offer ForwardTo yet"):
+            client.create_queue("r", forward_to="q")
         with pytest.raises(HttpResponseError, match="contains ' '"):
             client.create_queue("a b")
 

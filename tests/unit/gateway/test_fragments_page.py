@@ -49,6 +49,9 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
     entity = endpoint.namespace.get("orders")
     home = entity.fragments[3]
     holding = FragmentStatistics(3, [5, 2, 1], 700, FRAGMENT_AVAILABLE, "")
+    holding.deferred_count = 6
+    holding.scheduled_count = 7
+    holding.duplicate_count = 8
     holding.set_aside_count = 4
     holding.sent_total = 90
     endpoint.hosts[home.broker_index].statistics_of[FragmentId(entity.entity_id, 3)] = holding
@@ -67,9 +70,11 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
         "active": 5,
         "dead_letter": 2,
         "transfer_dead_letter": 1,
-        "scheduled": 0,
+        "deferred": 6,
+        "scheduled": 7,
         "set_aside": 4,
         "sent_total": 90,
+        "duplicates": 8,
         "size_bytes": 700,
     }
 

@@ -225,6 +225,23 @@ def test_the_namespace_describes_itself() -> None:
     assert element(response, "Name") == "localhost"
 
 
+def test_the_last_use_of_any_fragment_is_when_the_entity_was_accessed() -> None:
+    endpoint = Endpoint()
+    ask(endpoint, "PUT", "/q", entry())
+    entity = endpoint.namespace.get("q")
+    unused = ask(endpoint, "GET", "/q")
+    for home in entity.fragments:
+        part = FragmentStatistics(home.number, [0, 0, 0], 0, FRAGMENT_AVAILABLE, "")
+        part.last_used_ms = 1_700_000_000_000 + home.number * 1_000
+        fragment = FragmentId(entity.entity_id, home.number)
+        endpoint.hosts[home.broker_index].statistics_of[fragment] = part
+
+    used = ask(endpoint, "GET", "/q")
+
+    assert element(unused, "AccessedAt") == "0001-01-01T00:00:00Z"
+    assert element(used, "AccessedAt").startswith("2023-11-14T22:13:35")
+
+
 def test_counts_are_summed_and_named_as_partial_when_a_broker_is_down() -> None:
     """R29."""
     endpoint = Endpoint()
@@ -234,21 +251,25 @@ def test_counts_are_summed_and_named_as_partial_when_a_broker_is_down() -> None:
         fragment = FragmentId(entity.entity_id, home.number)
         part = FragmentStatistics(home.number, [3, 2, 1], 100, FRAGMENT_AVAILABLE, "")
         part.set_aside_count = 2
+        part.deferred_count = 1
+        part.scheduled_count = 4
         endpoint.hosts[home.broker_index].statistics_of[fragment] = part
 
     whole = ask(endpoint, "GET", "/q")
     endpoint.hosts[0].outage = "no route"
     partial = ask(endpoint, "GET", "/q")
 
-    assert element(whole, "ActiveMessageCount", COUNTS) == "48"
+    assert element(whole, "ActiveMessageCount", COUNTS) == "64"
+    assert element(whole, "DeferredMessageCount", EXTENSION) == "16"
+    assert element(whole, "ScheduledMessageCount", COUNTS) == "64"
     assert element(whole, "DeadLetterMessageCount", COUNTS) == "32"
     assert element(whole, "TransferDeadLetterMessageCount", COUNTS) == "16"
-    assert element(whole, "MessageCount") == "96"
+    assert element(whole, "MessageCount") == "176"
     assert element(whole, "SizeInBytes") == "1600"
     assert element(whole, "EntityAvailabilityStatus") == "Available"
     assert element(whole, "IsPartial", EXTENSION) == "false"
     assert element(whole, "SetAsideMessageCount", EXTENSION) == "32"
-    assert element(partial, "ActiveMessageCount", COUNTS) == "36"
+    assert element(partial, "ActiveMessageCount", COUNTS) == "48"
     assert element(partial, "EntityAvailabilityStatus") == "Limited"
     assert element(partial, "IsPartial", EXTENSION) == "true"
 
@@ -278,7 +299,7 @@ BAD = [
     ("PUT", "/q", entry("<EnableExpress>maybe</EnableExpress>"), 400, "EnableExpress"),
     ("PUT", "/q", entry("<Status>Tired</Status>"), 400, "Status"),
     ("PUT", "/q", entry("<Status>Active</Status>" * 2), 400, "twice"),
-    ("PUT", "/q", entry("<RequiresSession>true</RequiresSession>"), 501, "RequiresSession"),
+    ("PUT", "/q", entry("<AutoDeleteOnIdle>PT4M</AutoDeleteOnIdle>"), 400, "AutoDeleteOnIdle"),
     ("PUT", "/q", entry("<ForwardTo>sb://h/x</ForwardTo>"), 501, "ForwardTo"),
     ("PUT", "/q?api-version=new", entry(), 400, "api-version"),
     ("GET", "/$Resources/queues?$skip=-1", b"", 400, "$skip"),

@@ -177,6 +177,8 @@ class Writer:
             f'<IsPartial xmlns="{EXTENSION}">{_boolean(statistics.is_partial)}</IsPartial>'
             f'<SetAsideMessageCount xmlns="{EXTENSION}">{statistics.set_aside_count}'
             "</SetAsideMessageCount>"
+            f'<DeferredMessageCount xmlns="{EXTENSION}">{statistics.deferred_count}'
+            "</DeferredMessageCount>"
         )
         return self._entry(entity.name, entity.name, moments, description, extension)
 
