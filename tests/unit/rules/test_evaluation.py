@@ -112,6 +112,8 @@ def test_comparisons_follow_the_types_of_both_sides(expression: str, expected: b
         ("9007199254740993 = 9007199254740992.0", True),
         ("9007199254740993 = 9007199254740992", False),
         ("-9223372036854775808 % -1 = 0", True),
+        ("-9223372036854775807 - 1 = -9223372036854775808", True),
+        ("9223372036854775806 + 1 = 9223372036854775807", True),
     ],
 )
 def test_arithmetic_is_that_of_the_original_platform(
@@ -152,6 +154,16 @@ def test_an_error_in_what_is_not_needed_does_not_matter() -> None:
     assert truth(f"{T} OR 1 / 0 = 1") is True
     assert truth("2 IN (2, 1 / 0)") is True
     assert truth("nothing IN (1 / 0)") is None
+    assert truth("n = 0 AND n = 1 AND 1 / n = 1", sent(n=0)) is False
+    assert truth("n = 1 OR n = 0 OR 1 / n = 1", sent(n=0)) is True
+
+
+@pytest.mark.parametrize("expression", [f"1 / n = 1 AND {F}", f"1 / n = 1 OR {T}"])
+def test_an_error_that_comes_first_is_not_hidden_by_what_is_known_beforehand(
+    expression: str,
+) -> None:
+    with pytest.raises(EvaluationError):
+        truth(expression, sent(n=0))
 
 
 def test_an_error_between_constants_shows_when_a_message_comes_and_not_before() -> None:

@@ -22,6 +22,7 @@ from tests.unit.rules.messages import sent, truth
         ("_%_", ["ab", "abc"], ["a"]),
         ("a%b%c", ["abc", "aXbYc", "abcbc"], ["acb", "ac"]),
         ("a%a", ["aa", "aba"], ["a"]),
+        ("%aa%aa%", ["aaaa", "aaxaa"], ["aaa"]),
         ("%ab_%ab", ["abcab", "xabcab"], ["abab"]),
         ("%a_b%", ["aaab", "aabb"], ["ab", "abab"[:2]]),
         ("a.c[d]*", ["a.c[d]*"], ["abcd", "a.cdd"]),
