@@ -26,16 +26,18 @@ FROM (
     ORDER BY due_at LIMIT ?3)
 LEFT JOIN gap USING (chunk)
 """
+# The moment comes before what the partial index asks for: SQLite searches by the first of the two
+# and would walk over everything overdue the other way round.
 NEXT_DUE: Final = """
 SELECT min(due_at) FROM (
     SELECT min(due_at) AS due_at FROM place
-    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at > ?2
+    WHERE first >> 43 = ?1 AND due_at > ?2 AND due_at > 0
     UNION ALL
     SELECT min(due_at) FROM recent
-    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at > ?2
+    WHERE first >> 43 = ?1 AND due_at > ?2 AND due_at > 0
     UNION ALL
     SELECT min(due_at) FROM entry
-    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at > ?2)
+    WHERE key >> 43 = ?1 AND due_at > ?2 AND due_at > 0)
 """
 _ENTRIES_DUE: Final = """
 SELECT group_concat(due_at || ' ' || line || ' ' || state || ' ' ||
