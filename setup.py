@@ -11,6 +11,7 @@ from setuptools.command.build_ext import build_ext
 HOT_GLOBS = (
     "src/shardbus/amqp/*.py",
     "src/shardbus/core/**/*.py",
+    "src/shardbus/rules/*.py",
     "src/shardbus/stores/batch.py",
     "src/shardbus/stores/chunk.py",
     "src/shardbus/stores/directory.py",
@@ -32,6 +33,7 @@ HOT_GLOBS = (
     "src/shardbus/broker/remote_fragment.py",
     "src/shardbus/broker/endpoint.py",
     "src/shardbus/broker/served_gateway.py",
+    "src/shardbus/gateway/websocket_frames.py",
     "src/shardbus/gateway/amqp/inbound.py",
     "src/shardbus/gateway/amqp/outbound.py",
     "src/shardbus/gateway/amqp/sent.py",
