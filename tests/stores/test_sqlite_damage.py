@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE, Entry
+from shardbus.core.message import DEAD_LETTER_LINE, DELAYED, MAIN_LINE, SET_ASIDE, Entry
 from shardbus.stores.base import FragmentId, StoreError
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.crash_child import (
@@ -130,6 +130,47 @@ def test_a_damaged_dead_letter_is_named(sqlite_case: SqliteCase, pen: Pen) -> No
 
     assert page.damaged == [pen.sequence(2)]
     assert numbers(page.entries) == [pen.sequence(1), pen.sequence(3)]
+
+
+def test_a_damaged_record_that_is_due_is_told_of_with_what_its_row_says(
+    sqlite_case: SqliteCase, pen: Pen
+) -> None:
+    """So that it can be set aside with the right counters, and comes no more."""
+    entries = pen.append([b"one", b"two", b"three"])
+    pen.write(sqlite_case.store)
+    pen.move(without_payload(entries), line=DEAD_LETTER_LINE)
+    pen.delay(entries, 1_000)
+    pen.write(sqlite_case.store)
+    with Scalpel(sqlite_case.path) as scalpel:
+        scalpel.flip_state(pen.fragment, pen.sequence(2))
+
+    due = sqlite_case.store.read_due(pen.fragment, now_ms=1_000, count_max=9, bytes_max=1)
+    told = [(e.sequence_number, e.line, e.state, e.size_bytes) for e in due.damaged]
+    pen.move(due.damaged, state=SET_ASIDE)
+    pen.write(sqlite_case.store)
+    after = sqlite_case.store.read_due(pen.fragment, now_ms=1_000, count_max=9, bytes_max=1)
+
+    assert numbers(due.entries) == [pen.sequence(1), pen.sequence(3)]
+    assert told == [(pen.sequence(2), DEAD_LETTER_LINE, DELAYED, 3)]
+    assert (numbers(after.entries), after.damaged) == (numbers(due.entries), [])
+
+
+def test_a_message_is_not_served_from_a_session_that_is_not_its_own(
+    sqlite_case: SqliteCase, pen: Pen
+) -> None:
+    """R26: a flipped number of a session must not mix two of them."""
+    pen.append([b"red"], session_id="red")
+    pen.append([b"blue"], session_id="blue")
+    pen.write(sqlite_case.store)
+    with Scalpel(sqlite_case.path) as scalpel:
+        scalpel.execute("UPDATE entry SET session = 1")
+
+    page = sqlite_case.store.read_session(
+        pen.fragment, "red", after=0, count_max=9, bytes_max=BYTES_MAX
+    )
+
+    assert [e.payload for e in page.entries] == [b"red"]
+    assert page.damaged == [pen.sequence(2)]
 
 
 def test_damaged_counters_are_reported_for_their_fragment_alone(

@@ -351,16 +351,40 @@ def test_nothing_is_left_of_what_is_gone(sqlite_case: SqliteCase) -> None:
         pen.write(store)
         pen.move(without_payload(entries[3:5]), line=DEAD_LETTER_LINE)
         pen.remove(entries[5:300])
+        for at in range(100):
+            pen.append([b"z"], session_id=f"s{at}")
+            pen.set_state(f"t{at}", b"state")
+            pen.remember(bytes(16), at)
         pen.write(store)
     store.delete([pen.fragment for pen in pens])
     while store.sweep():
         pass
 
     with Scalpel(sqlite_case.path) as scalpel:
-        tables = ("chunk", "recent", "place", "gap", "entry", "evidence")
+        tables = (
+            "chunk", "recent", "place", "gap", "entry", "evidence",
+            "session", "session_state", "remembered",
+        )  # fmt: skip
         counts = [scalpel.number(f"SELECT count(*) FROM {table}") for table in tables]
         assert counts == [0] * len(tables)
         assert scalpel.number("SELECT count(*) FROM fragment") == 1
+
+
+def test_nothing_is_left_of_a_session_whose_messages_were_completed(
+    sqlite_case: SqliteCase, pen: Pen
+) -> None:
+    for _ in range(2):
+        entries = pen.append([b"a", b"b"], session_id="red")
+        entries += pen.append([b"later"], session_id="blue", scheduled_at_ms=9_000)
+        pen.set_state("red", b"state")
+        pen.write(sqlite_case.store)
+        pen.set_state("red", None)
+        pen.remove(entries)
+        pen.write(sqlite_case.store)
+
+    with Scalpel(sqlite_case.path) as scalpel:
+        tables = ("chunk", "entry", "session", "session_state")
+        assert [scalpel.number(f"SELECT count(*) FROM {table}") for table in tables] == [0] * 4
 
 
 def test_many_small_chunks_are_moved_found_and_removed(sqlite_case: SqliteCase, pen: Pen) -> None:
