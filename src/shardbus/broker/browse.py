@@ -64,6 +64,7 @@ async def browse(
 ) -> list[Entry]:
     """The next messages from `start`, in every state; an empty answer means there are no more.
 
+    An unavailable fragment delays nobody and has nothing to show; Unavailable when all are.
     From the beginning fragments are merged by enqueue time, and a request that continues after the
     last message goes on with the merge. Any other `start` walks the fragments in number order.
     """
@@ -74,13 +75,13 @@ async def browse(
         positions = cursor.positions
     else:
         return await _walk(runners, line, start, count)
-    pages = await asyncio.gather(
+    answers = await asyncio.gather(
         *(
             read_page(runner, line, position, count)
             for runner, position in zip(runners, positions, strict=True)
         )
     )
-    entries = _merge(pages, count)
+    entries = _merge(_reached(answers), count)
     _advance(cursor, runners, positions, entries)
     return entries
 
@@ -90,7 +91,8 @@ async def browse_session(
 ) -> list[Entry]:
     """The next messages of one session from `start`, in every state, from its one fragment."""
     count = min(count_max, PEEK_COUNT_MAX)
-    return (await read_page(runner, MAIN_LINE, start, count, session_id)).entries
+    [page] = _reached([await read_page(runner, MAIN_LINE, start, count, session_id)])
+    return page.entries
 
 
 def _advance(
@@ -115,14 +117,29 @@ def _merge(pages: list[Page], count: int) -> list[Entry]:
 
 async def _walk(runners: Sequence[Browsable], line: int, start: int, count: int) -> list[Entry]:
     entries: list[Entry] = []
+    answers: list[Page | Unavailable] = []
     for runner in sorted(runners, key=_number):
         if runner.fragment_id.number < fragment_of(start):
             continue
-        page = await read_page(runner, line, start, count - len(entries))
-        entries = _bounded(entries + page.entries, count)
+        answers.append(await read_page(runner, line, start, count - len(entries)))
+        entries = _bounded([entry for page in _pages(answers) for entry in page.entries], count)
         if len(entries) >= count or sum(e.size_bytes for e in entries) >= PEEK_BYTES_MAX:
             break
+    _reached(answers)
     return entries
+
+
+def _pages(answers: Sequence[Page | Unavailable]) -> list[Page]:
+    return [answer for answer in answers if isinstance(answer, Page)]
+
+
+def _reached(answers: Sequence[Page | Unavailable]) -> list[Page]:
+    """The pages of fragments that could be read; if none could, an empty answer would be a lie."""
+    pages = _pages(answers)
+    for answer in answers:
+        if not pages and isinstance(answer, Unavailable):
+            raise answer
+    return pages
 
 
 def _bounded(entries: list[Entry], count: int) -> list[Entry]:
@@ -137,10 +154,10 @@ def _bounded(entries: list[Entry], count: int) -> list[Entry]:
 
 async def read_page(
     runner: Browsable, line: int, start: int, count: int, session_id: str | None = None
-) -> Page:
-    """A page of one fragment; an unavailable fragment delays nobody and has nothing to show."""
+) -> Page | Unavailable:
+    """A page of one fragment, with entries unless it is the last."""
     page = await _read_once(runner, line, start, count, session_id)
-    while page.damaged and not page.entries and not page.is_end:
+    while isinstance(page, Page) and page.damaged and not page.entries and not page.is_end:
         # An empty answer would mean that there is no more; what is damaged is passed over.
         page = await _read_once(runner, line, page.damaged[-1] + 1, count, session_id)
     return page
@@ -148,12 +165,12 @@ async def read_page(
 
 async def _read_once(
     runner: Browsable, line: int, start: int, count: int, session_id: str | None
-) -> Page:
-    future: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
+) -> Page | Unavailable:
+    future: asyncio.Future[Page | Unavailable] = asyncio.get_running_loop().create_future()
 
     def then(page: Page | Unavailable) -> None:
         if not future.done():
-            future.set_result(Page([], [], False) if isinstance(page, Unavailable) else page)
+            future.set_result(page)
 
     runner.browse(
         line,

@@ -6,7 +6,7 @@ Everything here raises Refused, or Unavailable when a fragment that is needed ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import final
 
 from shardbus.broker.asking import ask, ask_all, failure_of, to_port
 from shardbus.broker.browse import Browsable, BrowseCursor, browse, browse_session
@@ -38,11 +38,8 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment import LOCK_LOST_TEXT
+from shardbus.core.holds import SESSION_LOST_TEXT as SESSION_LOST_TEXT
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
-
-SESSION_LOST_TEXT: Final = (
-    "The session lock has expired on the message session: accept the session again."
-)
 
 
 @final

@@ -54,27 +54,30 @@ class SpreadPurge:
         }
         # Where the next look at each fragment begins; -1: there is nothing more to find.
         self._starts = [0] * len(fragments)
+        self._failure: Refused | Unavailable | None = None
 
     async def run(self) -> int:
-        """How many were removed. Raises a failure only when nothing was."""
+        """How many were removed from the fragments that could be reached.
+
+        Raises the failure of one that could not only when nothing was removed.
+        """
         removed = 0
         while removed < self._command.count_max and any(start >= 0 for start in self._starts):
             oldest = await self._oldest(self._command.count_max - removed)
             shares = self._counts(oldest).items()
             answers = await asyncio.gather(*(self._purged(*share) for share in shares))
-            removed += sum(answer for answer in answers if isinstance(answer, int))
-            failures = [answer for answer in answers if not isinstance(answer, int)]
-            if failures and not removed:
-                raise failures[0]
-            if failures:
-                break
+            removed += sum(answers)
+        if self._failure is not None and not removed:
+            raise self._failure
         return removed
 
-    async def _purged(self, index: int, count: int) -> int | Refused | Unavailable:
+    async def _purged(self, index: int, count: int) -> int:
         try:
             return await purge_one(self._ports[index], _purge_of(self._command, count))
         except (Refused, Unavailable) as failure:
-            return failure
+            self._starts[index] = -1
+            self._failure = failure
+            return 0
 
     async def _oldest(self, count: int) -> list[Entry]:
         """The oldest of what a look at each fragment shows, moving on behind what it showed."""
@@ -92,6 +95,10 @@ class SpreadPurge:
             return []
         count_max = min(count, PEEK_COUNT_MAX)
         page = await read_page(self._fragments[index], self._command.line, start, count_max)
+        if isinstance(page, Unavailable):
+            self._starts[index] = -1
+            self._failure = page
+            return []
         until_ms = self._command.enqueued_until_ms
         active = [entry for entry in page.entries if entry.state == ACTIVE]
         found = list(takewhile(lambda entry: _is_old(entry, until_ms), active))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from shardbus.broker.dispatch import ignore
 from shardbus.broker.frames import Browse, ListSessions, Unwatch, Watch
@@ -28,6 +28,9 @@ from shardbus.stores.base import FragmentId, Page
 
 if TYPE_CHECKING:
     from shardbus.broker.remote import RemoteBroker
+
+# Lines and sessions for which messages are kept; beyond, those of the oldest session are dropped.
+STRANDED_MAX: Final = 1_000
 
 Source = tuple[int, bytes]
 """A line, and the token of a session or NO_SESSION: what is watched, or received from."""
@@ -161,7 +164,11 @@ class RemoteFragment:
             self._sessions_to_release.append(session)
 
     def strand(self, line: int, session: bytes, deliveries: list[Delivery]) -> None:
+        """Keep what was received and deleted for somebody who gave up, for the next receive."""
         self._stranded.setdefault((line, session), []).extend(deliveries)
+        if len(self._stranded) > STRANDED_MAX:
+            # Of sessions that were lost meanwhile nobody receives any more.
+            del self._stranded[next(source for source in self._stranded if source[1])]
         self.woken(line, session)
 
     def _take_stranded(self, source: Source, count_max: int) -> list[Delivery]:

@@ -6,6 +6,7 @@ from shardbus.broker.browse import BrowseCursor, browse
 from shardbus.broker.runner import Runner
 from shardbus.core.change import Append
 from shardbus.core.command import COMPLETE, DEAD_LETTER
+from shardbus.core.errors import Unavailable
 from shardbus.core.limits import PEEK_BYTES_MAX, PEEK_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Entry
 from shardbus.core.sequence import sequence_number
@@ -134,6 +135,17 @@ def test_an_unavailable_fragment_has_nothing_to_show_and_delays_nobody(house: Ho
 
     assert payloads(peek(house, runners)) == [sent[1], sent[3]]
     assert payloads(peek(house, runners, start=2)) == [sent[1], sent[3]]
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_when_no_fragment_can_be_read_that_is_told(house: House, start: int) -> None:
+    """R21: an empty answer would mean that there is no more."""
+    runners = [house.runner(number) for number in range(2)]
+    spread(house, runners, 4)
+    house.disk.broken_fragments |= {runner.fragment_id for runner in runners}
+
+    with pytest.raises(Unavailable):
+        peek(house, runners, start=start)
 
 
 def test_a_clock_that_stepped_back_hides_nothing(house: House) -> None:

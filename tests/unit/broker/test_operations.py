@@ -427,6 +427,8 @@ def test_a_purge_removes_what_it_can_reach(house: House) -> None:
     house.disk.broken_fragments.add(queue.runners[0].fragment_id)
 
     assert queue.do(queue.operations.purge(MAIN_LINE, count_max=10)) == 1
+    with pytest.raises(Unavailable):
+        queue.do(queue.operations.purge(MAIN_LINE, count_max=10))
 
 
 # Sessions.
@@ -484,6 +486,18 @@ def test_the_messages_of_one_session_are_peeked_alone(sessions: Queue) -> None:
 
     assert [entry.payload for entry in [*first, *rest]] == [b"a1", b"a2"]
     assert len(peeked(sessions)) == 3
+
+
+def test_a_session_that_cannot_be_read_is_not_shown_as_empty(sessions: Queue) -> None:
+    sessions.send_to_session("a", b"a1")
+    home = sessions.router.index_of_key("a")
+    sessions.house.disk.broken_fragments.add(sessions.runners[home].fragment_id)
+    peek = sessions.operations.peek(
+        MAIN_LINE, start=0, count_max=1, cursor=BrowseCursor(), session_id="a"
+    )
+
+    with pytest.raises(Unavailable):
+        sessions.do(peek)
 
 
 def test_only_an_entity_with_sessions_has_a_session_to_peek(house: House) -> None:
