@@ -1,26 +1,31 @@
 """One life of the process below the gateways: real runners, dispatchers and routers."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
+from shardbus.broker.browse import Browsable
+from shardbus.broker.clock import Clock
+from shardbus.broker.dispatch import FragmentPort
+from shardbus.broker.operations import Operations
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer, ReplyTo, Runner
 from shardbus.broker.storage import Storage
-from shardbus.core.command import Command, FragmentRules
+from shardbus.core.command import NO_SESSION, Command, FragmentRules
 from shardbus.core.errors import Unavailable
 from shardbus.core.placement import even_hash_starts
 from shardbus.stores.base import FragmentId, Page
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import FaultyStore
-from tests.simulation.journal import Violation
+from tests.simulation.sending import Violation
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
 
 
 class Plan:
     """An entity of the simulation, and what may be expected of it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
         self,
         entity_id: int,
         fragments: int,
@@ -29,6 +34,7 @@ class Plan:
         is_ordered_by: str | None = None,
         deletes: float = 0.0,
         backlog: int = 0,
+        sessions: int = 0,
     ) -> None:
         self.entity_id = entity_id
         self.fragments = fragments
@@ -38,8 +44,15 @@ class Plan:
         # The share of receivers that receive and delete.
         self.deletes = deletes
         self.backlog = backlog
+        # How many sessions its messages are of; 0: it has none.
+        self.sessions = sessions
         # It has one receiver, which waits for as long as the simulation lasts.
         self.is_patient = False
+
+    @property
+    def is_rich(self) -> bool:
+        """Whether clients defer, delay, schedule and purge what it has."""
+        return self.is_ordered_by is None and not self.is_patient
 
     def fragment_ids(self) -> list[FragmentId]:
         return [FragmentId(self.entity_id, number) for number in range(self.fragments)]
@@ -52,7 +65,36 @@ class Gate(Protocol):
     def is_dead(self) -> bool: ...
 
     @property
-    def routers(self) -> dict[int, EntityRouter]: ...
+    def ways(self) -> "dict[int, Way]": ...
+
+
+class OpenFragment(FragmentPort, Browsable, Protocol):
+    """A fragment to be used, here or in another process."""
+
+
+class Way:
+    """The way to one entity."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        fragments: Sequence[OpenFragment],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        new_seed: Callable[[], bytes],
+    ) -> None:
+        self.router = EntityRouter(
+            list(fragments),
+            list(range(plan.fragments)),
+            even_hash_starts(plan.fragments),
+            detects_duplicates=plan.rules.duplicate_window_ms > 0,
+            requires_session=plan.rules.requires_session,
+            loop=loop,
+            clock=clock,
+            new_seed=new_seed,
+        )
+        self.operations = Operations(self.router, fragments, clock=clock, new_seed=new_seed)
 
 
 class Tap:
@@ -81,30 +123,25 @@ class Tap:
         return self.runner.reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
-        asked = self._checker.asked(self.runner.fragment_id, self._clock.now_ms())
+        checker, clock = self._checker, self._clock
+        heard = checker.asked(self.fragment_id, self._plan.rules, command, clock.now_ms())
         answers: list[Answer] = []
 
         def answered(answer: Answer) -> None:
             answers.append(answer)
             if len(answers) > 1:
                 raise Violation(f"{command} was answered twice")
-            self._checker.answered(
-                self.runner.fragment_id,
-                self._plan.rules,
-                command,
-                answer,
-                asked=asked,
-                now_ms=self._clock.now_ms(),
-            )
+            heard.now_ms = clock.now_ms()
+            checker.answered(heard, command, answer)
             reply_to(answer)
 
         self.runner.submit(command, answered)
 
-    def watch(self, line: int, wake: Callable[[], None]) -> None:
-        self.runner.watch(line, wake)
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        self.runner.watch(line, wake, session)
 
-    def unwatch(self, line: int, wake: Callable[[], None]) -> None:
-        self.runner.unwatch(line, wake)
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        self.runner.unwatch(line, wake, session)
 
     def browse(
         self,
@@ -114,8 +151,28 @@ class Tap:
         count_max: int,
         bytes_max: int,
         then: Callable[[Page | Unavailable], None],
+        session_id: str | None = None,
     ) -> None:
-        self.runner.browse(line, start=start, count_max=count_max, bytes_max=bytes_max, then=then)
+        self.runner.browse(
+            line,
+            start=start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            then=then,
+            session_id=session_id,
+        )
+
+    def list_sessions(
+        self,
+        *,
+        updated_after_ms: int,
+        skip: int,
+        count_max: int,
+        then: Callable[[list[str] | Unavailable], None],
+    ) -> None:
+        self.runner.list_sessions(
+            updated_after_ms=updated_after_ms, skip=skip, count_max=count_max, then=then
+        )
 
 
 class Bus:
@@ -138,7 +195,7 @@ class Bus:
         self._workers: list[VirtualWorker] = []
         self._storages = [self._storage(store, crash) for store in stores]
         self.taps: dict[int, list[Tap]] = {plan.entity_id: self._tapped(plan) for plan in plans}
-        self.routers = {plan.entity_id: self._router(plan) for plan in plans}
+        self.ways = {plan.entity_id: self._way(plan) for plan in plans}
 
     def die(self) -> None:
         """Nothing is written or answered any more; every client loses its connection."""
@@ -166,12 +223,10 @@ class Bus:
             taps.append(Tap(runner, plan, self._checker, self._clock))
         return taps
 
-    def _router(self, plan: Plan) -> EntityRouter:
-        return EntityRouter(
-            list(self.taps[plan.entity_id]),
-            list(range(plan.fragments)),
-            even_hash_starts(plan.fragments),
-            detects_duplicates=False,
+    def _way(self, plan: Plan) -> Way:
+        return Way(
+            plan,
+            self.taps[plan.entity_id],
             loop=self._loop,
             clock=self._clock,
             new_seed=lambda: self._chance.randbytes(8),

@@ -9,99 +9,52 @@ from collections.abc import Callable, Sequence
 
 from shardbus.broker.runner import Answer
 from shardbus.core.command import (
-    ABANDON,
-    COMPLETE,
-    DEAD_LETTER,
-    RELEASE,
+    AcceptSession,
+    Cancel,
     Command,
     Delivery,
+    Done,
     FragmentRules,
+    GetState,
+    Purge,
+    Purged,
     Receive,
     Received,
+    ReceiveDeferred,
+    ReleaseSession,
     Renew,
-    Renewed,
+    RenewSession,
     Send,
     Sent,
+    SetState,
     Settle,
-    Settled,
 )
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
+from shardbus.core.message import ACTIVE, DEFERRED, NEVER_MS, SCHEDULED
 from shardbus.stores.base import FragmentId
-from tests.simulation.journal import Journal, Place, Violation, mark_of, marks_of
-
-CLIENTS_REASON = "the client's wish"
-WAYS = {
-    COMPLETE: "completed",
-    ABANDON: "abandoned",
-    DEAD_LETTER: "dead-lettered",
-    RELEASE: "released",
-}
-
-
-class Sending:
-    """One message as its sender knows it; it ends accepted, refused or unknown."""
-
-    def __init__(
-        self, mark: int, entity_id: int, key: str | None, ttl_ms: int, batch: int | None
-    ) -> None:
-        self.mark = mark
-        self.entity_id = entity_id
-        self.key = key
-        self.ttl_ms = ttl_ms
-        self.batch = batch
-        self.outcome = "pending"
-
-
-class Asked:
-    """When a fragment was asked, and the newest message it had handed out by then."""
-
-    def __init__(self, at_ms: int, newest: int) -> None:
-        self.at_ms = at_ms
-        self.newest = newest
-
-
-class Held:
-    """A lock as a fragment gave it out."""
-
-    def __init__(
-        self, track: "Track", token: bytes, until_ms: int, life: int, told_at_ms: int
-    ) -> None:
-        self.track = track
-        self.told_at_ms = told_at_ms
-        self.token = token
-        self.until_ms = until_ms
-        self.life = life
-        self.is_delivered = False
-        self.is_settling = False
-
-
-class Track:
-    """What is known for certain about a stored message."""
-
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.held: Held | None = None
-        self.count_min = 0
-        self.count_max = 0
-        self.was_handed = False
-        self.was_handed_again = False
-        self.is_gone = False
-        self.dead_letter_asked = False
+from tests.simulation.holds import HoldBook
+from tests.simulation.journal import Journal
+from tests.simulation.locks import Heard, LockBook, is_not_found
+from tests.simulation.records import Place, Record
+from tests.simulation.registers import Registers
+from tests.simulation.sending import Sending, Violation, mark_of
 
 
 class Checker:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self.sendings: dict[int, Sending] = {}
+        self.sendings = journal.sendings
         self.deliveries = 0
         self.events: Counter[str] = Counter()
-        self._tracks: dict[Place, Track] = {}
-        self._held: dict[bytes, Held] = {}
+        self.locks = LockBook(journal, self.events)
+        self.holds = HoldBook(journal, self.locks, self.events)
+        self.registers = Registers()
+        # Duplicates that each fragment said it had dropped, and those it may have besides.
+        self.dropped: Counter[FragmentId] = Counter()
+        self.maybe_dropped: Counter[FragmentId] = Counter()
+        # When answers of a fragment were last lost with what it had decided.
+        self._unknown_at_ms: dict[FragmentId, int] = {}
         self._lives: dict[FragmentId, int] = {}
-        self._first_handed: dict[FragmentId, int] = {}
-        self._returning: dict[FragmentId, int] = {}
-        self._fragment_of_key: dict[tuple[int, str], FragmentId] = {}
         self._last_of_key: dict[tuple[int, str], int] = {}
         self._seen: set[int] = set()
         # Whether an answer of a fragment may have been lost on its way between two moments.
@@ -120,8 +73,8 @@ class Checker:
             raise Violation(f"message {mark} was answered twice")
         if isinstance(answer, Sent):
             sending.outcome = "accepted"
-            if not self.journal.is_stored(mark):
-                raise Violation(f"message {mark} was accepted but never stored")
+            if self.journal.is_stored(mark) == sending.is_dropped:
+                raise Violation(f"message {mark} was accepted but neither stored nor dropped")
         elif isinstance(answer, Unavailable) and answer.is_unknown:
             sending.outcome = "unknown"
         else:
@@ -131,234 +84,179 @@ class Checker:
     # What fragments say.
 
     def loaded(self, fragment: FragmentId) -> None:
-        self._lives[fragment] = self._life(fragment) + 1
+        self._lives[fragment] = self.life(fragment) + 1
         self.events["reloaded"] += 1
 
-    def asked(self, fragment: FragmentId, now_ms: int) -> Asked:
-        return Asked(now_ms, self._first_handed.get(fragment, 0))
+    def life(self, fragment: FragmentId) -> int:
+        return self._lives.get(fragment, 0)
 
-    def answered(
-        self,
-        fragment: FragmentId,
-        rules: FragmentRules,
-        command: Command,
-        answer: Answer,
-        *,
-        asked: Asked,
-        now_ms: int,
-    ) -> None:
+    def asked(
+        self, fragment: FragmentId, rules: FragmentRules, command: Command, now_ms: int
+    ) -> Heard:
+        heard = Heard(fragment, rules, self.life(fragment), now_ms)
+        heard.newest = self.locks.newest(fragment)
+        self._open(command, 1)
+        return heard
+
+    def answered(self, heard: Heard, command: Command, answer: Answer) -> None:
+        """`heard` is what `asked` gave, with the moment of the answer."""
+        heard.life = self.life(heard.fragment)
+        self._open(command, -1)
+        if not self._is_hasty(heard, answer):
+            self._check(heard, command, answer)
+
+    def _open(self, command: Command, change: int) -> None:
+        """What ends a lock or a hold is asked for (1) or answered (-1)."""
+        if isinstance(command, Settle):
+            self.locks.settling(command.tokens, change)
+        elif isinstance(command, RenewSession | ReleaseSession):
+            self.holds.asking(command.session, command, change)
+
+    def _is_hasty(self, heard: Heard, answer: Answer) -> bool:
+        """Whether a refusal is told that was decided upon what the fragment has just forgotten."""
+        if isinstance(answer, Unavailable) and answer.is_unknown:
+            self._unknown_at_ms[heard.fragment] = heard.now_ms
+        is_refused = isinstance(answer, Refused)
+        return is_refused and self._unknown_at_ms.get(heard.fragment) == heard.now_ms
+
+    def _check(self, heard: Heard, command: Command, answer: Answer) -> None:
         if isinstance(command, Send):
-            if isinstance(answer, Sent):
-                self._sent(fragment, command, answer)
-        elif isinstance(command, Receive):
-            if isinstance(answer, Received):
-                self._received(
-                    fragment,
-                    rules,
-                    command,
-                    answer.deliveries,
-                    asked=asked,
-                    now_ms=now_ms,
-                )
-            elif not command.is_locking and isinstance(answer, Unavailable) and answer.is_unknown:
-                self.journal.explain_all(fragment)
-                # They may have been taken, and come back after what was locked meanwhile.
-                self._returning[fragment] = self._first_handed.get(fragment, 0)
+            self._sent(heard, command, answer)
+        elif isinstance(command, Receive | ReceiveDeferred):
+            self._received(heard, command, answer)
         elif isinstance(command, Settle):
-            self._settled(command, answer, asked.at_ms, now_ms)
+            self.locks.settled(heard, command, answer)
         elif isinstance(command, Renew):
-            self._renewed(command, answer, asked.at_ms)
+            self.locks.renewed(heard, command, answer)
+        elif isinstance(command, AcceptSession):
+            self.holds.accepted(heard, command, answer)
+        elif isinstance(command, RenewSession | ReleaseSession | GetState | SetState):
+            self.holds.answered(heard, command, answer)
+        elif isinstance(command, Cancel):
+            self._cancelled(heard, command, answer)
+        elif isinstance(command, Purge):
+            self._purged(heard, command, answer)
 
-    def _sent(self, fragment: FragmentId, command: Send, answer: Sent) -> None:
-        for offset, mark in enumerate(marks_of(command.messages)):
-            place = Place(fragment, answer.first + offset)
-            if self.journal.places.get(mark) != place:
-                raise Violation(f"message {mark} was answered as {place} but is not stored there")
+    def _sent(self, heard: Heard, command: Send, answer: Answer) -> None:
+        sendings = [self.sendings[mark_of(message.payload)] for message in command.messages]
+        if isinstance(answer, Sent):
+            for sending, number in zip(sendings, answer.numbers(), strict=True):
+                if number == 0:
+                    self._dropped(heard, sending)
+                elif self.journal.places.get(sending.mark) != Place(heard.fragment, number):
+                    raise Violation(f"message {sending.mark} is not stored as {number}")
+        elif isinstance(answer, Unavailable) and answer.is_unknown:
+            self.maybe_dropped[heard.fragment] += len(sendings)
 
-    def _received(
+    def _dropped(self, heard: Heard, sending: Sending) -> None:
+        acceptances = self.journal.acceptances
+        acceptances.check_dropped(
+            heard.fragment, heard.rules, sending, heard.asked_at_ms, heard.now_ms
+        )
+        sending.is_dropped = True
+        self.dropped[heard.fragment] += 1
+        self.events["duplicate dropped"] += 1
+
+    def _received(self, heard: Heard, command: Receive | ReceiveDeferred, answer: Answer) -> None:
+        if isinstance(answer, Received):
+            self._check_asked_for(heard.fragment, command, answer.deliveries)
+            term = self.holds.received(heard, command, answer)
+            self.locks.received(heard, command, answer.deliveries, term)
+        elif isinstance(answer, Unavailable) and answer.is_unknown and not command.is_locking:
+            self.locks.perhaps_removed(heard.fragment)
+        elif isinstance(command, ReceiveDeferred) and is_not_found(answer):
+            hold = self.holds.of_token(command.session)
+            session_id = None if hold is None else hold.key.session_id
+            self.locks.check_not_found(heard, command, session_id)
+        elif isinstance(answer, Refused) and command.session:
+            self.holds.refused(heard, command.session, answer)
+
+    def _check_asked_for(
         self,
         fragment: FragmentId,
-        rules: FragmentRules,
-        command: Receive,
+        command: Receive | ReceiveDeferred,
         deliveries: Sequence[Delivery],
-        *,
-        asked: Asked,
-        now_ms: int,
     ) -> None:
         numbers = [delivery.entry.sequence_number for delivery in deliveries]
-        if numbers != sorted(set(numbers)):
+        if isinstance(command, ReceiveDeferred):
+            wanted = [
+                number
+                for number in command.sequence_numbers
+                if number in numbers or Place(fragment, number) not in self.journal.damaged
+            ]
+            if numbers != wanted:
+                raise Violation(f"{fragment} gave {numbers} of {command.sequence_numbers}")
+        elif numbers != sorted(set(numbers)):
             raise Violation(f"{fragment} line {command.line} out of order: {numbers}")
-        if len(numbers) > command.count_max:
+        elif len(numbers) > command.count_max:
             raise Violation(f"{fragment} gave {len(numbers)} of {command.count_max} asked for")
-        for delivery in deliveries:
-            # When it was taken: known exactly from a lock, otherwise between question and answer.
-            earliest_ms, latest_ms = asked.at_ms, now_ms
-            if command.is_locking:
-                earliest_ms = latest_ms = delivery.locked_until_ms - rules.lock_ms
-            track = self._known(fragment, delivery)
-            self._check_handing(track, delivery, command.line, earliest_ms, latest_ms)
-            if command.line == MAIN_LINE:
-                # What was removed is answered after what was locked in the meantime.
-                newest = self._first_handed.get(fragment, 0) if command.is_locking else asked.newest
-                self._check_first(track, newest)
-            self._check_count(track, delivery, rules, command.line)
-            if command.line == DEAD_LETTER_LINE:
-                self.events["dead letter delivered"] += 1
-            if command.is_locking:
-                self._lock(track, delivery, now_ms)
-            else:
-                self._gone(track)
-            self.events["locked" if command.is_locking else "deleted"] += 1
 
-    def _known(self, fragment: FragmentId, delivery: Delivery) -> Track:
-        """The message by its payload: attempted, not refused, and at its one place."""
-        assert delivery.payload is not None
-        mark = mark_of(delivery.payload)
-        sending = self.sendings.get(mark)
-        if sending is None or sending.outcome == "refused":
-            raise Violation(f"phantom: message {mark} was never sent or was refused")
-        place = Place(fragment, delivery.entry.sequence_number)
-        if self.journal.places.get(mark) != place:
-            kept = self.journal.places.get(mark)
-            raise Violation(f"message {mark} came from {place}, but is stored at {kept}")
-        if sending.key is not None:
-            home = self._fragment_of_key.setdefault((sending.entity_id, sending.key), fragment)
-            if home != fragment:
-                raise Violation(f"key {sending.key!r} is in {home} and in {fragment} (R10)")
-        return self._tracks.setdefault(place, Track(place))
+    def _cancelled(self, heard: Heard, command: Cancel, answer: Answer) -> None:
+        places = [Place(heard.fragment, number) for number in command.sequence_numbers]
+        if isinstance(answer, Done):
+            for place in places:
+                record = self.journal.records[place]
+                if record.state != SCHEDULED or self.journal.places[record.mark] != place:
+                    raise Violation(f"{place} was cancelled, but had been activated")
+                self.locks.gone(place)
+                self.events["cancelled"] += 1
+        elif is_not_found(answer):
+            if all(self._is_scheduled(place) for place in places):
+                raise Violation(f"{places} are scheduled, but were not found")
+            self.events["cancelled too late"] += 1
+        elif isinstance(answer, Unavailable) and answer.is_unknown:
+            for place in places:
+                self.journal.explain(place)
 
-    def _check_handing(
-        self, track: Track, delivery: Delivery, line: int, earliest_ms: int, latest_ms: int
-    ) -> None:
-        entry, place = delivery.entry, track.place
-        if track.is_gone:
-            raise Violation(f"{place} was completed or deleted, and came back")
-        if line == MAIN_LINE and NEVER_MS < entry.expires_at_ms <= earliest_ms:
-            raise Violation(f"{place} was delivered after it expired")
-        held = track.held
-        is_held = held is not None and held.life == self._life(place.fragment)
-        if held is not None and is_held and held.until_ms > latest_ms:
-            raise Violation(f"{place} is held by two: until {held.until_ms} and again")
+    def _is_scheduled(self, place: Place) -> bool:
+        record = self.journal.records.get(place)
+        is_there = record is not None and record.state == SCHEDULED and not record.is_gone
+        return is_there and place not in self.journal.damaged
 
-    def _check_first(self, track: Track, newest: int) -> None:
-        place = track.place
-        if not track.was_handed:
-            if self._returning.get(place.fragment, 0) < place.sequence_number <= newest:
-                raise Violation(f"{place} was delivered for the first time out of order")
-            known = self._first_handed.get(place.fragment, 0)
-            self._first_handed[place.fragment] = max(known, place.sequence_number)
-        track.was_handed_again = track.was_handed
-        track.was_handed = True
-
-    def _check_count(
-        self, track: Track, delivery: Delivery, rules: FragmentRules, line: int
-    ) -> None:
-        self._lapse(track)
-        count, place = delivery.delivery_count, track.place
-        if not track.count_min <= count <= track.count_max:
+    def _purged(self, heard: Heard, command: Purge, answer: Answer) -> None:
+        if isinstance(answer, Unavailable) and answer.is_unknown:
+            self.journal.explain_all(heard.fragment)
+        elif isinstance(answer, Refused) and command.session:
+            self.holds.refused(heard, command.session, answer)
+        if not isinstance(answer, Purged):
+            return
+        removed = self.journal.unexplained.get(heard.fragment, {})
+        found = [
+            record
+            for _, record in sorted(removed.items())
+            if self._may_purge(heard, command, record)
+        ]
+        found.sort(key=lambda record: self._has_another_cause(heard, record))
+        if len(found) < answer.count:
             raise Violation(
-                f"{place} has delivery count {count}, not {track.count_min}..{track.count_max}"
+                f"{heard.fragment}: {answer.count} purged of {len(found)} possible ones"
             )
-        track.count_min = track.count_max = count
-        if line == MAIN_LINE and count >= rules.max_delivery_count:
-            raise Violation(f"{place} should be a dead letter after {count} deliveries")
-        if line == DEAD_LETTER_LINE:
-            self._check_reason(track, delivery, rules)
+        for record in found[: answer.count]:
+            self.locks.gone(record.place)
+            self.events["purged"] += 1
 
-    def _check_reason(self, track: Track, delivery: Delivery, rules: FragmentRules) -> None:
-        reason = delivery.entry.reason
-        mark = mark_of(delivery.payload or b"")
-        is_sound = (
-            (reason == CLIENTS_REASON and track.dead_letter_asked)
-            or (
-                reason == "MaxDeliveryCountExceeded"
-                and delivery.delivery_count >= rules.max_delivery_count
-            )
-            or (
-                reason == "TTLExpiredException"
-                and rules.dead_letters_on_expiry
-                and (self.sendings[mark].ttl_ms >= 0 or rules.default_ttl_ms >= 0)
-            )
+    def _has_another_cause(self, heard: Heard, record: Record) -> bool:
+        """Whether something else than a purge may have removed a message: expiry, a settlement."""
+        is_held = self.locks.may_be_held(record, heard.life, heard.now_ms)
+        return is_held or record.has_expired(record.removed_at_ms)
+
+    def _may_purge(self, heard: Heard, command: Purge, record: Record) -> bool:
+        hold = self.holds.of_token(command.session)
+        until_ms = command.enqueued_until_ms
+        return (
+            record.line == command.line
+            and record.state == ACTIVE
+            and record.removed_at_ms >= heard.asked_at_ms
+            and (until_ms == NEVER_MS or record.enqueued_at_ms <= until_ms)
+            and (hold is None or record.session_id == hold.key.session_id)
+            and not self.locks.must_be_held(record, heard.life, heard.now_ms)
         )
-        if not is_sound:
-            raise Violation(f"{track.place} is a dead letter without cause: {reason!r}")
-
-    def _lapse(self, track: Track) -> None:
-        """The last lock is over: by expiry it counts; if its fragment was reloaded, perhaps."""
-        held = track.held
-        if held is not None:
-            track.count_max += 1
-            if held.life == self._life(track.place.fragment):
-                track.count_min += 1
-            track.held = None
-
-    def _lock(self, track: Track, delivery: Delivery, now_ms: int) -> None:
-        life = self._life(track.place.fragment)
-        held = Held(track, delivery.token, delivery.locked_until_ms, life, now_ms)
-        if delivery.token in self._held:
-            raise Violation(f"lock token {delivery.token.hex()} was given out twice")
-        self._held[delivery.token] = held
-        track.held = held
-
-    # Settling.
-
-    def _settled(self, command: Settle, answer: Answer, asked_at_ms: int, now_ms: int) -> None:
-        for position, token in enumerate(command.tokens):
-            held = self._held.get(token)
-            if held is None:
-                continue
-            held.is_settling = True
-            if command.how == DEAD_LETTER:
-                held.track.dead_letter_asked = True
-            if isinstance(answer, Settled):
-                self._settled_one(held, command.how, answer.lost[position], asked_at_ms, now_ms)
-            elif isinstance(answer, Unavailable) and command.how == COMPLETE and answer.is_unknown:
-                self.journal.explain(held.track.place)
-
-    def _settled_one(
-        self, held: Held, how: int, is_lost: bool, asked_at_ms: int, now_ms: int
-    ) -> None:
-        track = held.track
-        is_current = track.held is held and held.life == self._life(track.place.fragment)
-        if is_lost:
-            if is_current and held.until_ms > now_ms:
-                raise Violation(f"{track.place}: the lock was lost before its time")
-            self.events["lock lost"] += 1
-            return
-        if not is_current:
-            raise Violation(f"{track.place}: settled by a lock that was over")
-        if held.until_ms <= asked_at_ms:
-            raise Violation(f"{track.place}: settled after its deadline")
-        track.held = None
-        self.events[WAYS[how]] += 1
-        if how == COMPLETE:
-            self._gone(track)
-        elif how == ABANDON:
-            track.count_min += 1
-            track.count_max += 1
-
-    def _renewed(self, command: Renew, answer: Answer, asked_at_ms: int) -> None:
-        if not isinstance(answer, Renewed):
-            return
-        for token in command.tokens:
-            held = self._held[token]
-            if held.until_ms <= asked_at_ms:
-                raise Violation(f"{held.track.place}: renewed after its deadline")
-            held.until_ms = answer.locked_until_ms
-            self.events["renewed"] += 1
-
-    def _gone(self, track: Track) -> None:
-        if track.place not in self.journal.removed:
-            raise Violation(f"{track.place} was answered as gone but is still stored")
-        track.is_gone = True
-        track.held = None
-        self.journal.explain(track.place)
 
     def told_completed(self, tokens: Sequence[bytes], lost: Sequence[bool]) -> None:
         """A client heard that its messages are completed, or that its locks were lost."""
         for token, is_lost in zip(tokens, lost, strict=True):
-            place = self._held[token].track.place
-            if not is_lost and place not in self.journal.removed:
+            place = self.locks.held[token].track.place
+            if not is_lost and not self.journal.is_removed(place):
                 raise Violation(f"{place} was told to be completed, but is still stored")
 
     # What receivers get.
@@ -368,7 +266,7 @@ class Checker:
             assert delivery.payload is not None
             self.deliveries += 1
             mark = mark_of(delivery.payload)
-            held = self._held.get(delivery.token)
+            held = self.locks.held.get(delivery.token)
             if held is not None:
                 held.is_delivered = True
             if mark in self._seen:
@@ -393,20 +291,31 @@ class Checker:
         """Every message has been received and completed, or has a good reason not to have been."""
         batches: dict[int, set[int | None]] = {}
         for mark, sending in self.sendings.items():
-            rules = rules_of[sending.entity_id]
-            self._check_end(sending, rules)
-            if sending.batch is not None:
+            self._check_end(sending, rules_of[sending.entity_id])
+            if sending.batch is not None and not self._may_be_dropped(sending, rules_of):
                 batches.setdefault(sending.batch, set()).add(self.journal.commit_of.get(mark))
         for batch, commits in batches.items():
             if len(commits) != 1:
                 raise Violation(f"batch {batch} is spread over commits {commits}")
-        for held in self._held.values():
-            is_current = held.life == self._life(held.track.place.fragment)
+        for held in self.locks.held.values():
+            is_current = held.life == self.life(held.track.place.fragment)
             if not is_current or held.is_delivered or held.is_settling:
                 continue
             fragment = held.track.place.fragment
-            if not self.may_lose(fragment, held.told_at_ms, held.until_ms):
+            if not self.may_lose(fragment, held.told_at_ms, held.term.until_ms):
                 raise Violation(f"{held.track.place} was locked for nobody (R18)")
+
+    def _may_be_dropped(self, sending: Sending, rules_of: dict[int, FragmentRules]) -> bool:
+        detects = rules_of[sending.entity_id].duplicate_window_ms > 0
+        is_stored = self.journal.is_stored(sending.mark)
+        is_unknown = sending.outcome == "unknown"
+        return sending.is_dropped or (detects and is_unknown and not is_stored)
+
+    def check_duplicates(self, fragment: FragmentId, counted: int) -> None:
+        """A fragment's counter of duplicates is that of those it dropped."""
+        least = self.dropped[fragment]
+        if not least <= counted <= least + self.maybe_dropped[fragment]:
+            raise Violation(f"{fragment} counts {counted} duplicates, and dropped {least}")
 
     def _check_end(self, sending: Sending, rules: FragmentRules) -> None:
         mark = sending.mark
@@ -419,13 +328,11 @@ class Checker:
             raise Violation(f"message {mark} was refused, but stored at {place}")
         if place in self.journal.damaged:
             return
-        if place not in self.journal.removed:
+        record = self.journal.records[place]
+        if not record.is_gone:
             raise Violation(f"message {mark} at {place} does not come out")
-        has_expiry = sending.ttl_ms >= 0 or rules.default_ttl_ms >= 0
-        may_expire = has_expiry and not rules.dead_letters_on_expiry
-        unexplained = self.journal.unexplained.get(place.fragment, set())
+        is_dropped = not rules.dead_letters_on_expiry or record.state == DEFERRED
+        may_expire = is_dropped and record.has_expired(record.removed_at_ms)
+        unexplained = self.journal.unexplained.get(place.fragment, {})
         if place.sequence_number in unexplained and not may_expire:
             raise Violation(f"lost: message {mark} at {place} was removed, and nobody had it")
-
-    def _life(self, fragment: FragmentId) -> int:
-        return self._lives.get(fragment, 0)

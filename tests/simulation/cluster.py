@@ -10,16 +10,15 @@ from shardbus.broker.endpoint import Endpoint
 from shardbus.broker.host import FragmentStatistics
 from shardbus.broker.link import Identity
 from shardbus.broker.remote import RemoteBroker
-from shardbus.broker.router import EntityRouter
 from shardbus.broker.storage import Storage
 from shardbus.core.entity import Entity, QueueSpec, spread_fragments
 from shardbus.core.placement import even_hash_starts
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId
-from tests.simulation.bus import Gate, Plan, Tap, store_of
-from tests.simulation.journal import Violation
+from tests.simulation.bus import Gate, Plan, Tap, Way, store_of
 from tests.simulation.links import TO_BROKER, TO_GATEWAY, Line, Served
 from tests.simulation.process import ProcessLoop
+from tests.simulation.sending import Violation
 from tests.simulation.simulation import Simulation
 from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualWorker
 
@@ -123,10 +122,10 @@ class Gateway:
             for number, line in enumerate(lines)
         ]
         self._tasks = [cluster.keep(remote.run()) for remote in self._remotes]
-        self.routers = {plan.entity_id: self._router(cluster, plan) for plan in cluster.plans}
+        self.ways = {plan.entity_id: self._way(cluster, plan) for plan in cluster.plans}
 
     def is_available(self) -> bool:
-        return all(port.is_available for router in self.routers.values() for port in router.ports)
+        return all(port.is_available for way in self.ways.values() for port in way.router.ports)
 
     def check_silence(self, lines: list[Line]) -> None:
         """A broker that is not heard is known to be out soon after."""
@@ -141,18 +140,16 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
 
-    def _router(self, cluster: "Cluster", plan: Plan) -> EntityRouter:
+    def _way(self, cluster: "Cluster", plan: Plan) -> Way:
         entity = entity_of(plan, len(self._remotes))
-        return EntityRouter(
+        return Way(
+            plan,
             [
                 self._remotes[store_of(fragment, len(self._remotes))].runner(
                     entity, fragment.number
                 )
                 for fragment in plan.fragment_ids()
             ],
-            list(range(plan.fragments)),
-            even_hash_starts(plan.fragments),
-            detects_duplicates=False,
             loop=cluster.loop,
             clock=VirtualClock(cluster.loop),
             new_seed=lambda: cluster.chance.randbytes(8),
@@ -319,6 +316,10 @@ def entity_of(plan: Plan, brokers: int) -> Entity:
         plan.rules.default_ttl_ms if plan.rules.default_ttl_ms >= 0 else INFINITE_MS
     )
     spec.dead_letters_on_expiration = plan.rules.dead_letters_on_expiry
+    spec.requires_session = plan.rules.requires_session
+    spec.requires_duplicate_detection = plan.rules.duplicate_window_ms > 0
+    spec.duplicate_window_ms = plan.rules.duplicate_window_ms
+    spec.is_partitioned = plan.rules.is_partitioned
     entity = Entity(plan.entity_id, f"entity-{plan.entity_id}", spec, EPOCH_MS)
     entity.fragments = spread_fragments(plan.entity_id, plan.fragments, brokers)
     entity.hash_starts = even_hash_starts(plan.fragments)

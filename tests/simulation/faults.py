@@ -3,17 +3,21 @@
 from collections.abc import Callable, Sequence
 from random import Random
 
+from shardbus.core.message import Entry
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
     FragmentId,
     FragmentImage,
     Page,
+    SessionPage,
     StoreError,
 )
 from shardbus.stores.memory import MemoryStore
-from tests.simulation.journal import Journal, Place, check_conservation
-from tests.simulation.world import Crash
+from tests.simulation.census import check_conservation
+from tests.simulation.journal import Journal
+from tests.simulation.records import Record
+from tests.simulation.world import EPOCH_MS, Crash
 
 
 class Faults:
@@ -42,8 +46,8 @@ class Faults:
             return self._chance.uniform(1.0, 8.0)
         return self._chance.uniform(0.0002, 0.004)
 
-    def chosen(self, places: list[Place]) -> Place:
-        return self._chance.choice(places)
+    def chosen(self, records: list[Record]) -> Record:
+        return self._chance.choice(records)
 
     def outage_s(self) -> float:
         return self._chance.uniform(0.05, 4.0)
@@ -94,12 +98,54 @@ class Disk:
         )
 
     def browse(
-        self, fragment: FragmentId, line: int, *, start: int, count_max: int, bytes_max: int
+        self,
+        fragment: FragmentId,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
     ) -> Page:
         self.before_read(fragment, "browse")
         return self.kept.browse(
-            fragment, line, start=start, count_max=count_max, bytes_max=bytes_max
+            fragment,
+            line,
+            start=start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            session_id=session_id,
         )
+
+    def read_entries(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
+    ) -> list[Entry | None]:
+        self.before_read(fragment, "entries")
+        return self.kept.read_entries(fragment, sequence_numbers, bytes_max=bytes_max)
+
+    def read_session(
+        self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        self.before_read(fragment, "session")
+        return self.kept.read_session(
+            fragment, session_id, after=after, count_max=count_max, bytes_max=bytes_max
+        )
+
+    def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
+        self.before_read(fragment, "sessions")
+        return self.kept.read_sessions(fragment, after=after, count_max=count_max)
+
+    def list_sessions(
+        self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
+    ) -> list[str]:
+        self.before_read(fragment, "session list")
+        return self.kept.list_sessions(
+            fragment, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
+        )
+
+    def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
+        self.before_read(fragment, "state")
+        return self.kept.read_state(fragment, session_id)
 
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]
@@ -107,9 +153,9 @@ class Disk:
         self.before_read(fragment, "payloads")
         return self.kept.read_payloads(fragment, sequence_numbers)
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int) -> Due:
+    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
         self.before_read(fragment, "due")
-        return self.kept.read_due(fragment, now_ms=now_ms, count_max=count_max)
+        return self.kept.read_due(fragment, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max)
 
     def close(self) -> None:
         """A disk stays when a process ends."""
@@ -143,11 +189,11 @@ class FaultyStore(Disk):
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
         faults = self._faults
-        self._journal.applied(commits)
+        self._journal.applied(commits, EPOCH_MS + int(self._now_s() * 1000 + 1e-6))
         self._commits += 1
         if self._commits % 16 == 0:
             for commit in commits:
-                check_conservation(self.kept, commit.fragment)
+                check_conservation(self.kept, commit.fragment, self._journal)
         if faults.happens(faults.crash_after):
             raise Crash
         if faults.happens(faults.commit_fails_after):
@@ -161,6 +207,6 @@ class FaultyStore(Disk):
         if what == "load":
             self._loaded(fragment)
         if self._faults.happens(self._faults.damage) and (kept := self._journal.kept_in(fragment)):
-            place = self._faults.chosen(kept)
+            place = self._faults.chosen(kept).place
             self._journal.damaged.add(place)
             self.kept.damage(fragment, place.sequence_number)

@@ -3,65 +3,66 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Append, Remove
-from shardbus.core.message import Message
-from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore
+from shardbus.core.change import Append, ForgetIds, Remember, Remove, StateChange, Update
+from shardbus.core.command import FragmentRules
+from shardbus.core.message import DEFERRED, MAIN_LINE, NEVER_MS, Entry
+from shardbus.stores.base import FragmentCommit, FragmentId
+from tests.simulation.acceptance import Acceptances
+from tests.simulation.records import (
+    Place,
+    Record,
+    check_activated,
+    check_appended,
+    check_updated,
+)
+from tests.simulation.sending import Sending, Violation, mark_of
 
 
-class Violation(AssertionError):
-    """A promise of the bus was broken."""
-
-
-class Place(NamedTuple):
-    """Where a message is kept for all its life."""
-
+class SessionKey(NamedTuple):
     fragment: FragmentId
-    sequence_number: int
+    session_id: str
 
 
-def payload_of(mark: int, padding: int) -> bytes:
-    """A payload that tells which message it is."""
-    return b"%d:" % mark + b"." * padding
+class Gathered:
+    """What one commit of a fragment accepts for the first time, activates and remembers."""
 
-
-def mark_of(payload: bytes) -> int:
-    return int(payload.partition(b":")[0])
-
-
-def marks_of(messages: Sequence[Message]) -> list[int]:
-    return [mark_of(message.payload) for message in messages]
+    def __init__(self, fragment: FragmentId, rules: FragmentRules, now_ms: int) -> None:
+        self.fragment = fragment
+        self.rules = rules
+        self.now_ms = now_ms
+        self.moved: list[tuple[Record, Record]] = []
+        self.fresh: list[Sending] = []
+        self.remembered: list[Remember] = []
 
 
 class Journal:
     """Every commit that a store applied, and from it what must still be there."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules_of: dict[int, FragmentRules]) -> None:
+        self.sendings: dict[int, Sending] = {}
+        self.records: dict[Place, Record] = {}
+        # Where each message is, or was in the end.
         self.places: dict[int, Place] = {}
         self.commit_of: dict[int, int] = {}
-        self.removed: set[Place] = set()
         self.damaged: set[Place] = set()
+        self.acceptances = Acceptances()
+        # Every state that a session ever had, the last one being the present.
+        self.states: dict[SessionKey, list[bytes | None]] = {}
         # Removed, and nobody was told yet that they were completed, deleted or expired.
-        self.unexplained: dict[FragmentId, set[int]] = {}
+        self.unexplained: dict[FragmentId, dict[int, Record]] = {}
+        self._rules_of = rules_of
+        self._kept: dict[FragmentId, dict[int, Record]] = {}
+        self._kept_of_session: dict[SessionKey, dict[int, Record]] = {}
         self._commits = 0
 
-    def applied(self, commits: Sequence[FragmentCommit]) -> None:
-        self._commits += 1
+    def applied(self, commits: Sequence[FragmentCommit], now_ms: int) -> None:
         for commit in commits:
-            for change in commit.changes:
-                if isinstance(change, Append):
-                    for entry in change.entries:
-                        assert entry.payload is not None
-                        place = Place(commit.fragment, entry.sequence_number)
-                        self._appended(mark_of(entry.payload), place)
-                elif isinstance(change, Remove):
-                    for number in change.sequence_numbers:
-                        self._removed(Place(commit.fragment, number))
-                else:
-                    for entry in change.entries:
-                        self._expect(Place(commit.fragment, entry.sequence_number), "updated")
+            self._commits += 1
+            rules = self._rules_of[commit.fragment.entity_id]
+            self._apply(commit, Gathered(commit.fragment, rules, now_ms))
 
     def explain(self, place: Place) -> None:
-        self.unexplained.get(place.fragment, set()).discard(place.sequence_number)
+        self.unexplained.get(place.fragment, {}).pop(place.sequence_number, None)
 
     def explain_all(self, fragment: FragmentId) -> None:
         """Somebody was told "perhaps": whatever is gone from here may be that."""
@@ -70,46 +71,139 @@ class Journal:
     def is_stored(self, mark: int) -> bool:
         return mark in self.places
 
-    def kept_in(self, fragment: FragmentId) -> list[Place]:
-        """What the store must still hold of a fragment, in the order it came."""
+    def is_removed(self, place: Place) -> bool:
+        record = self.records.get(place)
+        return record is not None and record.is_gone
+
+    def kept_in(self, fragment: FragmentId) -> list[Record]:
+        """What the store must still hold of a fragment."""
+        return list(self._kept.get(fragment, {}).values())
+
+    def kept_in_session(self, key: SessionKey) -> list[Record]:
+        """What the store must still hold of a session on the main line, in the order it came."""
+        kept = self._kept_of_session.get(key, {})
+        return [record for _, record in sorted(kept.items()) if record.line == MAIN_LINE]
+
+    def sessions_in(self, fragments: Sequence[FragmentId]) -> tuple[set[str], set[str]]:
+        """The sessions that have messages or a state, for certain and at most."""
+        kept = [
+            (key, record)
+            for key, records in self._kept_of_session.items()
+            if key.fragment in fragments
+            for record in records.values()
+            if record.line == MAIN_LINE
+        ]
+        states = {
+            key.session_id
+            for key, log in self.states.items()
+            if key.fragment in fragments and log[-1] is not None
+        }
+        certain = {
+            key.session_id
+            for key, record in kept
+            if record.expires_at_ms == NEVER_MS and not self.is_damaged(record)
+        }
+        return certain | states, {key.session_id for key, _ in kept} | states
+
+    def sessions_of(self, fragment: FragmentId) -> list[SessionKey]:
+        """Those that have or had messages."""
+        return [key for key in self._kept_of_session if key.fragment == fragment]
+
+    def is_damaged(self, record: Record) -> bool:
+        return record.place in self.damaged
+
+    def deferred_in(self, fragments: Sequence[FragmentId], line: int) -> list[Record]:
         return [
-            place
-            for place in self.places.values()
-            if place.fragment == fragment and place not in self.removed
+            record
+            for fragment in fragments
+            for record in self.kept_in(fragment)
+            if record.line == line and record.state == DEFERRED
         ]
 
-    def _appended(self, mark: int, place: Place) -> None:
-        if mark in self.places:
-            raise Violation(f"message {mark} stored twice: at {self.places[mark]} and {place}")
-        self.places[mark] = place
-        self.commit_of[mark] = self._commits
+    def state_of(self, key: SessionKey) -> bytes | None:
+        return self.states[key][-1] if key in self.states else None
 
-    def _removed(self, place: Place) -> None:
-        self._expect(place, "removed")
-        self.removed.add(place)
-        self.unexplained.setdefault(place.fragment, set()).add(place.sequence_number)
+    def states_in(self, fragment: FragmentId) -> list[bytes]:
+        present = [log[-1] for key, log in self.states.items() if key.fragment == fragment]
+        return [state for state in present if state is not None]
 
-    def _expect(self, place: Place, what: str) -> None:
-        if place in self.removed:
-            raise Violation(f"{place} was {what} after it had been removed")
+    def due_ms(self) -> list[int]:
+        """When those are due that wait for their moment."""
+        return [
+            record.due_ms()
+            for kept in self._kept.values()
+            for record in kept.values()
+            if record.due_ms() != NEVER_MS and not self.is_damaged(record)
+        ]
 
+    def check_overdue(self, now_ms: int, late_ms: int) -> None:
+        """Whatever time alone makes active is active soon after its moment."""
+        for kept in self._kept.values():
+            for record in kept.values():
+                due_ms = record.due_ms()
+                is_late = due_ms != NEVER_MS and due_ms + late_ms < now_ms
+                if is_late and not self.is_damaged(record):
+                    raise Violation(f"{record.place} was due at {due_ms}, and it is {now_ms}")
 
-def check_conservation(store: MessageStore, fragment: FragmentId) -> None:
-    """The stored counters are those of the stored messages, on every line.
-
-    The size of a record that became unreadable is not known; it stays counted, and is not checked.
-    """
-    counters = store.load(fragment).counters
-    for line, counted in enumerate(counters.lines):
-        page = store.browse(fragment, line, start=0, count_max=1 << 30, bytes_max=1 << 40)
-        found = (
-            len(page.entries) + len(page.damaged),
-            sum(entry.size_bytes for entry in page.entries),
+    def _apply(self, commit: FragmentCommit, gathered: Gathered) -> None:
+        for change in commit.changes:
+            if isinstance(change, Append):
+                for entry in change.entries:
+                    self._append(gathered, entry)
+            elif isinstance(change, Remove):
+                for number in change.sequence_numbers:
+                    self._remove(Place(commit.fragment, number), gathered.now_ms)
+            elif isinstance(change, Update):
+                for entry in change.entries:
+                    self._update(gathered, entry)
+            elif isinstance(change, StateChange):
+                key = SessionKey(commit.fragment, change.session_id)
+                self.states.setdefault(key, [None]).append(change.state)
+            elif isinstance(change, Remember):
+                gathered.remembered.append(change)
+            else:
+                assert isinstance(change, ForgetIds)
+        for old, new in gathered.moved:
+            check_activated(old, new, self._commits)
+            self.explain(old.place)
+        self.acceptances.accepted(
+            commit.fragment, gathered.rules, gathered.fresh, gathered.remembered
         )
-        has_damage = bool(page.damaged) or counters.set_aside > 0
-        expected = (counted.count, found[1] if has_damage else counted.size_bytes)
-        if found != expected:
-            raise Violation(
-                f"{fragment} line {line}: counters say {counted.count} messages of "
-                f"{counted.size_bytes} bytes, the store holds {found[0]} of {found[1]}"
-            )
+
+    def _append(self, gathered: Gathered, entry: Entry) -> None:
+        assert entry.payload is not None
+        mark = mark_of(entry.payload)
+        place = Place(gathered.fragment, entry.sequence_number)
+        record = Record(place, mark, entry, gathered.now_ms)
+        if mark in self.places:
+            gathered.moved.append((self.records[self.places[mark]], record))
+        else:
+            self.commit_of[mark] = self._commits
+            gathered.fresh.append(self.sendings[mark])
+        check_appended(self.sendings[mark], record, gathered.rules)
+        self.places[mark] = place
+        self.records[place] = record
+        self._kept.setdefault(place.fragment, {})[place.sequence_number] = record
+        if record.session_id is not None:
+            key = SessionKey(place.fragment, record.session_id)
+            self._kept_of_session.setdefault(key, {})[place.sequence_number] = record
+
+    def _update(self, gathered: Gathered, entry: Entry) -> None:
+        record = self._present(Place(gathered.fragment, entry.sequence_number), "updated")
+        check_updated(record, entry, gathered.rules, gathered.now_ms)
+        record.take(entry, gathered.now_ms)
+
+    def _remove(self, place: Place, now_ms: int) -> None:
+        record = self._present(place, "removed")
+        record.removed_by, record.removed_at_ms = self._commits, now_ms
+        del self._kept[place.fragment][place.sequence_number]
+        if record.session_id is not None:
+            key = SessionKey(place.fragment, record.session_id)
+            del self._kept_of_session[key][place.sequence_number]
+        self.unexplained.setdefault(place.fragment, {})[place.sequence_number] = record
+
+    def _present(self, place: Place, what: str) -> Record:
+        record = self.records.get(place)
+        if record is None or record.is_gone:
+            raise Violation(f"{place} was {what}, but it is not there (any more)")
+        return record

@@ -8,6 +8,7 @@ from shardbus.core.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
+    DEFER,
     RELEASE,
     Delivery,
     Renew,
@@ -16,17 +17,21 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.properties import pack
 from tests.simulation.bus import Gate, Plan
-from tests.simulation.checkers import CLIENTS_REASON, Checker
-from tests.simulation.journal import Violation
+from tests.simulation.checkers import Checker
+from tests.simulation.records import CLIENTS_REASON
+from tests.simulation.sending import Violation
 from tests.simulation.simulation import Simulation
 
 NOTHING = -1
 RENEW = -2
 # The habits of a receiver: what it does with a delivery, by weight.
 TIDY = {COMPLETE: 1}
-USUAL = {COMPLETE: 20, ABANDON: 3, DEAD_LETTER: 1, RELEASE: 2, RENEW: 3, NOTHING: 1}
-CARELESS = {COMPLETE: 2, ABANDON: 5, DEAD_LETTER: 1, RELEASE: 2, RENEW: 1, NOTHING: 8}
+USUAL = {COMPLETE: 20, ABANDON: 4, DEAD_LETTER: 1, DEFER: 3, RELEASE: 2, RENEW: 3, NOTHING: 1}
+CARELESS = {COMPLETE: 2, ABANDON: 5, DEAD_LETTER: 1, DEFER: 2, RELEASE: 2, RENEW: 1, NOTHING: 8}
+DELAYS_MS = [0, 0, 1, 700, 4_000, 20_000]
+PROPERTIES = ["first", "second", "third"]
 
 
 class Flow:
@@ -67,6 +72,9 @@ class Flow:
         self._simulation.note(f"entity {self._plan.entity_id} drained")
         self.changed.set()
 
+    def lost(self, failure: Refused) -> None:
+        raise Violation(f"a link without a session has lost it: {failure}")
+
     async def wait(self, seconds: float) -> None:
         """Until something changes, but not for ever."""
         self.changed.clear()
@@ -101,7 +109,7 @@ class Receiver:
         while not self._simulation.is_over:
             bus = await self._simulation.bus_up(self._plan)
             flow = Flow(self._simulation, self._plan, self._line, is_locking=self._is_locking)
-            dispatcher = bus.routers[self._plan.entity_id].dispatcher(self._line)
+            dispatcher = bus.ways[self._plan.entity_id].router.dispatcher(self._line)
             dispatcher.add(flow)
             for _ in range(self._chance.randint(2, 25)):
                 await self._turn(bus, flow)
@@ -113,7 +121,7 @@ class Receiver:
             await asyncio.sleep(self._chance.uniform(0.0, 2.0))
 
     async def _turn(self, bus: Gate, flow: Flow) -> None:
-        dispatcher = bus.routers[self._plan.entity_id].dispatcher(self._line)
+        dispatcher = bus.ways[self._plan.entity_id].router.dispatcher(self._line)
         whim = self._chance.random()
         if whim < 0.1:
             # Credit may be taken back while messages are on their way.
@@ -127,33 +135,14 @@ class Receiver:
         self._handle(bus, flow.taken())
 
     def _handle(self, bus: Gate, deliveries: list[Delivery]) -> None:
-        if not self._is_locking:
-            return
-        ways: dict[int, list[bytes]] = {}
-        whole = self._way()
-        is_uniform = self._chance.random() < 0.5
-        for delivery in deliveries:
-            ways.setdefault(whole if is_uniform else self._way(), []).append(delivery.token)
-        for way, tokens in ways.items():
-            if way == RENEW:
-                self._renew(bus, tokens)
-            elif way != NOTHING:
-                settle(self._simulation, bus, self._plan, way, tokens)
+        if self._is_locking:
+            tokens = [delivery.token for delivery in deliveries]
+            settle_by_habit(self._simulation, bus, self._plan, self._habits_here(), tokens)
 
-    def _way(self) -> int:
-        way = self._chance.choices(list(self._habits), list(self._habits.values()))[0]
+    def _habits_here(self) -> dict[int, int]:
         # A dead letter cannot be dead-lettered again; asking for it is tried elsewhere.
-        return COMPLETE if way == DEAD_LETTER and self._line == DEAD_LETTER_LINE else way
-
-    def _renew(self, bus: Gate, tokens: list[bytes]) -> None:
-        """Renew, and settle some time later."""
-        router = bus.routers[self._plan.entity_id]
-        for token in tokens:
-            router.ports[router.index_of_token(token)].submit(Renew([token]), _ignore)
-        delay_s = self._chance.uniform(0.0, 12.0)
-        self._simulation.loop.call_later(
-            delay_s, settle, self._simulation, bus, self._plan, COMPLETE, tokens
-        )
+        is_dead_letter = self._line == DEAD_LETTER_LINE
+        return without(self._habits, DEAD_LETTER) if is_dead_letter else self._habits
 
 
 class Patient:
@@ -168,7 +157,7 @@ class Patient:
         while True:
             bus = await self._simulation.bus_up(self._plan)
             flow = Flow(self._simulation, self._plan, MAIN_LINE, is_locking=True)
-            dispatcher = bus.routers[self._plan.entity_id].dispatcher(MAIN_LINE)
+            dispatcher = bus.ways[self._plan.entity_id].router.dispatcher(MAIN_LINE)
             dispatcher.add(flow)
             flow.granted = 20
             dispatcher.wake(flow)
@@ -200,11 +189,48 @@ class _Settling:
             self._checker.told_completed(tokens, answer.lost)
 
 
+def without(habits: dict[int, int], way: int) -> dict[int, int]:
+    return {one: weight for one, weight in habits.items() if one != way}
+
+
+def settle_by_habit(
+    simulation: Simulation, bus: Gate, plan: Plan, habits: dict[int, int], tokens: list[bytes]
+) -> None:
+    """Settle each its own way or, half of the time, all the same way."""
+    chance = simulation.chance
+    ways: dict[int, list[bytes]] = {}
+    whole = chance.choices(list(habits), list(habits.values()))[0]
+    is_uniform = chance.random() < 0.5
+    for token in tokens:
+        way = whole if is_uniform else chance.choices(list(habits), list(habits.values()))[0]
+        ways.setdefault(way, []).append(token)
+    for way, share in ways.items():
+        if way == RENEW:
+            _renew(simulation, bus, plan, share)
+        elif way != NOTHING:
+            settle(simulation, bus, plan, way, share)
+
+
 def settle(simulation: Simulation, bus: Gate, plan: Plan, how: int, tokens: list[bytes]) -> None:
     """Settle where the messages came from, or at another gateway."""
+    chance = simulation.chance
     command = Settle(how, tokens, reason=CLIENTS_REASON if how == DEAD_LETTER else None)
-    router = simulation.gate_beside(bus).routers[plan.entity_id]
+    if how == ABANDON:
+        command.delay_ms = chance.choice(DELAYS_MS)
+    if how in (ABANDON, DEFER, DEAD_LETTER) and chance.random() < 0.4:
+        names = chance.sample(PROPERTIES, chance.randint(1, 2))
+        command.modified = pack({name: b"%d" % simulation.new_mark() for name in names})
+    router = simulation.gate_beside(bus).ways[plan.entity_id].router
     router.settle(command, _Settling(simulation.checker, command))
+
+
+def _renew(simulation: Simulation, bus: Gate, plan: Plan, tokens: list[bytes]) -> None:
+    """Renew, and settle some time later."""
+    router = bus.ways[plan.entity_id].router
+    for token in tokens:
+        router.ports[router.index_of_token(token)].submit(Renew([token]), _ignore)
+    delay_s = simulation.chance.uniform(0.0, 12.0)
+    simulation.loop.call_later(delay_s, settle, simulation, bus, plan, COMPLETE, tokens)
 
 
 def _ignore(answer: Answer) -> None:

@@ -8,10 +8,11 @@ from random import Random
 
 from shardbus.core.command import FragmentRules
 from tests.simulation.bus import Bus, Gate, Plan, Tap, store_of
+from tests.simulation.census import check_conservation
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import Faults, FaultyStore
-from tests.simulation.journal import Journal, check_conservation
-from tests.simulation.world import VirtualLoop
+from tests.simulation.journal import Journal
+from tests.simulation.world import VirtualClock, VirtualLoop
 
 
 class Simulation(ABC):
@@ -24,7 +25,7 @@ class Simulation(ABC):
         self.chance = chance
         self.plans = plans
         self.loop = VirtualLoop()
-        self.journal = Journal()
+        self.journal = Journal(self.rules_of())
         self.checker = Checker(self.journal)
         self.faults = Faults(chance)
         self.is_over = False
@@ -73,6 +74,9 @@ class Simulation(ABC):
         self.is_over = True
         self.faults.stop()
 
+    def now_ms(self) -> int:
+        return VirtualClock(self.loop).now_ms()
+
     def note(self, line: str) -> None:
         self.notes.append(f"{self.loop.time():.6f} {line}")
 
@@ -96,7 +100,14 @@ class Simulation(ABC):
     def check_conservation(self) -> None:
         for plan in self.plans:
             for fragment in plan.fragment_ids():
-                check_conservation(self.store_of(plan, fragment.number).kept, fragment)
+                kept = self.store_of(plan, fragment.number).kept
+                check_conservation(kept, fragment, self.journal)
+
+    def check_duplicates(self) -> None:
+        for plan in self.plans:
+            for fragment in plan.fragment_ids():
+                counters = self.store_of(plan, fragment.number).kept.load(fragment).counters
+                self.checker.check_duplicates(fragment, counters.duplicates)
 
     def _store(self) -> FaultyStore:
         return FaultyStore(self.faults, self.journal, self.loop.time, self.checker.loaded)

@@ -1,7 +1,10 @@
 """Deterministic simulation of the bus below the gateways: one seed, one history.
 
 Accepted is never lost, completed never returns, a lock has one holder, a fragment delivers in
-order, counters tell the truth, and when faults stop everything drains (R3, R10, R14-R19).
+order, counters tell the truth, and when faults stop everything drains (R3, R10, R14-R19). A session
+has one owner, keeps its order and its state (R26); deferred messages come by number alone,
+scheduled and delayed ones not before their moment and soon after it; what expired is not
+delivered; a duplicate is dropped inside the window, and nothing else ever is (R13, R32).
 `SEEDS=1-500` plays other histories than the fixed ones.
 """
 
@@ -29,6 +32,23 @@ EVENTS = (
     "lock lost",
     "delivered again",
     "dead letter delivered",
+    "deferred",
+    "deferred received",
+    "delayed",
+    "scheduled",
+    "cancelled",
+    "cancelled too late",
+    "duplicate dropped",
+    "peeked",
+    "purged",
+    "session accepted",
+    "session refused",
+    "session renewed",
+    "session released",
+    "session lost",
+    "no session",
+    "state set",
+    "state read",
 )
 
 
