@@ -15,8 +15,8 @@ from shardbus.gateway.amqp.session_hold import SessionHold
 from shardbus.gateway.amqp.stored import LATEST_MS
 
 # As the moment of the last update: never mind, list every session. SDKs write the end of time
-# rounded up; one that rounds down means the same.
-ALL_SESSIONS_MS: Final = LATEST_MS
+# rounded up; the last moment before it is a moment like others.
+ALL_SESSIONS_MS: Final = LATEST_MS + 1
 EVERY_MOMENT_MS: Final = -1
 SESSIONS_PAGE_MAX: Final = 1_000
 _INT_MAX: Final = (1 << 31) - 1
