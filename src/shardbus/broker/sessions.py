@@ -26,6 +26,8 @@ from shardbus.core.message import SESSIONS
 
 # "5000 concurrent pending receives per entity" (reference 17).
 WAITING_MAX: Final = 5_000
+# A fragment that takes longer than this to answer keeps nobody from asking the next one (R17).
+PATIENCE_MS: Final = 200
 
 Accepted = Callable[[SessionAccepted | Refused | Unavailable], None]
 
@@ -68,6 +70,7 @@ class _Source:
         self.is_watched = False
         self.is_ready = False
         self.is_asked = False
+        self.asked_at_s = 0.0
 
     def wake(self) -> None:
         self.is_watched = False
@@ -115,6 +118,7 @@ class SessionDoor:
         # In the order in which they came, which is the order in which they are served.
         self._waiting: dict[int, Accepting] = {}
         self._is_matching = False
+        self._impatience: asyncio.TimerHandle | None = None
 
     def accept(self, session_id: str | None, wait_ms: int, reply_to: Accepted) -> Accepting:
         """Hold a session for somebody, who is told once: at the latest after `wait_ms`.
@@ -175,17 +179,26 @@ class SessionDoor:
         if self._is_matching:
             return
         self._is_matching = True
-        while self._ready and self._asked_count() < len(self._waiting):
+        while self._ready and self._prompt_count() < len(self._waiting):
             source = self._ready.popleft()
             source.is_ready = False
             source.is_asked = True
+            source.asked_at_s = self._loop.time()
             source.port.submit(AcceptSession(None, self._new_seed()), source.answered)
         self._is_matching = False
         if not self._waiting:
             self._stop_watching()
+        elif self._ready and self._impatience is None:
+            self._impatience = self._loop.call_later(PATIENCE_MS / 1000, self._ask_others)
 
-    def _asked_count(self) -> int:
-        return sum(source.is_asked for source in self._sources)
+    def _prompt_count(self) -> int:
+        """Fragments whose answer may still be expected soon."""
+        since_s = self._loop.time() - PATIENCE_MS / 1000
+        return sum(source.is_asked and source.asked_at_s > since_s for source in self._sources)
+
+    def _ask_others(self) -> None:
+        self._impatience = None
+        self._match()
 
     def _grant(self, source: _Source, accepted: SessionAccepted) -> None:
         """To whoever has waited longest; if all have gone meanwhile, the session is let go."""
@@ -223,6 +236,9 @@ class SessionDoor:
             if source.is_watched:
                 source.is_watched = False
                 source.port.unwatch(SESSIONS, source.wake)
+        if self._impatience is not None:
+            self._impatience.cancel()
+            self._impatience = None
 
 
 def timeout_text(wait_ms: int) -> str:

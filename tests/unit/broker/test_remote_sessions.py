@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from shardbus.broker.operations import Operations
 from shardbus.broker.remote import RemoteBroker
-from shardbus.broker.remote_fragment import RemoteFragment
+from shardbus.broker.remote_fragment import STRANDED_MAX, RemoteFragment
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Runner
 from shardbus.core.command import (
@@ -36,8 +36,9 @@ from shardbus.core.entity import Entity
 from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
 from shardbus.core.fragment import Fragment
 from shardbus.core.message import MAIN_LINE, SESSIONS, Message
+from shardbus.core.sequence import lock_token
 from shardbus.stores.base import FragmentId, Page
-from tests.unit.broker.ports import Link
+from tests.unit.broker.ports import Link, delivery
 from tests.unit.broker.test_remote import Bell, outage
 from tests.unit.broker.wires import SEED, Wire, World, ask, connected, payloads, running
 
@@ -267,6 +268,22 @@ def test_what_is_left_for_a_session_goes_with_it() -> None:
 
         answer = await answer_of(fragment, receive_from(token, is_locking=False), Refused)
         assert answer.kind is SESSION_LOCK_LOST
+
+    connected(story)
+
+
+def test_messages_are_left_for_a_bounded_number_of_sessions() -> None:
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        fragment = remote.runner(world.with_sessions, 0)
+        tokens = [lock_token(0, n, SEED) for n in range(1, STRANDED_MAX + 2)]
+
+        for number, token in enumerate(tokens):
+            fragment.strand(MAIN_LINE, token, [delivery(number, is_locking=False)])
+
+        oldest = await answer_of(fragment, receive_from(tokens[0], is_locking=False), Refused)
+        assert oldest.kind is SESSION_LOCK_LOST
+        kept = await answer_of(fragment, receive_from(tokens[1], is_locking=False), Received)
+        assert payloads(kept) == [b"1"]
 
     connected(story)
 

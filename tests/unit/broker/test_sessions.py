@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from shardbus.broker.runner import ReplyTo
-from shardbus.broker.sessions import WAITING_MAX, Accepting, SessionDoor, timeout_text
+from shardbus.broker.sessions import PATIENCE_MS, WAITING_MAX, Accepting, SessionDoor, timeout_text
 from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
@@ -211,6 +211,22 @@ def test_an_unavailable_fragment_keeps_nobody_from_the_others(house: House) -> N
     ports[1].answer()
 
     assert asker.granted() == "1.1"
+
+
+def test_a_fragment_that_does_not_answer_keeps_nobody_from_the_others(house: House) -> None:
+    """R17: and what it grants too late is released."""
+    stuck, other = Sessions(0, free=1), Sessions(1, free=1)
+    asker = Asker(door_of(house, stuck, other))
+    stuck.wake()
+    other.wake()
+    assert (len(stuck.asked), len(other.asked)) == (1, 0)
+
+    house.pass_s(2 * PATIENCE_MS / 1000)
+    other.answer()
+    assert asker.granted() == "1.1"
+
+    stuck.answer()
+    assert len(stuck.released) == 1
 
 
 def test_after_its_time_an_asker_is_told_so(house: House) -> None:
