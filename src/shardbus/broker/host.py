@@ -61,6 +61,17 @@ class FragmentHost(Protocol):
         """Let the entity's new description take effect."""
         ...
 
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        """Publish to exactly these subscriptions, with the rules they have, from now on.
+
+        `numbers` are the topic's fragments here, and the subscriptions' as well. Until this was
+        said once since its start, a broker accepts no message for the topic: it would not know who
+        is to get it. A subscription that did not change is the same object as the last time.
+        """
+        ...
+
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         """Stop fragments and remove them, durably; unknown ones are passed over."""
         ...

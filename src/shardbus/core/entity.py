@@ -1,4 +1,4 @@
-"""Entities: what a queue is told to be, and where its fragments live."""
+"""Entities: what a queue, topic or subscription is told to be, and where its fragments live."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Final, final
 from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.document import Fields
 from shardbus.core.limits import STATE_BYTES_MAX
+from shardbus.core.rule_spec import RuleSpec, rule_spec_from_document
 from shardbus.core.tier import INFINITE_MS, Tier
 
 DOCUMENT_VERSION: Final = 1
+# Of topics and subscriptions, which programs that know only queues must not misread.
+TOPIC_DOCUMENT_VERSION: Final = 2
 
 QUEUE: Final = "queue"
+TOPIC: Final = "topic"
+SUBSCRIPTION: Final = "subscription"
+
+SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 
 ACTIVE_STATUS: Final = "Active"
 DISABLED_STATUS: Final = "Disabled"
@@ -27,11 +34,13 @@ STATE_KB_PREMIUM: Final = 1024
 
 @final
 class QueueSpec:
-    """Everything a queue can be told (reference 14), made with the defaults of Standard.
+    """Everything an entity can be told (reference 14), made with the defaults of Standard.
 
     Fill it in, then treat it as a value: an entity's spec is replaced, never changed.
     `size_mb` is the size of each fragment. `is_partitioned` is the creator's wish until
-    `Tier.is_partitioned` has settled it.
+    `Tier.is_partitioned` has settled it. The last four are for topics and subscriptions only, and
+    of the others each kind of entity heeds its own; a subscription's size, partitioning and message
+    size are those of its topic.
     """
 
     def __init__(self) -> None:
@@ -54,9 +63,13 @@ class QueueSpec:
         self.forward_dead_letters_to = ""
         self.user_metadata = ""
         self.message_kb_max = 256
+        self.dead_letters_on_filter_errors = True
+        self.supports_ordering = True
+        self.is_subscription_partitioned = False
+        self.filters_before_publishing = False
 
     def copy(self) -> QueueSpec:
-        return spec_from_document(self.to_document())
+        return topic_spec_from_document(self.to_topic_document())
 
     def is_sendable(self) -> bool:
         return self.status in (ACTIVE_STATUS, RECEIVE_DISABLED_STATUS)
@@ -98,6 +111,16 @@ class QueueSpec:
             "message_kb_max": self.message_kb_max,
         }
 
+    def to_topic_document(self) -> dict[str, object]:
+        """With what topics and subscriptions have beyond queues."""
+        return {
+            **self.to_document(),
+            "dead_letters_on_filter_errors": self.dead_letters_on_filter_errors,
+            "supports_ordering": self.supports_ordering,
+            "is_subscription_partitioned": self.is_subscription_partitioned,
+            "filters_before_publishing": self.filters_before_publishing,
+        }
+
 
 @final
 class FragmentHome:
@@ -110,11 +133,14 @@ class FragmentHome:
 
 @final
 class Entity:
-    """A queue of the namespace.
+    """A queue, topic or subscription of the namespace.
 
     `entity_id` is never used twice. Fragment `fragments[i]` owns the hashes from `hash_starts[i]`
     up to the next start (D5): the map is data so that repartitioning can split and merge.
     `accessed_at_ms` is 0 until somebody used the entity.
+
+    A subscription is named `<topic>/Subscriptions/<subscription>`; it has the fragment map of the
+    topic `topic_id`, and `rules` in the order in which they were added. Others have 0 and none.
     """
 
     def __init__(self, entity_id: int, name: str, spec: QueueSpec, created_at_ms: int) -> None:
@@ -127,6 +153,30 @@ class Entity:
         self.accessed_at_ms = 0
         self.fragments: list[FragmentHome] = []
         self.hash_starts: list[int] = []
+        self.topic_id = 0
+        self.rules: list[RuleSpec] = []
+
+    def is_topic(self) -> bool:
+        return self.kind == TOPIC
+
+    def is_subscription(self) -> bool:
+        return self.kind == SUBSCRIPTION
+
+    def topic_name(self) -> str:
+        """The name of a subscription's topic; any other entity's own."""
+        return self.name.partition(SUBSCRIPTIONS_SEGMENT)[0] if self.topic_id else self.name
+
+    def short_name(self) -> str:
+        """What a subscription is called among those of its topic; any other entity's own name."""
+        return self.name.partition(SUBSCRIPTIONS_SEGMENT)[2] if self.topic_id else self.name
+
+    def rule(self, name: str) -> RuleSpec | None:
+        """The rule of this name, in any case."""
+        key = name.lower()
+        for rule in self.rules:
+            if rule.name.lower() == key:
+                return rule
+        return None
 
     def size_mb_max(self) -> int:
         """The maximum size of the whole entity: size times fragments (R7, R9)."""
@@ -138,29 +188,42 @@ class Entity:
 
     def updated(self, spec: QueueSpec, now_ms: int) -> Entity:
         """This entity with another spec; the rest of it is shared, not copied."""
+        return self._changed(spec, self.rules, now_ms)
+
+    def with_rules(self, rules: list[RuleSpec], now_ms: int) -> Entity:
+        """This subscription with other rules; the rest of it is shared, not copied."""
+        return self._changed(self.spec, rules, now_ms)
+
+    def to_json(self) -> str:
+        document: dict[str, object] = {
+            "version": DOCUMENT_VERSION,
+            "entity_id": self.entity_id,
+            "name": self.name,
+            "kind": self.kind,
+            "spec": self.spec.to_document(),
+            "created_at_ms": self.created_at_ms,
+            "updated_at_ms": self.updated_at_ms,
+            "accessed_at_ms": self.accessed_at_ms,
+            "fragments": [[home.number, home.broker_index] for home in self.fragments],
+            "hash_starts": self.hash_starts,
+        }
+        if self.kind != QUEUE:
+            document["version"] = TOPIC_DOCUMENT_VERSION
+            document["spec"] = self.spec.to_topic_document()
+            document["topic_id"] = self.topic_id
+            document["rules"] = [rule.to_document() for rule in self.rules]
+        return json.dumps(document, separators=(",", ":"))
+
+    def _changed(self, spec: QueueSpec, rules: list[RuleSpec], now_ms: int) -> Entity:
         entity = Entity(self.entity_id, self.name, spec, self.created_at_ms)
+        entity.kind = self.kind
         entity.updated_at_ms = now_ms
         entity.accessed_at_ms = self.accessed_at_ms
         entity.fragments = self.fragments
         entity.hash_starts = self.hash_starts
+        entity.topic_id = self.topic_id
+        entity.rules = rules
         return entity
-
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "version": DOCUMENT_VERSION,
-                "entity_id": self.entity_id,
-                "name": self.name,
-                "kind": self.kind,
-                "spec": self.spec.to_document(),
-                "created_at_ms": self.created_at_ms,
-                "updated_at_ms": self.updated_at_ms,
-                "accessed_at_ms": self.accessed_at_ms,
-                "fragments": [[home.number, home.broker_index] for home in self.fragments],
-                "hash_starts": self.hash_starts,
-            },
-            separators=(",", ":"),
-        )
 
 
 def new_queue_spec(tier: Tier, *, is_partitioned: bool) -> QueueSpec:
@@ -169,7 +232,32 @@ def new_queue_spec(tier: Tier, *, is_partitioned: bool) -> QueueSpec:
     spec.is_partitioned = is_partitioned
     spec.message_kb_max = tier.message_kb_default
     spec.default_ttl_ms = tier.ttl_ms_max
+    spec.supports_ordering = not is_partitioned
     return spec
+
+
+def new_topic(entity_id: int, name: str, spec: QueueSpec, now_ms: int) -> Entity:
+    """A topic, not yet placed."""
+    topic = Entity(entity_id, name, spec, now_ms)
+    topic.kind = TOPIC
+    return topic
+
+
+def new_subscription(
+    entity_id: int, topic: Entity, name: str, spec: QueueSpec, now_ms: int
+) -> Entity:
+    """A subscription without rules, placed where its topic is: they commit together (D2)."""
+    subscription = Entity(entity_id, subscription_path(topic.name, name), spec, now_ms)
+    subscription.kind = SUBSCRIPTION
+    subscription.topic_id = topic.entity_id
+    subscription.fragments = topic.fragments
+    subscription.hash_starts = topic.hash_starts
+    return subscription
+
+
+def subscription_path(topic: str, name: str) -> str:
+    """The name of a subscription in the namespace."""
+    return f"{topic}{SUBSCRIPTIONS_SEGMENT}{name}"
 
 
 def spread_fragments(entity_id: int, count: int, brokers: int) -> list[FragmentHome]:
@@ -181,23 +269,24 @@ def entity_from_json(text: str) -> Entity:
     """The entity that `to_json` wrote; ValueError when it is damaged or of another version."""
     value: object = json.loads(text)
     fields = Fields(value, "entity")
-    version = fields.integer("version")
-    if version != DOCUMENT_VERSION:
-        raise ValueError(f"the entity has version {version}; this program reads {DOCUMENT_VERSION}")
-    if fields.text("kind") != QUEUE:
-        raise ValueError(f"the entity is a {fields.text('kind')}; this program knows queues")
+    kind = _checked_kind(fields.text("kind"), fields.integer("version"))
+    is_queue = kind == QUEUE
+    spec = fields.value("spec")
     entity = Entity(
         fields.integer("entity_id"),
         fields.text("name"),
-        spec_from_document(fields.value("spec")),
+        spec_from_document(spec) if is_queue else topic_spec_from_document(spec),
         fields.integer("created_at_ms"),
     )
+    entity.kind = kind
     entity.updated_at_ms = fields.integer("updated_at_ms")
     entity.accessed_at_ms = fields.integer("accessed_at_ms")
     entity.hash_starts = fields.integers("hash_starts")
     entity.fragments = [_home_from_document(home) for home in fields.values("fragments")]
-    if not entity.fragments or len(entity.hash_starts) != len(entity.fragments):
-        raise ValueError("the entity's fragment map and its fragments do not match")
+    if not is_queue:
+        entity.topic_id = fields.integer("topic_id")
+        entity.rules = [rule_spec_from_document(rule) for rule in fields.values("rules")]
+    _check_whole(entity)
     return entity
 
 
@@ -225,6 +314,38 @@ def spec_from_document(value: object) -> QueueSpec:
     spec.user_metadata = fields.text("user_metadata")
     spec.message_kb_max = fields.integer("message_kb_max")
     return spec
+
+
+def topic_spec_from_document(value: object) -> QueueSpec:
+    """The spec that `to_topic_document` described; ValueError when it is none."""
+    spec = spec_from_document(value)
+    fields = Fields(value, "description")
+    spec.dead_letters_on_filter_errors = fields.boolean("dead_letters_on_filter_errors")
+    spec.supports_ordering = fields.boolean("supports_ordering")
+    spec.is_subscription_partitioned = fields.boolean("is_subscription_partitioned")
+    spec.filters_before_publishing = fields.boolean("filters_before_publishing")
+    return spec
+
+
+def _checked_kind(kind: str, version: int) -> str:
+    if kind not in (QUEUE, TOPIC, SUBSCRIPTION):
+        raise ValueError(
+            f"the entity is a {kind}; this program knows queues, topics and subscriptions"
+        )
+    expected = DOCUMENT_VERSION if kind == QUEUE else TOPIC_DOCUMENT_VERSION
+    if version != expected:
+        raise ValueError(
+            f"the entity is a {kind} of version {version}; this program reads {expected}"
+        )
+    return kind
+
+
+def _check_whole(entity: Entity) -> None:
+    if not entity.fragments or len(entity.hash_starts) != len(entity.fragments):
+        raise ValueError("the entity's fragment map and its fragments do not match")
+    is_subscription = SUBSCRIPTIONS_SEGMENT in entity.name and entity.topic_id != 0
+    if is_subscription != (entity.kind == SUBSCRIPTION):
+        raise ValueError(f"the {entity.kind} and its topic do not match")
 
 
 def _home_from_document(value: object) -> FragmentHome:
