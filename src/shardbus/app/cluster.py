@@ -74,6 +74,8 @@ async def _serve_namespace(
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, remotes, clock, namespace_settings(settings), worker, turns)
     turns.refresh = namespace.reload
+    for remote in remotes:
+        remote.topics.turn_now = lambda: catalogue.turn
     try:
         await namespace.recover()
         namespace.subscribe(_Follower(remotes))
@@ -104,7 +106,8 @@ async def _serve_bus(
         if remotes[0].catalogue_version != catalogue.known_version:
             await namespace.reload()
 
-    async def sweep() -> None:
+    async def welcome() -> None:
+        await namespace.introduce()
         if namespace.problems():
             await namespace.sweep()
 
@@ -123,7 +126,7 @@ async def _serve_bus(
         problems=problems,
         broker_names=[remote.name for remote in remotes],
     )
-    await alongside(work, [_whenever(changed, follow), _whenever(returned, sweep)])
+    await alongside(work, [_whenever(changed, follow), _whenever(returned, welcome)])
 
 
 async def _wait_for(remotes: list[RemoteBroker], stopping: asyncio.Event) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar, final
 
-from shardbus.broker.namespace import Catalogue
+from shardbus.broker.namespace_records import Catalogue
 from shardbus.broker.storage import Worker
 from shardbus.core.access import rule_from_document
 from shardbus.core.document import Fields
@@ -84,8 +84,8 @@ class CatalogueDoor:
             entity = entity_from_json(fields.text("entity"))
             return await self._written(fields, lambda: self._catalogue.put(entity))
         if do == REMOVE:
-            entity_id = fields.integer("entity_id")
-            return await self._written(fields, lambda: self._catalogue.remove(entity_id))
+            entity_ids = fields.integers("entity_ids")
+            return await self._written(fields, lambda: self._catalogue.remove(*entity_ids))
         if do == SET_RULES:
             rules = [rule_from_document(rule) for rule in fields.values("rules")]
             return await self._written(fields, lambda: self._catalogue.set_rules(rules))

@@ -57,6 +57,75 @@ class Fragments:
         """Remove the fragments of an entity; what cannot be reached is left for `sweep`."""
         await self._delete_at(entity, _broker_indexes(entity))
 
+    async def create_topic(self, topic: Entity) -> None:
+        """Make all fragments of a topic, ready to accept messages, or none of them."""
+        await self.create(topic)
+        try:
+            await self.tell(topic, [])
+        except Unavailable as error:
+            await self.delete(topic)
+            raise Unavailable(
+                f"'{topic.name}' was not created, because not all of its fragments could be: "
+                f"{error.message}"
+            ) from error
+
+    async def create_subscription(
+        self, topic: Entity, subscription: Entity, others: Sequence[Entity]
+    ) -> None:
+        """Make all fragments of a subscription and let the topic publish to it; all or nothing.
+
+        On return every message that the topic accepts from now on reaches it.
+        """
+        await self.create(subscription)
+        try:
+            await self.tell(topic, [*others, subscription])
+        except Unavailable as error:
+            await self.delete_subscription(topic, subscription, others)
+            raise Unavailable(
+                f"'{subscription.name}' was not created, because not everybody who publishes to "
+                f"it could be told: {error.message}"
+            ) from error
+
+    async def delete_subscription(
+        self, topic: Entity, subscription: Entity, others: Sequence[Entity]
+    ) -> None:
+        """Let the topic publish only to the others, then remove the subscription's fragments.
+
+        What cannot be reached is left for `sweep`.
+        """
+        for index in _broker_indexes(topic):
+            try:
+                await self.tell_at(index, topic, others)
+            except Unavailable as error:
+                # Its publisher may go on using the fragments: they go when it has been told.
+                self._leave_for_sweep(subscription, self._hosts[index], error)
+                continue
+            await self._delete_at(subscription, [index])
+
+    async def delete_topic(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
+        """Remove the fragments of a topic, so that nothing more is published, then those of its
+        subscriptions; what cannot be reached is left for `sweep`."""
+        for index in _broker_indexes(topic):
+            host, numbers = self._hosts[index], topic.numbers_at(index)
+            try:
+                await self._answer(host, host.delete_fragments(topic.entity_id, numbers))
+            except Unavailable as error:
+                self._leave_for_sweep(topic, host, error)
+                continue
+            for subscription in subscriptions:
+                await self._delete_at(subscription, [index])
+
+    async def tell(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
+        """Let a topic publish to exactly these subscriptions, everywhere."""
+        for index in _broker_indexes(topic):
+            await self.tell_at(index, topic, subscriptions)
+
+    async def tell_at(self, index: int, topic: Entity, subscriptions: Sequence[Entity]) -> None:
+        """Let a topic publish to exactly these subscriptions, at one broker."""
+        host, numbers = self._hosts[index], topic.numbers_at(index)
+        if numbers:
+            await self._answer(host, host.update_topic(topic, subscriptions, numbers))
+
     async def check_whole(self, entity: Entity, verb: str) -> None:
         """Unavailable when a fragment is down, so that nothing is done by halves (R28)."""
         problems = (await self.statistics(entity)).problems()
@@ -78,14 +147,29 @@ class Fragments:
         parts.sort(key=lambda part: part.number)
         return EntityStatistics(parts)
 
-    async def sweep(self, is_owned: Callable[[int, FragmentId], bool]) -> None:
+    async def topic_statistics(
+        self, topic: Entity, subscriptions: Sequence[Entity]
+    ) -> EntityStatistics:
+        """Those of the topic itself, with the size of all that its subscriptions hold (R29)."""
+        found = await self.statistics(topic)
+        for subscription in subscriptions:
+            found.add_subscription(await self.statistics(subscription))
+        return found
+
+    async def sweep(
+        self,
+        is_owned: Callable[[int, FragmentId], bool],
+        prepare: Callable[[int], Coroutine[object, object, None]],
+    ) -> None:
         """Remove every fragment that nobody owns, on each broker that can be reached.
 
+        `prepare(broker index)` comes first; if that is Unavailable the broker is left alone.
         `is_owned(broker index, fragment)` is asked after a broker said what it holds, because
         entities come and go meanwhile.
         """
         for index, host in enumerate(self._hosts):
             try:
+                await prepare(index)
                 await self._sweep_host(index, is_owned)
                 self._unswept.pop(host.name, None)
             except Unavailable as error:
@@ -113,8 +197,11 @@ class Fragments:
             try:
                 await self._answer(host, host.delete_fragments(entity.entity_id, numbers))
             except Unavailable as error:
-                log.warning("fragments of '%s' left for the next sweep: %s", entity.name, error)
-                self._unswept[host.name] = error.message
+                self._leave_for_sweep(entity, host, error)
+
+    def _leave_for_sweep(self, entity: Entity, host: FragmentHost, error: Unavailable) -> None:
+        log.warning("fragments of '%s' left for the next sweep: %s", entity.name, error)
+        self._unswept[host.name] = error.message
 
     async def _answer(self, host: FragmentHost, question: Coroutine[object, object, T]) -> T:
         try:

@@ -58,7 +58,7 @@ class FragmentHost(Protocol):
         ...
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
-        """Let the entity's new description take effect."""
+        """Let the entity's new description take effect. What rules it has is not told here."""
         ...
 
     async def update_topic(
@@ -90,7 +90,8 @@ class EntityStatistics:
     """The sums over an entity's fragments (R29).
 
     With a fragment that cannot be counted `is_partial` is true and the sums are those of the
-    others.
+    others. `size_bytes` of a topic includes what its `subscription_count` subscriptions hold, and
+    `subscriptions_used_ms` is when one of those was last used.
     """
 
     def __init__(self, fragments: list[FragmentStatistics]) -> None:
@@ -113,6 +114,15 @@ class EntityStatistics:
         self.running_since_ms = max((part.running_since_ms for part in reached), default=0)
         self.transfer_count = 0
         self.size_bytes = sum(part.size_bytes for part in reached)
+        self.subscription_count = 0
+        self.subscriptions_used_ms = 0
+
+    def add_subscription(self, part: EntityStatistics) -> None:
+        """Take what a subscription holds into the sums of its topic."""
+        self.subscription_count += 1
+        self.subscriptions_used_ms = max(self.subscriptions_used_ms, part.last_used_ms)
+        self.size_bytes += part.size_bytes
+        self.is_partial |= part.is_partial
 
     @property
     def availability(self) -> str:

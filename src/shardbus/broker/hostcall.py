@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from shardbus.broker.host import FragmentHost, FragmentStatistics
+from shardbus.broker.topic_call import TopicHearer
 from shardbus.core.document import Fields
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
@@ -20,11 +21,11 @@ COUNT: Final = "statistics"
 
 
 def create_question(entity: Entity, numbers: Sequence[int]) -> str:
-    return _document(CREATE, {"entity": entity.to_json(), "numbers": list(numbers)})
+    return _document(CREATE, {"entity": bare_json(entity), "numbers": list(numbers)})
 
 
 def update_question(entity: Entity, numbers: Sequence[int]) -> str:
-    return _document(UPDATE, {"entity": entity.to_json(), "numbers": list(numbers)})
+    return _document(UPDATE, {"entity": bare_json(entity), "numbers": list(numbers)})
 
 
 def delete_question(entity_id: int, numbers: Sequence[int]) -> str:
@@ -37,6 +38,11 @@ def list_question() -> str:
 
 def count_question(entity_id: int, numbers: Sequence[int]) -> str:
     return _document(COUNT, {"entity_id": entity_id, "numbers": list(numbers)})
+
+
+def bare_json(entity: Entity) -> str:
+    """The document of an entity without rules: of those, whoever runs a fragment has no use."""
+    return entity.with_rules([], entity.updated_at_ms).to_json()
 
 
 def read_ids(answer: str) -> list[FragmentId]:
@@ -57,6 +63,7 @@ class HostCalls:
 
     def __init__(self, host: FragmentHost) -> None:
         self._host = host
+        self._topics = TopicHearer(host)
 
     async def answer(self, do: str, fields: Fields) -> str | None:
         """The document to answer with; None when the question is not about fragments.
@@ -70,8 +77,9 @@ class HostCalls:
             await self._host.update_fragments(_entity(fields), fields.integers("numbers"))
             return "{}"
         if do == DELETE:
-            numbers = fields.integers("numbers")
-            await self._host.delete_fragments(fields.integer("entity_id"), numbers)
+            entity_id, numbers = fields.integer("entity_id"), fields.integers("numbers")
+            await self._host.delete_fragments(entity_id, numbers)
+            self._topics.forget(entity_id)
             return "{}"
         if do == LIST:
             ids = await self._host.fragment_ids()
@@ -80,7 +88,7 @@ class HostCalls:
             numbers = fields.integers("numbers")
             found = await self._host.statistics(fields.integer("entity_id"), numbers)
             return json.dumps({"fragments": [_part(part) for part in found]})
-        return None
+        return await self._topics.answer(do, fields)
 
 
 def read_question(document: str) -> tuple[str, Fields]:

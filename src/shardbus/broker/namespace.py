@@ -6,19 +6,30 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar, final
+from typing import Final, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.directory import Directory, EntityListener
 from shardbus.broker.fragments import HOST_WAIT_MS, Fragments
 from shardbus.broker.host import EntityStatistics, FragmentHost
 from shardbus.broker.idle import IdleWatch
+from shardbus.broker.namespace_records import Catalogue, Records
+from shardbus.broker.namespace_subscriptions import Subscriptions
 from shardbus.broker.storage import Worker
 from shardbus.broker.turn import Turns, TurnTaker
 from shardbus.core.access import AccessRule
-from shardbus.core.address import validate_name
-from shardbus.core.description import changed, validate, validate_access_rules
-from shardbus.core.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
+from shardbus.core.address import validate_name, validate_subscription_name
+from shardbus.core.description import changed, validate_access_rules, validate_kind
+from shardbus.core.entity import (
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Entity,
+    QueueSpec,
+    new_queue_spec,
+    spread_fragments,
+    subscription_path,
+)
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     NOT_ALLOWED,
@@ -28,8 +39,9 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.core.placement import even_hash_starts
+from shardbus.core.rule_spec import CORRELATION_FILTER, SQL_FILTER, RuleSpec
 from shardbus.core.tier import CHOSEN, Tier
-from shardbus.stores.base import FragmentId, StoreError
+from shardbus.stores.base import FragmentId
 
 log = logging.getLogger(__name__)
 
@@ -38,33 +50,6 @@ T = TypeVar("T")
 PAGE_COUNT_MAX: Final = 1000
 # Management operations that wait for each other or for brokers; more are turned away.
 WAITING_MAX: Final = 1000
-
-
-class Catalogue(Protocol):
-    """Where entities are remembered. Blocking; every write is durable when it returns.
-
-    Any method may raise StoreError, which after a write means *unknown*.
-    """
-
-    def created_at_ms(self) -> int: ...
-
-    def entities(self) -> list[Entity]: ...
-
-    def damaged(self) -> list[int]:
-        """Entities whose record cannot be read; their fragments must be kept."""
-        ...
-
-    def rules(self) -> list[AccessRule]: ...
-
-    def reserve_id(self) -> int:
-        """An entity id that was never given out before and never will be again."""
-        ...
-
-    def put(self, entity: Entity) -> None: ...
-
-    def remove(self, entity_id: int) -> None: ...
-
-    def set_rules(self, rules: Sequence[AccessRule]) -> None: ...
 
 
 @final
@@ -108,13 +93,13 @@ class Namespace:
         """
         self.settings = settings
         self.created_at_ms = 0
-        self._catalogue = catalogue
+        self._records = Records(catalogue, worker)
         self._fragments = Fragments(hosts, settings.host_wait_ms)
         self._clock = clock
-        self._worker = worker
         self._turns: TurnTaker = turns if turns is not None else Turns()
         self._waiting = 0
         self._directory = Directory()
+        self._subscriptions = Subscriptions(self._directory, self._fragments, self._records, clock)
         self._idle = IdleWatch(self._directory, self._fragments, clock)
         self._rules: list[AccessRule] = []
         self._damaged: list[int] = []
@@ -122,10 +107,10 @@ class Namespace:
         self._unrecorded: set[int] = set()
         self._creating = 0
         self._creating_partitioned = 0
-        # An operation ended in an unknown way: read again before anything else is decided.
-        self._is_stale = False
         # Entities whose new description has not reached every fragment.
         self._unapplied: set[str] = set()
+        # Brokers, by index, that came back and do not know their topics yet, and why.
+        self._untold: dict[int, str] = {}
 
     async def recover(self) -> None:
         """Learn what exists, and remove fragments that no entity owns (R28).
@@ -135,10 +120,7 @@ class Namespace:
         swept does not stop the start: it is named by `problems`.
         """
         async with self._turns.take(""):
-            try:
-                self.created_at_ms = await self._call(self._catalogue.created_at_ms)
-            except StoreError as error:
-                raise Unavailable(f"The catalogue cannot be read: {error}") from error
+            self.created_at_ms = await self._records.created_at_ms()
             await self.reload()
             await self._sweep()
 
@@ -153,33 +135,101 @@ class Namespace:
             raise self.not_found(name)
         return entity
 
-    def page(self, skip: int, top: int) -> list[Entity]:
-        """Entities in the order of their names, at most PAGE_COUNT_MAX."""
-        return self._directory.page(skip, min(top, PAGE_COUNT_MAX))
+    def topic(self, name: str) -> Entity:
+        """The topic of a name in any case; Refused with NOT_FOUND when there is none."""
+        return self._of_kind(name, TOPIC)
 
-    def count(self) -> int:
-        return len(self._directory)
+    def subscription(self, path: str) -> Entity:
+        """The subscription `<topic>/Subscriptions/<name>` in any case; Refused if there is none."""
+        return self._of_kind(path, SUBSCRIPTION)
+
+    def page(self, skip: int, top: int, kind: str = QUEUE) -> list[Entity]:
+        """Queues, or topics, in the order of their names, at most PAGE_COUNT_MAX."""
+        return self._directory.page(kind, skip, min(top, PAGE_COUNT_MAX))
+
+    def count(self, kind: str = QUEUE) -> int:
+        """How many queues, or topics, there are."""
+        return self._directory.count(kind)
+
+    def subscriptions(self, topic: Entity) -> list[Entity]:
+        """The subscriptions of a topic in the order of their names."""
+        return self._directory.subscriptions(topic.entity_id)
+
+    def filter_counts(self, topic: Entity) -> tuple[int, int]:
+        """How many SQL filters and how many correlation filters a topic has."""
+        count = self._subscriptions.filter_count
+        return count(topic.entity_id, SQL_FILTER), count(topic.entity_id, CORRELATION_FILTER)
 
     def new_spec(self) -> QueueSpec:
-        """The description of a queue whose creator chose nothing (R5)."""
+        """The description of a queue or topic whose creator chose nothing (R5)."""
         settings = self.settings
         return new_queue_spec(settings.tier, is_partitioned=settings.is_partitioned_by_default)
 
     async def create_queue(self, name: str, spec: QueueSpec) -> Entity:
         """Make a queue: all of it or nothing, also through a crash (R28)."""
-        validate_name(name)
-        settled = spec.copy()
-        settled.is_partitioned = self.settings.tier.is_partitioned(spec.is_partitioned)
-        validate(settled, self.settings.tier)
-        return await self._in_turn(name, lambda: self._create(name, settled))
+        return await self._create_named(name, spec, QUEUE)
+
+    async def create_topic(self, name: str, spec: QueueSpec) -> Entity:
+        """Make a topic: all of it or nothing, also through a crash (R28)."""
+        return await self._create_named(name, spec, TOPIC)
+
+    async def create_subscription(
+        self, topic: str, name: str, spec: QueueSpec, rules: Sequence[RuleSpec] = ()
+    ) -> Entity:
+        """Make a subscription, without rules given with the one that takes everything (R28, R30).
+
+        It gets every message that the topic accepts after this, and none from before.
+        """
+        validate_subscription_name(name)
+        return await self._in_turn(
+            topic, lambda: self._create_subscription(topic, name, spec.copy(), list(rules))
+        )
 
     async def update_queue(self, name: str, spec: QueueSpec) -> Entity:
         """Give a queue another description; Refused when it changes what is fixed (R6)."""
-        return await self._in_turn(name, lambda: self._update(name, spec.copy()))
+        return await self._in_turn(name, lambda: self._update(name, spec.copy(), QUEUE))
+
+    async def update_topic(self, name: str, spec: QueueSpec) -> Entity:
+        """Give a topic another description; Refused when it changes what is fixed (R6)."""
+        return await self._in_turn(name, lambda: self._update(name, spec.copy(), TOPIC))
+
+    async def update_subscription(self, path: str, spec: QueueSpec) -> Entity:
+        """Give a subscription another description; Refused when it changes what is fixed (R6)."""
+        return await self._in_turn(
+            _turn_of(path), lambda: self._update(path, spec.copy(), SUBSCRIPTION)
+        )
+
+    async def add_rule(self, path: str, rule: RuleSpec) -> RuleSpec:
+        """Give a subscription one more rule, dated now, for messages accepted after this (R30)."""
+        added = await self._change_rules(
+            path, lambda entity: self._subscriptions.rules_with(entity, rule)
+        )
+        return added.rules[-1]
+
+    async def replace_rule(self, path: str, rule: RuleSpec) -> RuleSpec:
+        """Put another rule in the place of the one of the same name."""
+        changed_one = await self._change_rules(
+            path, lambda entity: self._subscriptions.rules_replacing(entity, rule)
+        )
+        return self._subscriptions.rule_named(changed_one, rule.name)
+
+    async def remove_rule(self, path: str, name: str) -> None:
+        """Take a rule from a subscription; Refused with NOT_FOUND when it has none of the name."""
+        await self._change_rules(
+            path, lambda entity: self._subscriptions.rules_without(entity, name)
+        )
+
+    def rules(self, path: str) -> list[RuleSpec]:
+        """The rules of a subscription in the order in which they were added."""
+        return list(self.subscription(path).rules)
+
+    def rule(self, path: str, name: str) -> RuleSpec:
+        """One rule of a subscription; Refused with NOT_FOUND when there is none of that name."""
+        return self._subscriptions.rule_named(self.subscription(path), name)
 
     async def delete(self, name: str) -> None:
-        """Remove an entity with all its messages."""
-        await self._in_turn(name, lambda: self._delete(name))
+        """Remove an entity with all its messages, a topic with all its subscriptions."""
+        await self._in_turn(_turn_of(name), lambda: self._delete(name))
 
     async def delete_idle(self) -> None:
         """Delete entities that nobody used for as long as their descriptions allow.
@@ -188,13 +238,33 @@ class Namespace:
         """
         for entity in await self._idle.found():
             try:
-                await self._in_turn(entity.name, partial(self._delete_if_idle, entity.entity_id))
+                deleting = partial(self._delete_if_idle, entity.entity_id)
+                await self._in_turn(_turn_of(entity.name), deleting)
             except Unavailable as error:
                 log.warning("'%s' is idle and is left for the next time: %s", entity.name, error)
 
     async def statistics(self, entity: Entity) -> EntityStatistics:
-        """Counts and sizes over all fragments; a broker out of reach makes them partial (R29)."""
+        """Counts and sizes over all fragments; a broker out of reach makes them partial (R29).
+
+        The size of a topic is that of its subscriptions too.
+        """
+        if entity.is_topic():
+            return await self._fragments.topic_statistics(entity, self.subscriptions(entity))
         return await self._fragments.statistics(entity)
+
+    async def introduce(self) -> None:
+        """Tell every broker the subscriptions of its topics, which it forgets when it ends.
+
+        To be called when a broker has come back: until then it publishes nothing. A broker that
+        cannot be told is named by `problems` and left for `sweep`.
+        """
+        async with self._turns.take(""):
+            await self._reload_if_stale()
+            for index in range(self._fragments.broker_count()):
+                try:
+                    await self._introduce(index)
+                except Unavailable as error:
+                    self._untold[index] = error.message
 
     async def sweep(self) -> None:
         """Finish what failures left undone: orphaned fragments, descriptions not yet in effect.
@@ -206,27 +276,37 @@ class Namespace:
 
     async def _sweep(self) -> None:
         await self._reload_if_stale()
-        await self._fragments.sweep(self._is_owned)
+        # Brokers are told first: nobody may publish to fragments that are about to go.
+        await self._fragments.sweep(self._is_owned, self._introduce)
         for key in list(self._unapplied):
             entity = self._directory.find(key)
             try:
                 if entity is not None:
-                    await self._fragments.update(entity)
+                    await self._let_take_effect(entity)
                 self._unapplied.discard(key)
             except Unavailable as error:
                 log.warning("the update of '%s' is left for the next sweep: %s", key, error)
 
+    async def _introduce(self, broker_index: int) -> None:
+        await self._subscriptions.introduce(broker_index)
+        self._untold.pop(broker_index, None)
+
     def has_leftovers(self) -> bool:
         """Whether `sweep` has something to do that it could not do before."""
-        return self._is_stale or bool(self._unapplied) or bool(self._fragments.problems())
+        is_behind = self._records.is_stale or bool(self._unapplied) or bool(self._untold)
+        return is_behind or bool(self._fragments.problems())
 
     def problems(self) -> list[str]:
         """What is wrong with the namespace as a whole, in words for people."""
         found = [f"the record of entity {number} is damaged" for number in self._damaged]
-        if self._is_stale:
+        if self._records.is_stale:
             found.append("the outcome of the last management operation is unknown")
         found += [
             f"the update of '{key}' has not reached every fragment" for key in self._unapplied
+        ]
+        found += [
+            f"a broker has not been told the subscriptions of its topics: {reason}"
+            for reason in self._untold.values()
         ]
         return found + self._fragments.problems()
 
@@ -244,7 +324,7 @@ class Namespace:
         validate_access_rules(list(rules))
 
         async def replace() -> None:
-            await self._write(lambda: self._catalogue.set_rules(rules))
+            await self._records.set_rules(rules)
             self._rules = list(rules)
 
         await self._in_turn("", replace)
@@ -260,7 +340,20 @@ class Namespace:
             f"The messaging entity 'sb://{self.settings.name}/{name}' could not be found.",
         )
 
-    async def _create(self, name: str, spec: QueueSpec) -> Entity:
+    def _of_kind(self, name: str, kind: str) -> Entity:
+        entity = self._directory.find(name.lower())
+        if entity is None or entity.kind != kind:
+            raise self.not_found(name)
+        return entity
+
+    async def _create_named(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+        validate_name(name)
+        settled = spec.copy()
+        settled.is_partitioned = self.settings.tier.is_partitioned(spec.is_partitioned)
+        validate_kind(kind, settled, self.settings.tier)
+        return await self._in_turn(name, lambda: self._create(name, settled, kind))
+
+    async def _create(self, name: str, spec: QueueSpec, kind: str) -> Entity:
         if self._directory.find(name.lower()) is not None:
             raise Refused(
                 ALREADY_EXISTS, f"The name '{name}' is taken: an entity of that name exists."
@@ -269,55 +362,101 @@ class Namespace:
         self._creating += 1
         self._creating_partitioned += spec.is_partitioned
         try:
-            entity = await self._create_placed(name, spec)
+            entity = await self._create_placed(name, spec, kind)
         finally:
             self._creating -= 1
             self._creating_partitioned -= spec.is_partitioned
         self._directory.put(entity)
         return entity
 
-    async def _create_placed(self, name: str, spec: QueueSpec) -> Entity:
-        entity_id = await self._reserve_id()
+    async def _create_placed(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+        entity_id = await self._records.reserve_id()
         entity = Entity(entity_id, name, spec, self._clock.now_ms())
+        entity.kind = kind
         count = self.settings.tier.fragment_count(spec.is_partitioned)
         entity.fragments = spread_fragments(entity_id, count, self._fragments.broker_count())
         entity.hash_starts = even_hash_starts(count)
         self._unrecorded.add(entity_id)
         try:
-            await self._fragments.create(entity)
-            await self._write(lambda: self._catalogue.put(entity))
+            if kind == TOPIC:
+                await self._fragments.create_topic(entity)
+            else:
+                await self._fragments.create(entity)
+            await self._records.put(entity)
         finally:
             self._unrecorded.discard(entity_id)
         return entity
 
-    async def _update(self, name: str, spec: QueueSpec) -> Entity:
-        old = self.get(name)
-        if self.settings.tier.partitioning != CHOSEN:
+    async def _create_subscription(
+        self, topic_name: str, name: str, spec: QueueSpec, rules: list[RuleSpec]
+    ) -> Entity:
+        topic = self.topic(topic_name)
+        _take_after(spec, topic.spec)
+        validate_kind(SUBSCRIPTION, spec, self.settings.tier)
+        self._subscriptions.check_new(topic, subscription_path(topic.name, name), rules)
+        entity_id = await self._records.reserve_id()
+        self._unrecorded.add(entity_id)
+        try:
+            return await self._subscriptions.create(entity_id, topic, name, spec, rules)
+        finally:
+            self._unrecorded.discard(entity_id)
+
+    async def _update(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+        old = self._of_kind(name, kind)
+        if self.settings.tier.partitioning != CHOSEN or kind == SUBSCRIPTION:
             spec.is_partitioned = old.spec.is_partitioned
-        changed(old.spec, spec)
-        validate(spec, self.settings.tier)
+        changed(old.spec, spec, kind)
+        validate_kind(kind, spec, self.settings.tier)
         await self._fragments.check_whole(old, "updated")
         entity = old.updated(spec, self._clock.now_ms())
-        await self._apply(entity)
+        await self._apply(entity, self._let_take_effect)
         return entity
 
-    async def _apply(self, entity: Entity) -> None:
+    async def _change_rules(
+        self, path: str, new_rules: Callable[[Entity], list[RuleSpec]]
+    ) -> Entity:
+        async def change() -> Entity:
+            old = self.subscription(path)
+            rules = new_rules(old)
+            await self._fragments.check_whole(old, "given other rules")
+            entity = old.with_rules(rules, self._clock.now_ms())
+            await self._apply(entity, self._tell)
+            return entity
+
+        return await self._in_turn(_turn_of(path), change)
+
+    async def _apply(
+        self, entity: Entity, take_effect: Callable[[Entity], Coroutine[object, object, None]]
+    ) -> None:
         key = entity.name.lower()
         try:
-            await self._write(lambda: self._catalogue.put(entity))
+            await self._records.put(entity)
             self._directory.put(entity)
-            await self._fragments.update(entity)
+            await take_effect(entity)
         except (Unavailable, asyncio.CancelledError):
             self._unapplied.add(key)
             raise
         self._unapplied.discard(key)
 
+    async def _let_take_effect(self, entity: Entity) -> None:
+        await self._fragments.update(entity)
+        await self._tell(entity)
+
+    async def _tell(self, entity: Entity) -> None:
+        if entity.kind != QUEUE:
+            await self._subscriptions.tell(entity.topic_id or entity.entity_id)
+
     async def _delete(self, name: str) -> None:
         entity = self.get(name)
         await self._fragments.check_whole(entity, "deleted")
-        await self._write(lambda: self._catalogue.remove(entity.entity_id))
-        self._directory.remove(entity)
-        await self._fragments.delete(entity)
+        if entity.is_topic():
+            await self._subscriptions.delete_topic(entity)
+        elif entity.is_subscription():
+            await self._subscriptions.delete(entity)
+        else:
+            await self._records.remove([entity])
+            self._directory.remove(entity)
+            await self._fragments.delete(entity)
 
     async def _delete_if_idle(self, entity_id: int) -> None:
         """Look again: while this waited for its turn the entity may have been used, or deleted."""
@@ -339,35 +478,21 @@ class Namespace:
                 f"The namespace has {partitioned_max} partitioned entities, the most it may have.",
             )
 
-    async def _reserve_id(self) -> int:
-        try:
-            return await self._call(self._catalogue.reserve_id)
-        except StoreError as error:
-            raise Unavailable(f"The catalogue cannot be written: {error}") from error
-
     def _is_owned(self, broker_index: int, fragment: FragmentId) -> bool:
         entity_id, number = fragment
-        if self._is_stale or entity_id in self._unrecorded or entity_id in self._damaged:
+        if self._records.is_stale or entity_id in self._unrecorded or entity_id in self._damaged:
             return True
         entity = self._directory.find_id(entity_id)
         return entity is not None and number in entity.numbers_at(broker_index)
 
     async def reload(self) -> None:
         """Learn what the catalogue holds; Unavailable, and nothing learnt, if it cannot be read."""
-
-        def read() -> tuple[list[Entity], list[int], list[AccessRule]]:
-            # One job, so that no write comes between reading and taking in what was read.
-            return self._catalogue.entities(), self._catalogue.damaged(), self._catalogue.rules()
-
-        try:
-            entities, damaged, rules = await self._call(read)
-        except StoreError as error:
-            raise Unavailable(f"The catalogue cannot be read: {error}") from error
-        self._check_brokers(entities)
-        self._directory.replace(entities)
-        self._damaged = damaged
-        self._rules = rules
-        self._is_stale = False
+        found = await self._records.snapshot()
+        self._check_brokers(found.entities)
+        self._directory.replace(found.entities)
+        self._damaged = found.damaged
+        self._rules = found.rules
+        self._records.is_stale = False
 
     def _check_brokers(self, entities: Sequence[Entity]) -> None:
         needed = 1 + max(
@@ -386,38 +511,32 @@ class Namespace:
         self._waiting += 1
         try:
             async with self._turns.take(name.lower()):
-                if self._is_stale:
+                if self._records.is_stale:
                     await self._sweep()
                 return await work()
         except asyncio.CancelledError:
             # Something was left half done: the next operation reads again and sweeps first.
-            self._is_stale = True
+            self._records.is_stale = True
             raise
         finally:
             self._waiting -= 1
 
     async def _reload_if_stale(self) -> None:
-        if self._is_stale:
+        if self._records.is_stale:
             await self.reload()
 
-    async def _write(self, work: Callable[[], None]) -> None:
-        try:
-            await self._call(work)
-        except StoreError as error:
-            self._is_stale = True
-            raise Unavailable(
-                f"The catalogue could not be written: {error}", is_unknown=True
-            ) from error
 
-    async def _call(self, job: Callable[[], T]) -> T:
-        answer: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
+def _turn_of(name: str) -> str:
+    """A topic and its subscriptions take turns with each other."""
+    return name.lower().partition("/subscriptions/")[0]
 
-        def then(result: T | StoreError) -> None:
-            if not answer.done():
-                answer.set_result(result)
 
-        self._worker.submit(job, then)
-        result = await answer
-        if isinstance(result, StoreError):
-            raise result
-        return result
+def _take_after(spec: QueueSpec, topic: QueueSpec) -> None:
+    """A subscription lives in its topic's fragments: what those are is not for it to say."""
+    spec.is_partitioned = topic.is_partitioned
+    spec.size_mb = topic.size_mb
+    spec.message_kb_max = topic.message_kb_max
+    spec.supports_ordering = topic.supports_ordering
+    spec.requires_duplicate_detection = False
+    spec.is_express = False
+    spec.access_rules = []

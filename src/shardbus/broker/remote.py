@@ -27,6 +27,7 @@ from shardbus.broker.frames import (
 )
 from shardbus.broker.host import FragmentStatistics
 from shardbus.broker.hostcall import (
+    bare_json,
     count_question,
     create_question,
     delete_question,
@@ -38,6 +39,7 @@ from shardbus.broker.hostcall import (
 from shardbus.broker.link import Identity, Link
 from shardbus.broker.remote_fragment import RemoteFragment, Waiting
 from shardbus.broker.runner import ReplyTo
+from shardbus.broker.topic_call import TopicTeller
 from shardbus.broker.wire import encode
 from shardbus.core.command import (
     AcceptSession,
@@ -98,6 +100,7 @@ class RemoteBroker:
         self.on_up: Callable[[], None] = _nothing
         self.on_catalogue: Callable[[], None] = _nothing
         self.loop = loop
+        self.topics = TopicTeller(identity.broker, self.ask)
         self._identity = identity
         self._dial = dial
         self._new_nonce = new_nonce
@@ -152,7 +155,7 @@ class RemoteBroker:
             fragment = RemoteFragment(self, fragment_id)
             self._fragments[fragment_id] = fragment
             self._entities[entity.entity_id] = entity
-            self.tell(Open(entity.to_json(), [number]))
+            self.tell(Open(bare_json(entity), [number]))
         return fragment
 
     def describe(self, entity: Entity) -> None:
@@ -163,6 +166,7 @@ class RemoteBroker:
     def forget(self, entity_id: int) -> None:
         """An entity is gone: open its fragments no more."""
         self._entities.pop(entity_id, None)
+        self.topics.forget(entity_id)
         for fragment_id in [one for one in self._fragments if one.entity_id == entity_id]:
             del self._fragments[fragment_id]
 
@@ -174,6 +178,11 @@ class RemoteBroker:
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         self.describe(entity)
         await self.ask(update_question(entity, numbers))
+
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        await self.topics.tell(topic, subscriptions, numbers)
 
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -339,7 +348,7 @@ class RemoteBroker:
         for entity_id, number in self._fragments:
             numbers.setdefault(entity_id, []).append(number)
         for entity_id, opened in numbers.items():
-            self.tell(Open(self._entities[entity_id].to_json(), opened))
+            self.tell(Open(bare_json(self._entities[entity_id]), opened))
         for fragment in list(self._fragments.values()):
             fragment.rejoin()
         self._up.set()

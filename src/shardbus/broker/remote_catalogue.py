@@ -29,7 +29,7 @@ ANSWER_S_MAX: Final = 30
 
 @final
 class RemoteCatalogue:
-    """A `namespace.Catalogue`: blocking, so called on a worker's thread and never in the loop.
+    """A `namespace_records.Catalogue`. Blocking: for a worker's thread and never in the loop.
 
     `known_version` is what the gateway has read or written last.
     """
@@ -61,8 +61,8 @@ class RemoteCatalogue:
     def put(self, entity: Entity) -> None:
         self._write(PUT, {"entity": entity.to_json()})
 
-    def remove(self, entity_id: int) -> None:
-        self._write(REMOVE, {"entity_id": entity_id})
+    def remove(self, *entity_ids: int) -> None:
+        self._write(REMOVE, {"entity_ids": list(entity_ids)})
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         self._write(SET_RULES, {"rules": [rule.to_document() for rule in rules]})

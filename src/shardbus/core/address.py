@@ -10,6 +10,7 @@ from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LET
 
 NAME_CHARACTERS_MAX: Final = 260
 SUBSCRIPTION_CHARACTERS_MAX: Final = 50
+RULE_CHARACTERS_MAX: Final = 50
 ADDRESS_CHARACTERS_MAX: Final = 2048
 
 ENTITY: Final = "entity"
@@ -23,6 +24,7 @@ _MANAGEMENT: Final = "$management"
 _SUBSCRIPTIONS: Final = "subscriptions"
 _CLOUD_HOST: Final = ".servicebus.windows.net"
 
+_RULE_FORBIDDEN: Final = frozenset("/\\?#@*")
 _NAME_CHARACTERS: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_/"
 )
@@ -122,6 +124,39 @@ def validate_name(name: str) -> None:
             )
     for segment in name.split("/"):
         _validate_segment(name, segment)
+
+
+def validate_subscription_name(name: str) -> None:
+    """Refuse what cannot name a subscription among those of its topic (reference 14)."""
+    if not 1 <= len(name) <= SUBSCRIPTION_CHARACTERS_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The name of a subscription has 1 to {SUBSCRIPTION_CHARACTERS_MAX} characters; "
+            f"this one has {len(name)}.",
+        )
+    for character in name:
+        if character == "/" or character not in _NAME_CHARACTERS:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"The subscription's name '{name}' contains '{character}'; it is made of letters, "
+                "digits, '.', '-' and '_'.",
+            )
+    _validate_segment(name, name)
+
+
+def validate_rule_name(name: str) -> None:
+    """Refuse what cannot name a rule of a subscription (reference 14)."""
+    if not 1 <= len(name) <= RULE_CHARACTERS_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The name of a rule has 1 to {RULE_CHARACTERS_MAX} characters; "
+            f"this one has {len(name)}.",
+        )
+    for character in name:
+        if character in _RULE_FORBIDDEN or not character.isprintable():
+            raise Refused(INVALID_ARGUMENT, f"The rule's name {name!r} contains {character!r}.")
+    if name in (".", ".."):
+        raise Refused(INVALID_ARGUMENT, f"A rule cannot be named '{name}', which URLs swallow.")
 
 
 def _validate_segment(name: str, segment: str) -> None:

@@ -68,8 +68,9 @@ class MemoryCatalogue:
     def put(self, entity: Entity) -> None:
         self._documents[entity.entity_id] = entity.to_json()
 
-    def remove(self, entity_id: int) -> None:
-        self._documents.pop(entity_id, None)
+    def remove(self, *entity_ids: int) -> None:
+        for entity_id in entity_ids:
+            self._documents.pop(entity_id, None)
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         self._rules = _rules_to_json(rules)
@@ -137,9 +138,12 @@ class SqliteCatalogue:
             (*values, _checksum(entity.entity_id, document)),
         )
 
-    def remove(self, entity_id: int) -> None:
-        """Forget an entity; an unknown one is passed over."""
-        self._write("DELETE FROM entity WHERE id = ?", (entity_id,))
+    def remove(self, *entity_ids: int) -> None:
+        """Forget entities, all together or none; unknown ones are passed over."""
+        self._write(
+            "DELETE FROM entity WHERE id IN (SELECT value FROM json_each(?))",
+            (json.dumps(entity_ids),),
+        )
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         text = _rules_to_json(rules)

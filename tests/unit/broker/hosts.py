@@ -43,6 +43,8 @@ class FakeHost:
         self.name = name
         self.fragments: dict[FragmentId, Entity] = {}
         self.statistics_of: dict[FragmentId, FragmentStatistics] = {}
+        self.published: dict[int, list[Entity]] = {}
+        """By topic: the subscriptions that it publishes to."""
         self.outage = ""
         self.step: Callable[[], None] = _go_on
         """Called before and after each effect: the place to crash."""
@@ -65,10 +67,32 @@ class FakeHost:
             self.fragments[FragmentId(entity.entity_id, number)] = entity
         self.step()
 
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        await self.reach()
+        homeless = [
+            subscription.name
+            for subscription in subscriptions
+            for number in numbers
+            if FragmentId(subscription.entity_id, number) not in self.fragments
+        ]
+        assert not homeless, f"{self.name} was told to publish to nowhere: {homeless}"
+        self.published[topic.entity_id] = list(subscriptions)
+        self.step()
+
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         await self.reach()
+        publishing = [
+            one.name
+            for subs in self.published.values()
+            for one in subs
+            if one.entity_id == entity_id
+        ]
+        assert not publishing, f"{self.name} lost what it publishes to: {publishing}"
         for number in numbers:
             self.fragments.pop(FragmentId(entity_id, number), None)
+        self.published.pop(entity_id, None)
         self.step()
 
     async def fragment_ids(self) -> list[FragmentId]:

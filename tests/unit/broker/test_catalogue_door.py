@@ -80,7 +80,7 @@ def test_what_is_put_in_a_turn_is_read_by_all_and_published() -> None:
         assert read.values("entities") == [entity.to_json()]
         assert (read.integer("version"), read.integer("created_at_ms")) == (version, 42)
         assert desk.published == [version]
-        await desk.ask(REMOVE, turn=turn, entity_id=entity.entity_id)
+        await desk.ask(REMOVE, turn=turn, entity_ids=[entity.entity_id])
         assert (await desk.ask(READ)).values("entities") == []
 
     at_the_door(story)
@@ -112,7 +112,7 @@ def test_rules_are_kept_and_read() -> None:
 @pytest.mark.parametrize("do", [PUT, REMOVE, RESERVE, SET_RULES])
 def test_nothing_is_written_without_the_turn(do: str) -> None:
     async def story(desk: Desk) -> None:
-        fields = {"entity": new_entity().to_json(), "entity_id": 1, "rules": []}
+        fields = {"entity": new_entity().to_json(), "entity_ids": [1], "rules": []}
         turn = await desk.take_turn()
         await desk.ask(END_TURN, turn=turn)
         for late in (0, turn):

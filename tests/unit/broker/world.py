@@ -59,9 +59,9 @@ class FailingCatalogue:
         self.inner.put(entity)
         self.fail("after")
 
-    def remove(self, entity_id: int) -> None:
+    def remove(self, *entity_ids: int) -> None:
         self.fail("before")
-        self.inner.remove(entity_id)
+        self.inner.remove(*entity_ids)
         self.fail("after")
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:

@@ -1,0 +1,125 @@
+"""The namespace's catalogue, as those who manage the namespace read and write it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar, final
+
+from shardbus.broker.storage import Worker
+from shardbus.core.access import AccessRule
+from shardbus.core.entity import Entity
+from shardbus.core.errors import Unavailable
+from shardbus.stores.base import StoreError
+
+T = TypeVar("T")
+
+
+class Catalogue(Protocol):
+    """Where entities are remembered. Blocking; every write is durable when it returns.
+
+    Any method may raise StoreError, which after a write means *unknown*.
+    """
+
+    def created_at_ms(self) -> int: ...
+
+    def entities(self) -> list[Entity]: ...
+
+    def damaged(self) -> list[int]:
+        """Entities whose record cannot be read; their fragments must be kept."""
+        ...
+
+    def rules(self) -> list[AccessRule]: ...
+
+    def reserve_id(self) -> int:
+        """An entity id that was never given out before and never will be again."""
+        ...
+
+    def put(self, entity: Entity) -> None: ...
+
+    def remove(self, *entity_ids: int) -> None:
+        """Forget entities, all together or none; unknown ones are passed over."""
+        ...
+
+    def set_rules(self, rules: Sequence[AccessRule]) -> None: ...
+
+
+@final
+class Snapshot:
+    """All that a catalogue held at one moment."""
+
+    def __init__(self, entities: list[Entity], damaged: list[int], rules: list[AccessRule]) -> None:
+        self.entities = entities
+        self.damaged = damaged
+        self.rules = rules
+
+
+@final
+class Records:
+    """A catalogue whose blocking calls are made on a worker.
+
+    `is_stale` is set when a write ended in an unknown way: read again before anything is decided.
+    """
+
+    def __init__(self, catalogue: Catalogue, worker: Worker) -> None:
+        self.is_stale = False
+        self._catalogue = catalogue
+        self._worker = worker
+
+    async def created_at_ms(self) -> int:
+        return await self._read(self._catalogue.created_at_ms)
+
+    async def snapshot(self) -> Snapshot:
+        """What there is; Unavailable when it cannot be read."""
+
+        def read() -> Snapshot:
+            # One job, so that no write comes between reading and taking in what was read.
+            catalogue = self._catalogue
+            return Snapshot(catalogue.entities(), catalogue.damaged(), catalogue.rules())
+
+        return await self._read(read)
+
+    async def reserve_id(self) -> int:
+        try:
+            return await self._call(self._catalogue.reserve_id)
+        except StoreError as error:
+            raise Unavailable(f"The catalogue cannot be written: {error}") from error
+
+    async def put(self, entity: Entity) -> None:
+        await self._write(lambda: self._catalogue.put(entity))
+
+    async def remove(self, entities: Sequence[Entity]) -> None:
+        """Forget entities, all together or none."""
+        entity_ids = [entity.entity_id for entity in entities]
+        await self._write(lambda: self._catalogue.remove(*entity_ids))
+
+    async def set_rules(self, rules: Sequence[AccessRule]) -> None:
+        await self._write(lambda: self._catalogue.set_rules(rules))
+
+    async def _read(self, job: Callable[[], T]) -> T:
+        try:
+            return await self._call(job)
+        except StoreError as error:
+            raise Unavailable(f"The catalogue cannot be read: {error}") from error
+
+    async def _write(self, work: Callable[[], None]) -> None:
+        try:
+            await self._call(work)
+        except StoreError as error:
+            self.is_stale = True
+            raise Unavailable(
+                f"The catalogue could not be written: {error}", is_unknown=True
+            ) from error
+
+    async def _call(self, job: Callable[[], T]) -> T:
+        answer: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
+
+        def then(result: T | StoreError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        self._worker.submit(job, then)
+        result = await answer
+        if isinstance(result, StoreError):
+            raise result
+        return result
