@@ -14,12 +14,14 @@ from shardbus.broker.host import (
     FragmentStatistics,
     out_of_reach,
 )
+from shardbus.broker.outlet import Outlet
+from shardbus.broker.publishing import Publisher
 from shardbus.broker.runner import UNAVAILABLE, Runner
 from shardbus.broker.storage import Storage
 from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
-from shardbus.core.errors import Unavailable
+from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 
@@ -32,7 +34,8 @@ T = TypeVar("T")
 class Broker:
     """Runs the fragments of one store. Implements `host.FragmentHost`.
 
-    `fragment_bytes_max` caps every fragment, whatever its entity allows; 0 is no cap.
+    `fragment_bytes_max` caps every fragment, whatever its entity allows; 0 is no cap. The rules of
+    each topic are evaluated by a publisher of its own; without `new_publisher` there are no topics.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Broker:
         loop: asyncio.AbstractEventLoop,
         *,
         fragment_bytes_max: int = 0,
+        new_publisher: Callable[[], Publisher] | None = None,
     ) -> None:
         self.name = name
         self._fragment_bytes_max = fragment_bytes_max
@@ -51,16 +55,27 @@ class Broker:
         self._loop = loop
         self._running_since_ms = clock.now_ms()
         self._runners: dict[FragmentId, Runner] = {}
+        self._new_publisher = new_publisher
+        # Of each topic: all its fragments here publish by the same rules.
+        self._publishers: dict[int, Publisher] = {}
 
     def runner(self, entity: Entity, number: int) -> Runner:
         """The runner of a fragment, started when it is first asked for."""
         fragment_id = FragmentId(entity.entity_id, number)
         runner = self._runners.get(fragment_id)
         if runner is None:
-            rules = rules_of(entity.spec, self._fragment_bytes_max)
-            runner = Runner(fragment_id, rules, self._storage, self._clock, self._loop)
+            outlet = None
+            if entity.is_topic():
+                outlet = Outlet(number, self._publisher(entity), self)
+            runner = Runner(
+                fragment_id, self._rules(entity), self._storage, self._clock, self._loop, outlet
+            )
             self._runners[fragment_id] = runner
         return runner
+
+    def running(self, fragment_id: FragmentId) -> Runner | None:
+        """The runner of a fragment if it has been started."""
+        return self._runners.get(fragment_id)
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         fragments = [FragmentId(entity.entity_id, number) for number in numbers]
@@ -69,12 +84,24 @@ class Broker:
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         self.configure(entity, numbers)
 
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        """See `host.FragmentHost`. The topic's fragments run from now on: what is scheduled there
+        is due whether or not anyone publishes.
+        """
+        self._publisher(topic).tell(topic, subscriptions)
+        for entity in (topic, *subscriptions):
+            self.configure(entity, numbers)
+        for number in numbers:
+            self.runner(topic, number).start()
+
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
         """Let a description take effect in those fragments that run."""
         for number in numbers:
             runner = self._runners.get(FragmentId(entity.entity_id, number))
             if runner is not None:
-                runner.configure(rules_of(entity.spec, self._fragment_bytes_max))
+                runner.configure(self._rules(entity))
 
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         fragments = [FragmentId(entity_id, number) for number in numbers]
@@ -82,6 +109,8 @@ class Broker:
             runner = self._runners.pop(fragment, None)
             if runner is not None:
                 runner.stop()
+        if not any(fragment.entity_id == entity_id for fragment in self._runners):
+            self._publishers.pop(entity_id, None)
         await self._write(lambda store: store.delete(fragments))
         self._sweep_soon()
 
@@ -96,6 +125,20 @@ class Broker:
         for runner in self._runners.values():
             runner.stop()
         self._storage.close()
+
+    def _rules(self, entity: Entity) -> FragmentRules:
+        rules = rules_of(entity.spec, self._fragment_bytes_max)
+        rules.is_topic = entity.is_topic()
+        return rules
+
+    def _publisher(self, topic: Entity) -> Publisher:
+        publisher = self._publishers.get(topic.entity_id)
+        if publisher is None:
+            if self._new_publisher is None:
+                raise Refused(NOT_IMPLEMENTED, f"Broker {self.name} runs no topics.")
+            publisher = self._new_publisher()
+            self._publishers[topic.entity_id] = publisher
+        return publisher
 
     async def _described(self, fragment_id: FragmentId) -> FragmentStatistics:
         found = await self._statistics_of(fragment_id)

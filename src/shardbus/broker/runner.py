@@ -7,9 +7,17 @@ import logging
 from collections.abc import Callable
 from typing import Final, final
 
+from shardbus.broker.alarm import Alarm
+from shardbus.broker.answers import Answer as Answer
+from shardbus.broker.answers import Answers
+from shardbus.broker.answers import ReplyTo as ReplyTo
 from shardbus.broker.clock import Clock
-from shardbus.broker.reading import Found, Lacking, Loaded, feed, load, read, read_lacking
+from shardbus.broker.joint import Broken, Joint, Part
+from shardbus.broker.outlet import Outlet
+from shardbus.broker.reading import Found, Lacking, Loaded, feed, read, read_lacking
+from shardbus.broker.recovery import Recovery
 from shardbus.broker.storage import Storage
+from shardbus.broker.stored_fragment import StoredFragment
 from shardbus.broker.watching import Watchers
 from shardbus.core.change import Change, Remove
 from shardbus.core.command import (
@@ -19,10 +27,7 @@ from shardbus.core.command import (
     FragmentRules,
     GetState,
     Receive,
-    Received,
-    Reply,
     Send,
-    SessionState,
     SetAside,
     SetState,
     Settle,
@@ -38,7 +43,6 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     MessageStore,
-    Page,
     StoreError,
 )
 
@@ -49,17 +53,10 @@ RECOVERING: Final = "recovering"
 UNAVAILABLE: Final = "unavailable"
 
 INBOX_MAX: Final = 10_000
-RELOAD_MS_MIN: Final = 50
-RELOAD_MS_MAX: Final = 5_000
-# A fragment that fails again sooner than this has not recovered: it stays away longer each time.
-STEADY_MS: Final = 10_000
-
-Answer = Reply | Refused | Unavailable
-ReplyTo = Callable[[Answer], None]
 
 
 @final
-class Runner:
+class Runner(StoredFragment):
     """The one owner of a fragment.
 
     While a commit, a page read or a load is under way nothing is applied: commands wait in the
@@ -69,6 +66,9 @@ class Runner:
     After a failed commit the fragment comes back only when a write has succeeded: a full disk
     can still be read, and every send to it would end as unknown. Until then commands are turned
     away, watchers wait, and `browse` shows what is stored.
+
+    The fragment of a topic has an `outlet`: what it publishes it stores together with the
+    subscriptions that get it (see `joint`). Those may be told late: nothing is done until then.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class Runner:
         storage: Storage,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        outlet: Outlet | None = None,
     ) -> None:
-        self.fragment_id = fragment_id
+        super().__init__(fragment_id, storage)
         self.state = RECOVERING
         self.reason = "the fragment is being loaded"
         self._rules = rules
-        self._storage = storage
         self._clock = clock
         self._loop = loop
         self._fragment: Fragment | None = None
         self._inbox: list[tuple[Command, ReplyTo]] = []
-        self._answers: list[tuple[ReplyTo, Answer]] = []
+        self._answers = Answers()
         # What the first command of the inbox waits for; then, that it was read for that command.
         self._need: Need | None = None
         self._is_fed = False
@@ -103,12 +103,25 @@ class Runner:
         self._is_stopped = False
         # Commands wait for the very first load; after a failure they are turned away instead.
         self._is_first_load = True
-        self._reload_ms = RELOAD_MS_MIN
-        self._loaded_at_ms = 0
-        self._is_writable = True
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ms = NEVER_MS
-        self._load()
+        self._recovery = Recovery(fragment_id, storage, clock, loop)
+        self._alarm = Alarm(clock, loop, self._schedule)
+        self._outlet = outlet
+        # The joint that this fragment leads, and its part in that of another.
+        self._joint: Joint | None = None
+        self._part: Part | None = None
+        self._is_started = False
+        if outlet is None or outlet.is_told:
+            self.start()
+        else:
+            self.reason = "the broker has not been told who subscribes to the topic"
+            self._is_first_load = False
+
+    def start(self) -> None:
+        """Load the fragment, unless that was begun before."""
+        if not self._is_started:
+            self._is_started = True
+            self._is_first_load = True
+            self._load()
 
     @property
     def is_available(self) -> bool:
@@ -117,9 +130,7 @@ class Runner:
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
         if self.state != AVAILABLE and not self._is_first_load:
-            reply_to(
-                Unavailable(f"Fragment {self.fragment_id.number} is {self.state}: {self.reason}")
-            )
+            reply_to(Unavailable(self._why_not()))
         elif len(self._inbox) >= INBOX_MAX:
             reply_to(Unavailable(f"Fragment {self.fragment_id.number} has too much to do."))
         elif not self._answered_beside(command, reply_to):
@@ -147,69 +158,83 @@ class Runner:
     def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
         self._watchers.remove(line, wake, session)
 
-    def browse(
-        self,
-        line: int,
-        *,
-        start: int,
-        count_max: int,
-        bytes_max: int,
-        then: Callable[[Page | Unavailable], None],
-        session_id: str | None = None,
-    ) -> None:
-        """Read messages as they are stored, without touching them."""
-        fragment_id = self.fragment_id
-
-        def job(store: MessageStore) -> Page:
-            return store.browse(
-                fragment_id,
-                line,
-                start=start,
-                count_max=count_max,
-                bytes_max=bytes_max,
-                session_id=session_id,
-            )
-
-        def done(result: Page | StoreError) -> None:
-            then(Unavailable(str(result)) if isinstance(result, StoreError) else result)
-
-        self._storage.read(job, done)
-
-    def list_sessions(
-        self,
-        *,
-        updated_after_ms: int,
-        skip: int,
-        count_max: int,
-        then: Callable[[list[str] | Unavailable], None],
-    ) -> None:
-        """Session ids as `MessageStore.list_sessions` tells them."""
-        fragment_id = self.fragment_id
-
-        def job(store: MessageStore) -> list[str]:
-            return store.list_sessions(
-                fragment_id, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
-            )
-
-        def done(result: list[str] | StoreError) -> None:
-            then(Unavailable(str(result)) if isinstance(result, StoreError) else result)
-
-        self._storage.read(job, done)
-
     def statistics(self) -> Fragment | None:
         """The fragment for a look at its counters; None while it is not in memory."""
         return self._fragment
 
+    def size_bytes(self) -> int:
+        """What the fragment holds; 0 while it is not in memory."""
+        return 0 if self._fragment is None else self._fragment.counters.total_bytes()
+
     def stop(self) -> None:
         """Answer nothing any more and forget the fragment; what was stored stays stored."""
         self._is_stopped = True
+        self._recovery.stop()
         self.state = UNAVAILABLE
         self.reason = "the fragment was stopped"
         self._fragment = None
         self._is_first_load = False
-        self._cancel_timer()
+        self._alarm.cancel()
         self._storage.withdraw(self.fragment_id)
-        self._turn_away("the fragment was stopped", is_unknown=True)
+        self._leave_joints()
+        self._answers.fail(self.reason, is_unknown=True)
+        self._turn_away(self.reason, is_unknown=True)
+
+    # Deciding together with others.
+
+    def join(self, part: Part) -> None:
+        """Stand still as soon as what is under way is done, and say so."""
+        assert self._part is None, "only one leader has parts for a fragment"
+        if self._is_stopped:
+            part.joint.left(part)
+        elif self.state != AVAILABLE and not self._is_first_load:
+            part.joint.break_off(self._why_not())
+        else:
+            self._part = part
+            if not self._is_busy and not self._is_fed:
+                self._hold(part)
+
+    def take_part(self, part: Part) -> FragmentCommit:
+        """Take over what the leader has for this fragment, and decide what waits here."""
+        fragment = self._fragment
+        assert fragment is not None and self._part is part
+        changes = fragment.deliver(part.entries)
+        changes += self._apply_inbox(fragment, self._clock.now_ms())
+        return FragmentCommit(self.fragment_id, changes, fragment.counters)
+
+    def took_part(self, part: Part, error: StoreError | None) -> None:
+        """The joint decision is stored, or it is not known whether it is."""
+        fragment = self._fragment
+        if fragment is None or self._part is not part:
+            return
+        self._part = None
+        self._committed(fragment, error)
+
+    def let_go(self, part: Part) -> None:
+        """Nothing came of it: go on."""
+        if self._part is not part:
+            return
+        self._part = None
+        if part.is_held and self._fragment is not None:
+            self._is_busy = False
+            self._go_on(self._fragment)
+
+    def _hold(self, part: Part) -> None:
+        self._is_busy = True
+        # Whatever the inbox lacked is asked for again when the part has been taken over.
+        self._need = None
+        part.joint.held(part)
+
+    def _leave_joints(self) -> None:
+        part, self._part = self._part, None
+        if part is not None:
+            part.joint.left(part)
+        joint, self._joint = self._joint, None
+        if joint is not None:
+            joint.dissolve()
+
+    def _why_not(self) -> str:
+        return f"Fragment {self.fragment_id.number} is {self.state}: {self.reason}"
 
     def _answered_beside(self, command: Command, reply_to: ReplyTo) -> bool:
         """Answer a receive while removals are being stored, which it neither sees nor changes.
@@ -229,18 +254,6 @@ class Runner:
         self._last_used_ms = now_ms
         reply_to(received)
         return True
-
-    def _answer_locked(self) -> None:
-        """The receives that were decided together with removals need not wait for them either."""
-        answers, self._answers = self._answers, []
-        ready: list[tuple[ReplyTo, Answer]] = []
-        for reply_to, answer in answers:
-            if isinstance(answer, Received) and _is_locked_and_read(answer):
-                ready.append((reply_to, answer))
-            else:
-                self._answers.append((reply_to, answer))
-        for reply_to, answer in ready:
-            reply_to(answer)
 
     # Draining.
 
@@ -290,7 +303,7 @@ class Runner:
                     # A state is read after the commit, when this one must not be there yet.
                     break
                 answer = self._decided(fragment, command, now_ms, changes)
-                self._answers.append((reply_to, answer))
+                self._answers.add(reply_to, answer)
                 applied += 1
         finally:
             self._inbox = inbox[applied:]
@@ -300,11 +313,16 @@ class Runner:
     def _decided(
         self, fragment: Fragment, command: Command, now_ms: int, changes: list[Change]
     ) -> Answer:
+        outlet = self._outlet
+        if outlet is not None:
+            outlet.measure(fragment, now_ms)
         try:
             outcome = fragment.apply(command, now_ms)
         except Refused as refusal:
             return refusal
         changes += outcome.changes
+        if outlet is not None:
+            outlet.publish(fragment)
         return outcome.reply
 
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
@@ -314,46 +332,50 @@ class Runner:
         commit = FragmentCommit(self.fragment_id, changes, fragment.counters)
 
         def done(error: StoreError | None) -> None:
-            if self._fragment is not fragment:
-                return
-            self._is_busy = False
-            self._removing = None
-            if error is None:
-                self._applied(fragment)
-            else:
-                self._is_writable = False
-                self._forget(error)
+            if self._fragment is fragment:
+                self._committed(fragment, error)
 
+        if self._outlet is not None:
+            deliveries = self._outlet.take()
+            if deliveries:
+                self._joint = Joint(commit, self._storage, done)
+                self._joint.begin(deliveries)
+                return
         self._storage.commit(commit, done)
         if self._removing is fragment:
-            self._answer_locked()
+            # The receives that were decided together with removals need not wait for them either.
+            self._answers.give_locked()
+
+    def _committed(self, fragment: Fragment, error: StoreError | None) -> None:
+        self._is_busy = False
+        self._removing = None
+        self._joint = None
+        if error is None:
+            self._applied(fragment)
+            return
+        if not isinstance(error, Broken):
+            self._recovery.note_unwritten()
+        self._forget(error)
 
     def _applied(self, fragment: Fragment) -> None:
         """Everything applied is stored: read what replies lack, answer, go on."""
-        unread: list[int] = []
-        session_ids: list[str] = []
-        for _, answer in self._answers:
-            if isinstance(answer, Received):
-                for delivery in answer.deliveries:
-                    if delivery.payload is None:
-                        unread.append(delivery.entry.sequence_number)
-            elif isinstance(answer, SessionState):
-                session_ids.append(answer.session_id)
-        if unread or session_ids:
-            self._read_lacking(fragment, unread, session_ids)
+        if self._answers.are_lacking():
+            self._read_lacking(fragment)
         else:
             self._answer(fragment)
 
     def _answer(self, fragment: Fragment) -> None:
         fragment.after_commit()
-        answers, self._answers = self._answers, []
-        for reply_to, answer in answers:
-            reply_to(answer)
+        self._answers.give()
         if self._fragment is fragment:
             self._go_on(fragment)
 
     def _go_on(self, fragment: Fragment) -> None:
         """Between two drains: page in, expire, wake receivers, set the alarm."""
+        if self._part is not None and not self._is_fed:
+            self._watchers.wake(fragment)
+            self._hold(self._part)
+            return
         now_ms = self._clock.now_ms()
         need, self._need = self._need, None
         if need is not None:
@@ -365,16 +387,17 @@ class Runner:
         elif fragment.wants_due(now_ms):
             self._read_due(fragment, now_ms)
         else:
-            self._set_timer(fragment.wake_at_ms())
+            self._alarm.set(fragment.wake_at_ms())
             if self._inbox:
                 self._schedule()
         self._watchers.wake(fragment)
 
     # Reading what memory does not hold.
 
-    def _read_lacking(self, fragment: Fragment, numbers: list[int], session_ids: list[str]) -> None:
+    def _read_lacking(self, fragment: Fragment) -> None:
         self._is_busy = True
         fragment_id = self.fragment_id
+        numbers, session_ids = self._answers.unread, self._answers.session_ids
 
         def job(store: MessageStore) -> Lacking:
             return read_lacking(store, fragment_id, numbers, session_ids)
@@ -391,18 +414,7 @@ class Runner:
         self._storage.read(job, done)
 
     def _fill(self, fragment: Fragment, found: Lacking) -> None:
-        answers: list[tuple[ReplyTo, Answer]] = []
-        for reply_to, answer in self._answers:
-            if isinstance(answer, Received):
-                for delivery in answer.deliveries:
-                    if delivery.payload is None:
-                        delivery.payload = found.payloads[delivery.entry.sequence_number]
-                answer.deliveries = [d for d in answer.deliveries if d.payload is not None]
-            if isinstance(answer, SessionState):
-                answers.append((reply_to, _with_state(answer, found)))
-            else:
-                answers.append((reply_to, answer))
-        self._answers = answers
+        self._answers.fill(found)
         damaged = [number for number, payload in found.payloads.items() if payload is None]
         if not damaged:
             self._answer(fragment)
@@ -450,6 +462,8 @@ class Runner:
             if due.damaged:
                 log.error("fragment %s: damaged messages %s set aside", fragment_id, due.damaged)
             changes = fragment.due_in(due.entries, due.damaged, due.next_due_ms, now_ms)
+            if self._outlet is not None:
+                self._outlet.publish(fragment)
             self._commit_or_go_on(fragment, changes)
 
         self._storage.read(job, done)
@@ -460,60 +474,16 @@ class Runner:
         else:
             self._go_on(fragment)
 
-    # Time.
-
-    def _set_timer(self, at_ms: int) -> None:
-        if at_ms == self._timer_at_ms:
-            return
-        self._cancel_timer()
-        if at_ms != NEVER_MS:
-            self._timer_at_ms = at_ms
-            delay_ms = max(0, at_ms - self._clock.now_ms())
-            self._timer = self._loop.call_later(delay_ms / 1000, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        self._timer_at_ms = NEVER_MS
-        self._schedule()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        self._timer_at_ms = NEVER_MS
-
     # Loading and failing.
 
     def _load(self) -> None:
-        fragment_id = self.fragment_id
-        window_ms, now_ms = self._rules.duplicate_window_ms, self._clock.now_ms()
-
         def done(loaded: Loaded | StoreError) -> None:
-            if self._is_stopped:
-                return
             if isinstance(loaded, StoreError):
                 self._load_failed(loaded)
-            elif self._is_writable:
-                self._loaded(loaded)
             else:
-                self._probe(loaded)
+                self._loaded(loaded)
 
-        self._storage.read(lambda store: load(store, fragment_id, window_ms, now_ms), done)
-
-    def _probe(self, loaded: Loaded) -> None:
-        """Write what is stored already, to learn whether a commit can succeed again."""
-
-        def done(error: StoreError | None) -> None:
-            if self._is_stopped:
-                return
-            if error is not None:
-                self._load_failed(error)
-                return
-            self._is_writable = True
-            log.info("fragment %s: the store can be written again", self.fragment_id)
-            self._loaded(loaded)
-
-        self._storage.commit(FragmentCommit(self.fragment_id, [], loaded.image.counters), done)
+        self._recovery.load(self._rules.duplicate_window_ms, done)
 
     def _loaded(self, loaded: Loaded) -> None:
         image = loaded.image
@@ -528,19 +498,22 @@ class Runner:
         self.reason = ""
         self._is_first_load = False
         self._is_busy = False
-        self._loaded_at_ms = self._clock.now_ms()
+        self._recovery.note_loaded()
         self._watchers.wake_sessions()
         self._go_on(self._fragment)
 
     def _forget(self, error: StoreError) -> None:
         """A failed commit is unknown: only the store can say what became of it."""
         log.error("fragment %s: %s; loading it again", self.fragment_id, error)
-        if self._clock.now_ms() - self._loaded_at_ms >= STEADY_MS:
-            self._reload_ms = RELOAD_MS_MIN
+        is_broken = isinstance(error, Broken)
+        self._recovery.note_lost(is_own_fault=not is_broken)
         self._fragment = None
         self._need = None
         self._is_fed = False
-        self._cancel_timer()
+        self._alarm.cancel()
+        if self._outlet is not None:
+            self._outlet.forget()
+        self._answers.fail(str(error), is_unknown=not is_broken)
         self._load_failed(error)
 
     def _load_failed(self, error: StoreError) -> None:
@@ -549,30 +522,17 @@ class Runner:
         self._is_first_load = False
         self._is_busy = True
         self._turn_away(str(error), is_unknown=False)
-        delay_ms, self._reload_ms = self._reload_ms, min(self._reload_ms * 2, RELOAD_MS_MAX)
-        self._loop.call_later(delay_ms / 1000, self._load_again)
-
-    def _load_again(self) -> None:
+        part, self._part = self._part, None
+        if part is not None:
+            part.joint.break_off(self._why_not())
         # Unavailable until it succeeds: a try that fails again was no recovery.
-        if not self._is_stopped:
-            self._load()
+        self._recovery.again_later(self._load)
 
     def _turn_away(self, reason: str, *, is_unknown: bool) -> None:
-        """Applied but not stored is unknown; not yet applied is merely unavailable."""
-        answers, self._answers = self._answers, []
+        """What was not applied yet is merely unavailable."""
         inbox, self._inbox = self._inbox, []
-        for reply_to, answer in answers:
-            reply_to(answer if isinstance(answer, Refused) else Unavailable(reason, True))
         for _, reply_to in inbox:
             reply_to(Unavailable(reason, is_unknown))
-
-
-def _with_state(answer: SessionState, found: Lacking) -> Answer:
-    read_state = found.states[answer.session_id]
-    if read_state.error:
-        return Unavailable(f"The state of the session cannot be read: {read_state.error}")
-    answer.state = read_state.state
-    return answer
 
 
 def _may_be_overtaken(command: Command) -> bool:
@@ -581,11 +541,3 @@ def _may_be_overtaken(command: Command) -> bool:
     Not what puts messages back: those come before the ones that a receive would find.
     """
     return isinstance(command, Send) or (isinstance(command, Settle) and command.how == COMPLETE)
-
-
-def _is_locked_and_read(received: Received) -> bool:
-    """Whether nothing is to be stored or read before these messages are handed out."""
-    for delivery in received.deliveries:
-        if delivery.payload is None or not delivery.token:
-            return False
-    return True

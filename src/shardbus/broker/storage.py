@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Committed = Callable[[StoreError | None], None]
 
-# The most changes that one store transaction takes; what waits beyond goes into the next.
+# The most commits that one store transaction takes; what waits beyond goes into the next.
 COMMITS_PER_TRANSACTION_MAX = 256
 
 
@@ -70,6 +70,15 @@ class ThreadWorker:
 
 
 @final
+class _Group:
+    """Commits that are stored together or not at all, and who is told."""
+
+    def __init__(self, commits: list[FragmentCommit], then: Committed) -> None:
+        self.commits = commits
+        self.then = then
+
+
+@final
 class Storage:
     """One message store, called without blocking the loop."""
 
@@ -84,13 +93,17 @@ class Storage:
         self._writer = writer
         self._reader = reader
         self._loop = loop
-        self._waiting: list[tuple[FragmentCommit, Committed]] = []
+        self._waiting: list[_Group] = []
         self._is_committing = False
         self._is_flush_scheduled = False
 
     def commit(self, commit: FragmentCommit, then: Committed) -> None:
         """Make a fragment's changes durable, together with whatever else is waiting."""
-        self._waiting.append((commit, then))
+        self.commit_together([commit], then)
+
+    def commit_together(self, commits: list[FragmentCommit], then: Committed) -> None:
+        """Make the changes of several fragments durable, all or none."""
+        self._waiting.append(_Group(commits, then))
         if not self._is_committing and not self._is_flush_scheduled:
             # At the end of this turn of the loop, so that fragments woken together share an fsync.
             self._is_flush_scheduled = True
@@ -100,8 +113,11 @@ class Storage:
         """Drop a commit that is not being written yet; it is never answered.
 
         A fragment that is deleted before its commit would fail the transaction of all the others.
+        Those that were to be stored together with it are.
         """
-        self._waiting = [item for item in self._waiting if item[0].fragment != fragment]
+        for group in self._waiting:
+            group.commits = [each for each in group.commits if each.fragment != fragment]
+        self._waiting = [group for group in self._waiting if group.commits]
 
     def read(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
@@ -125,18 +141,28 @@ class Storage:
         self._is_flush_scheduled = False
         if self._is_committing or not self._waiting:
             return
-        batch = self._waiting[:COMMITS_PER_TRANSACTION_MAX]
-        del self._waiting[:COMMITS_PER_TRANSACTION_MAX]
+        batch, commits = self._next_batch()
         self._is_committing = True
-        commits = [commit for commit, _ in batch]
         store = self._store
 
         def finished(result: StoreError | None) -> None:
             self._is_committing = False
-            for _, then in batch:
-                then(result)
+            for group in batch:
+                group.then(result)
             if self._waiting and not self._is_flush_scheduled:
                 self._is_flush_scheduled = True
                 self._loop.call_soon(self._flush)
 
         self._writer.submit(lambda: store.commit(commits), finished)
+
+    def _next_batch(self) -> tuple[list[_Group], list[FragmentCommit]]:
+        """As many groups as a transaction takes; one that is larger has one for itself."""
+        batch: list[_Group] = []
+        commits: list[FragmentCommit] = []
+        for group in self._waiting:
+            if batch and len(commits) + len(group.commits) > COMMITS_PER_TRANSACTION_MAX:
+                break
+            batch.append(group)
+            commits += group.commits
+        del self._waiting[: len(batch)]
+        return batch, commits

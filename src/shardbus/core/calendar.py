@@ -99,13 +99,17 @@ class Calendar:
             counters.last_counter += 1
             entries.append(self._successor(old, counters.last_counter, now_ms))
         ledger.changes.append(Remove([old.sequence_number for old in scheduled]))
-        ledger.enter(entries)
+        if ledger.rules.is_topic:
+            ledger.publish(entries)
+        else:
+            ledger.enter(entries)
 
     def _successor(self, old: Entry, counter: int, now_ms: int) -> Entry:
         expires_at_ms = old.expires_at_ms
         if expires_at_ms != NEVER_MS:
             expires_at_ms += now_ms - old.enqueued_at_ms
-            self._ledger.note_due(expires_at_ms)
+            if not self._ledger.rules.is_topic:
+                self._ledger.note_due(expires_at_ms)
         return Entry(
             sequence_number(self._fragment_number, counter),
             old.payload,

@@ -35,6 +35,7 @@ class FragmentRules:
         duplicate_window_ms: int = 0,
         is_partitioned: bool = False,
         state_bytes_max: int = STATE_BYTES_MAX,
+        is_topic: bool = False,
     ) -> None:
         self.lock_ms = lock_ms
         self.max_delivery_count = max_delivery_count
@@ -45,6 +46,7 @@ class FragmentRules:
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not detected
         self.is_partitioned = is_partitioned  # then a duplicate also has the same partition key
         self.state_bytes_max = state_bytes_max
+        self.is_topic = is_topic  # then active messages are published, not kept
 
 
 @final

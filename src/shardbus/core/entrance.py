@@ -1,16 +1,25 @@
-"""How messages come into a fragment: quota, sessions, duplicates, numbers and times."""
+"""How messages come into a fragment: quota, sessions, duplicates, numbers and times.
+
+They are sent to a queue or a topic; what a topic publishes is delivered to its subscriptions.
+"""
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-from shardbus.core.change import ForgetIds, Remember, Update
+from shardbus.core.change import Append, ForgetIds, Remember, Update
 from shardbus.core.command import Send, Sent
+from shardbus.core.counting import count_in
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.history import History
 from shardbus.core.ledger import Ledger
 from shardbus.core.message import ACTIVE, NEVER_MS, SCHEDULED, Entry, Message
-from shardbus.core.sequence import sequence_number
+from shardbus.core.sequence import counter_of, sequence_number
+
+NO_SESSION_REASON: Final = "Session id is null."
+_NO_SESSION_TEXT: Final = (
+    "Session enabled entity doesn't allow a message whose session identifier is null"
+)
 
 
 @final
@@ -46,8 +55,37 @@ class Entrance:
         first = counters.last_counter + 1
         entries = self._entries(messages, first, now_ms)
         counters.last_counter += len(entries)
-        ledger.enter(entries)
+        if ledger.rules.is_topic:
+            ledger.publish(entries)
+        else:
+            ledger.enter(entries)
         return Sent(sequence_number(self._fragment_number, first), len(entries), duplicates)
+
+    def number_copies(self, count: int) -> int:
+        """The first of `count` more numbers, for further copies of what was published."""
+        counters = self._ledger.counters
+        first = counters.last_counter + 1
+        counters.last_counter += count
+        return sequence_number(self._fragment_number, first)
+
+    def deliver(self, entries: list[Entry]) -> None:
+        """Take over copies of what a topic published, whatever they are: none is refused."""
+        ledger = self._ledger
+        welcome: list[Entry] = []
+        dead: list[Entry] = []
+        for entry in entries:
+            self._adapt(entry)
+            if entry.reason is None:
+                welcome.append(entry)
+                ledger.note_due(entry.expires_at_ms)
+            else:
+                dead.append(entry)
+        ledger.counters.last_counter = counter_of(entries[-1].sequence_number)
+        ledger.changes.append(Append(entries))
+        ledger.place(welcome)
+        for entry in dead:
+            count_in(ledger.counters, entry)
+            ledger.dead_letter([entry], entry.reason, entry.description)
 
     def forget_expired_ids(self, now_ms: int) -> None:
         """Give memory and rows back once the last id has expired."""
@@ -62,8 +100,15 @@ class Entrance:
         if self._history.must_forget(until_ms, now_ms, 0):
             self._ledger.changes.append(ForgetIds(until_ms))
 
+    def is_full(self) -> bool:
+        """Whether the next send is refused for the size of what is held."""
+        return self._total_bytes() >= self._ledger.rules.size_bytes_max
+
+    def _total_bytes(self) -> int:
+        return self._ledger.counters.total_bytes() + self._ledger.subscribed_bytes
+
     def _check_size(self) -> None:
-        total_bytes = self._ledger.counters.total_bytes()
+        total_bytes = self._total_bytes()
         if total_bytes >= self._ledger.rules.size_bytes_max:
             raise Refused(
                 QUOTA_EXCEEDED,
@@ -102,7 +147,8 @@ class Entrance:
     def _entries(self, messages: list[Message], counter: int, now_ms: int) -> list[Entry]:
         ledger = self._ledger
         default_ttl_ms = ledger.rules.default_ttl_ms
-        keeps_session = ledger.sessions is not None
+        is_topic = ledger.rules.is_topic
+        keeps_session = is_topic or ledger.sessions is not None
         number = sequence_number(self._fragment_number, counter)
         entries: list[Entry] = []
         for message in messages:
@@ -116,7 +162,7 @@ class Entrance:
             if ttl_ms < 0 or 0 <= default_ttl_ms < ttl_ms:
                 ttl_ms = default_ttl_ms
             expires_at_ms = NEVER_MS if ttl_ms < 0 else enqueued_at_ms + ttl_ms
-            if expires_at_ms != NEVER_MS and state == ACTIVE:
+            if expires_at_ms != NEVER_MS and state == ACTIVE and not is_topic:
                 ledger.note_due(expires_at_ms)
             payload = message.payload
             entries.append(
@@ -133,12 +179,26 @@ class Entrance:
             number += 1
         return entries
 
+    def _adapt(self, entry: Entry) -> None:
+        """Let the subscription's time to live end that of the topic (reference 10.3), and keep a
+        session where one is required (11).
+        """
+        rules = self._ledger.rules
+        if rules.default_ttl_ms >= 0:
+            latest_ms = entry.enqueued_at_ms + rules.default_ttl_ms
+            if entry.expires_at_ms == NEVER_MS or entry.expires_at_ms > latest_ms:
+                entry.expires_at_ms = latest_ms
+        if not rules.requires_session:
+            entry.session_id = None
+        elif entry.session_id is None and entry.reason is None:
+            entry.reason = NO_SESSION_REASON
+            entry.description = f"{_NO_SESSION_TEXT}."
+
 
 def _check_sessions(messages: list[Message]) -> None:
     for message in messages:
         if message.session_id is None:
             raise Refused(
                 NOT_ALLOWED,
-                "Session enabled entity doesn't allow a message whose session identifier is null: "
-                "set the SessionId of every message.",
+                f"{_NO_SESSION_TEXT}: set the SessionId of every message.",
             )

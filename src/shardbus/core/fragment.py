@@ -265,6 +265,41 @@ class Fragment:
         self._calendar.turn(entries, damaged, next_due_ms, now_ms)
         return self._ledger.changes
 
+    # Topics and their subscriptions.
+
+    def published(self) -> list[Entry]:
+        """What became active in a topic since this was asked last, for those who subscribe.
+
+        It counts as stored nowhere until a commit holds the copies and this fragment's counters.
+        """
+        published, self._ledger.published = self._ledger.published, []
+        return published
+
+    def number_copies(self, count: int) -> int:
+        """The first of `count` more sequence numbers: a subscription may get several copies of one
+        message, and only the first has the message's own number.
+        """
+        return self._entrance.number_copies(count)
+
+    def is_full(self) -> bool:
+        """Whether the next send is refused for the size of what is held."""
+        return self._entrance.is_full()
+
+    def note_subscribed(self, size_bytes: int) -> None:
+        """How much the subscriptions of this topic hold: it counts towards the topic's size."""
+        self._ledger.subscribed_bytes = size_bytes
+
+    def deliver(self, entries: list[Entry]) -> list[Change]:
+        """Take over copies that the topic's fragment published, with the numbers it gave them.
+
+        The numbers rise, from one delivery to the next too. Nothing is refused: a copy that cannot
+        be received becomes a dead letter, and so does one that comes with a reason.
+        """
+        self._ledger.changes = []
+        self.intake.begin()
+        self._entrance.deliver(entries)
+        return self._ledger.changes
+
     # Receiving.
 
     def _receive(self, command: Receive, now_ms: int) -> Received:

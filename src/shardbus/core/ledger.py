@@ -44,6 +44,9 @@ class Ledger:
         self.next_due_ms = next_due_ms
         self.bounds = bounds
         self.changes: list[Change] = []
+        # Of a topic: what its subscriptions are to get, and how much they hold already.
+        self.published: list[Entry] = []
+        self.subscribed_bytes = 0
         self.locks = LockTable()
         self.lock_counter = 0
         # Where sessions are required they stand in place of the main line.
@@ -65,6 +68,21 @@ class Ledger:
 
     def enter(self, entries: list[Entry]) -> None:
         """New messages, in the order of their numbers; scheduled ones wait in the store alone."""
+        self.place(entries)
+        if entries:
+            self.changes.append(Append(entries))
+
+    def publish(self, entries: list[Entry]) -> None:
+        """New messages of a topic: it keeps the scheduled ones, the others are for subscriptions.
+
+        That numbers were given out is stored even if no message is.
+        """
+        self.enter([entry for entry in entries if entry.state != ACTIVE])
+        self.published += [entry for entry in entries if entry.state == ACTIVE]
+        self.changes.append(Update([]))
+
+    def place(self, entries: list[Entry]) -> None:
+        """Count new messages and let the active ones wait."""
         counters = self.counters.lines[MAIN_LINE]
         line = self.lines[MAIN_LINE]
         sessions = self.sessions
@@ -78,8 +96,6 @@ class Ledger:
                 line.append(entry)
             else:
                 sessions.append(entry)
-        if entries:
-            self.changes.append(Append(entries))
 
     def take(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
         """The next unexpired messages of a line, in order."""

@@ -29,11 +29,12 @@ class RuleCopy:
 
 @final
 class RuleFailure:
-    """A rule whose filter or action has no result for the message."""
+    """A rule whose filter, or else whose action, has no result for the message."""
 
-    def __init__(self, rule_name: str, reason: str) -> None:
+    def __init__(self, rule_name: str, reason: str, *, is_action: bool = False) -> None:
         self.rule_name = rule_name
         self.reason = reason
+        self.is_action = is_action
 
 
 @final
@@ -129,7 +130,7 @@ class RuleIndex:
                 if checked.check.truth(scope) == TRUE:
                     matching.append(number)
             except EvaluationError as error:
-                _note_failure(matches, checked.entry, error)
+                _note_failure(matches, checked.entry, error, is_action=False)
         # In the order in which they were added, so that one seed gives one result.
         matching.sort()
         for number in matching:
@@ -178,16 +179,20 @@ def _note_match(matches: dict[int, SubscriptionMatch], entry: _Entry, scope: Sco
     try:
         changes = action.run(scope)
     except EvaluationError as error:
-        _note_failure(matches, entry, error)
+        _note_failure(matches, entry, error, is_action=True)
         return
     changes.properties[fold(RULE_NAME)] = Property(RULE_NAME, TEXT, name)
     _match_of(matches, entry.subscription).copies.append(RuleCopy(name, changes))
 
 
 def _note_failure(
-    matches: dict[int, SubscriptionMatch], entry: _Entry, error: EvaluationError
+    matches: dict[int, SubscriptionMatch],
+    entry: _Entry,
+    error: EvaluationError,
+    *,
+    is_action: bool,
 ) -> None:
-    failure = RuleFailure(entry.rule.name, error.message)
+    failure = RuleFailure(entry.rule.name, error.message, is_action=is_action)
     _match_of(matches, entry.subscription).failures.append(failure)
 
 

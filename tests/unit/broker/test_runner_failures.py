@@ -4,14 +4,8 @@ from collections import deque
 
 import pytest
 
-from shardbus.broker.runner import (
-    AVAILABLE,
-    RECOVERING,
-    RELOAD_MS_MAX,
-    STEADY_MS,
-    UNAVAILABLE,
-    Answer,
-)
+from shardbus.broker.recovery import RELOAD_MS_MAX, STEADY_MS
+from shardbus.broker.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer
 from shardbus.core.command import (
     COMPLETE,
     Receive,

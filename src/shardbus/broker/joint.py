@@ -1,0 +1,124 @@
+"""Decisions of several fragments of one store, stored in one transaction or not at all.
+
+One fragment leads: it has decided, and what it decided belongs to others too. Each of them finishes
+what it is doing, then stands still until all do; then each takes its part over, decides what waits
+in its own inbox, and everything is stored together.
+
+No two joints wait for each other, because a fragment takes part in those of one leader only: the
+fragment of a subscription in those of the topic's fragment of the same number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+from shardbus.broker.storage import Storage
+from shardbus.core.message import Entry
+from shardbus.stores.base import FragmentCommit, StoreError
+
+if TYPE_CHECKING:
+    from shardbus.broker.runner import Runner
+
+log = logging.getLogger(__name__)
+
+
+class Broken(StoreError):
+    """A fragment that is needed is not available: nothing was stored, and nothing will be."""
+
+
+@final
+class Part:
+    """What one fragment is to take over; `runner` calls the joint back."""
+
+    def __init__(self, joint: Joint, runner: Runner, entries: list[Entry]) -> None:
+        self.joint = joint
+        self.runner = runner
+        self.entries = entries
+        self.is_held = False
+
+
+@final
+class Joint:
+    """One joint decision. `then` is told once: None when it is stored, else why not.
+
+    Those who take part hear of it before the leader does.
+    """
+
+    def __init__(
+        self,
+        commit: FragmentCommit,
+        storage: Storage,
+        then: Callable[[StoreError | None], None],
+    ) -> None:
+        self._commit = commit
+        self._storage = storage
+        self._then = then
+        self._parts: list[Part] = []
+        self._awaited = 0
+        # Once it is decided nobody can leave, and once it is over nothing happens any more.
+        self._is_decided = False
+        self._is_over = False
+
+    def begin(self, deliveries: list[tuple[Runner, list[Entry]]]) -> None:
+        self._parts = [Part(self, runner, entries) for runner, entries in deliveries]
+        self._awaited = len(self._parts)
+        for part in list(self._parts):
+            if self._is_over:
+                return
+            part.runner.join(part)
+
+    def held(self, part: Part) -> None:
+        """A runner stands still."""
+        part.is_held = True
+        self._await_one_less()
+
+    def left(self, part: Part) -> None:
+        """A runner was stopped: whatever was meant for it goes with it."""
+        if self._is_decided or self._is_over:
+            return
+        self._parts.remove(part)
+        if not part.is_held:
+            self._await_one_less()
+
+    def break_off(self, reason: str) -> None:
+        """Let everyone go on as if nothing had been asked; nothing was applied to them."""
+        if not self._is_decided:
+            self._end()
+            self._then(Broken(reason))
+
+    def dissolve(self) -> None:
+        """The leader was stopped: nobody is told. What is being stored already is."""
+        if not self._is_decided:
+            self._end()
+
+    def _await_one_less(self) -> None:
+        self._awaited -= 1
+        if self._awaited == 0 and not self._is_over:
+            self._decide()
+
+    def _end(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        for part in self._parts:
+            part.runner.let_go(part)
+
+    def _decide(self) -> None:
+        self._is_decided = True
+        commits = [self._commit]
+        try:
+            for part in self._parts:
+                commits.append(part.runner.take_part(part))
+        except Exception as bug:
+            log.exception("a joint decision of %s went wrong", self._commit.fragment)
+            self._stored(StoreError(f"internal error: {bug}"))
+            return
+        self._storage.commit_together(commits, self._stored)
+
+    def _stored(self, error: StoreError | None) -> None:
+        self._is_over = True
+        for part in self._parts:
+            part.runner.took_part(part, error)
+        self._then(error)

@@ -1,0 +1,270 @@
+"""Who gets which copy of a message that is published to a topic (reference 13.1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+from shardbus.core.entity import Entity
+from shardbus.core.errors import Refused
+from shardbus.core.limits import REASON_CHARACTERS_MAX
+from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.rule_spec import RuleSpec
+from shardbus.core.tier import INFINITE_MS
+from shardbus.rules import system
+from shardbus.rules.action import Changes
+from shardbus.rules.document import rule_of
+from shardbus.rules.filter import Rule
+from shardbus.rules.index import RuleFailure, RuleIndex, SubscriptionMatch
+from shardbus.rules.scope import SEED_BYTES, RuleMessage
+from shardbus.rules.values import (
+    Duration,
+    Property,
+    Value,
+    fold,
+    moment_of_ms,
+    ms_of,
+)
+
+log = logging.getLogger(__name__)
+
+FILTER_FAILED: Final = "FilterException"
+ACTION_FAILED: Final = "RuleActionException"
+
+_SEED_PREFIX_BYTES: Final = 8
+
+
+@final
+class PayloadFormat:
+    """What the gateways know of payloads, which the rest of the bus does not look into.
+
+    `view_of(payload)` shows a message to rules. `rewrite(payload, changes)` gives the payload with
+    the system properties that an action set or unset (`changes.system`). `pack(payload, changes)`
+    gives the application properties that it set or removed as `Entry.modified` (`core.properties`),
+    a removed one with an empty value, by each name the payload has for it. Each raises ValueError
+    for a payload that cannot be read or a change that cannot be made; so may the view.
+    """
+
+    def __init__(
+        self,
+        view_of: Callable[[bytes], RuleMessage],
+        rewrite: Callable[[bytes, Changes], bytes],
+        pack: Callable[[bytes, Changes], bytes],
+    ) -> None:
+        self.view_of = view_of
+        self.rewrite = rewrite
+        self.pack = pack
+
+
+@final
+class Parcel:
+    """The copies of one message for one subscription, the first with the message's number."""
+
+    def __init__(self, subscription: Entity, entries: list[Entry]) -> None:
+        self.subscription = subscription
+        self.entries = entries
+
+
+@final
+class Publisher:
+    """The subscriptions of a topic with all their rules, shared by its fragments of one broker.
+
+    `seed` are 8 random bytes: what newid() gives follows from them and from how many messages there
+    were.
+    """
+
+    def __init__(self, payloads: PayloadFormat, seed: bytes) -> None:
+        assert len(seed) == _SEED_PREFIX_BYTES
+        self.is_told = False
+        self.subscriptions: dict[int, Entity] = {}
+        self._payloads = payloads
+        self._seed = seed
+        self._published = 0
+        self._default_ttl_ms = INFINITE_MS
+        self._index = RuleIndex()
+
+    def tell(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
+        """Publish to exactly these from now on. Refused when a rule is none: then to the former.
+
+        Rules that did not change are not compiled again.
+        """
+        former = self.subscriptions
+        try:
+            self._take_over({each.entity_id: each for each in subscriptions})
+        except Refused:
+            self._index = RuleIndex()
+            self.subscriptions = {}
+            self._take_over(former)
+            raise
+        self._default_ttl_ms = topic.spec.default_ttl_ms
+        self.is_told = True
+
+    def parcels(self, entry: Entry) -> list[Parcel]:
+        """The copies for each subscription that gets any; `entry` itself is none of them.
+
+        The caller numbers the copies after the first.
+        """
+        self._published += 1
+        counter = self._published.to_bytes(SEED_BYTES - _SEED_PREFIX_BYTES, "big")
+        message = PublishedMessage(entry, self._payloads)
+        parcels: list[Parcel] = []
+        try:
+            matches = self._index.match(message, self._seed + counter)
+        except ValueError as error:
+            log.warning("message %d cannot be read by rules: %s", entry.sequence_number, error)
+            matches = self._failed(str(error))
+        for match in matches:
+            subscription = self.subscriptions[match.subscription]
+            copies = self._copies(entry, match, subscription.spec.dead_letters_on_filter_errors)
+            if copies:
+                parcels.append(Parcel(subscription, copies))
+        return parcels
+
+    def _copies(
+        self, entry: Entry, match: SubscriptionMatch, dead_letters_failures: bool
+    ) -> list[Entry]:
+        copies: list[Entry] = []
+        failures = list(match.failures)
+        if match.is_plain:
+            copies.append(_copy(entry))
+        for made in match.copies:
+            try:
+                copies.append(self._changed(entry, made.changes))
+            except ValueError as error:
+                failures.append(RuleFailure(made.rule_name, str(error), is_action=True))
+        if failures and dead_letters_failures:
+            copies.append(_failed_copy(entry, failures[0]))
+        return copies
+
+    def _changed(self, entry: Entry, changes: Changes) -> Entry:
+        copy = _copy(entry)
+        payload = entry.payload
+        assert payload is not None, "what is published has a payload"
+        copy.modified = self._payloads.pack(payload, changes)
+        if not changes.system:
+            return copy
+        copy.payload = self._payloads.rewrite(payload, changes)
+        copy.size_bytes = len(copy.payload)
+        if system.SESSION_ID in changes.system:
+            session_id = changes.system[system.SESSION_ID]
+            copy.session_id = session_id if isinstance(session_id, str) else None
+        if system.TIME_TO_LIVE in changes.system:
+            copy.expires_at_ms = self._expiry_ms(entry, changes.system[system.TIME_TO_LIVE])
+        return copy
+
+    def _expiry_ms(self, entry: Entry, time_to_live: Value) -> int:
+        ttl_ms = self._default_ttl_ms
+        if isinstance(time_to_live, Duration):
+            ttl_ms = min(ttl_ms, max(0, ms_of(time_to_live)))
+        return NEVER_MS if ttl_ms >= INFINITE_MS else entry.enqueued_at_ms + ttl_ms
+
+    def _failed(self, reason: str) -> list[SubscriptionMatch]:
+        matches: list[SubscriptionMatch] = []
+        for subscription_id in self.subscriptions:
+            match = SubscriptionMatch(subscription_id)
+            match.failures.append(RuleFailure("", reason, is_action=False))
+            matches.append(match)
+        return matches
+
+    # Learning.
+
+    def _take_over(self, wanted: dict[int, Entity]) -> None:
+        changes = [
+            _RuleChanges(self.subscriptions.get(each.entity_id), each) for each in wanted.values()
+        ]
+        for subscription_id in self.subscriptions:
+            if subscription_id not in wanted:
+                self._index.remove_subscription(subscription_id)
+        self.subscriptions = wanted
+        for change in changes:
+            for name in change.gone:
+                self._index.remove(change.subscription_id, name)
+        for change in changes:
+            for rule in change.added:
+                self._index.add(change.subscription_id, rule)
+
+
+@final
+class PublishedMessage:
+    """A message as rules see it: what the bus knows of it, and what its payload says."""
+
+    def __init__(self, entry: Entry, payloads: PayloadFormat) -> None:
+        self._entry = entry
+        self._payloads = payloads
+        self._view: RuleMessage | None = None
+
+    def system(self, number: int) -> Value:
+        entry = self._entry
+        if number < system.DELIVERY_COUNT:
+            return self._seen().system(number)
+        if number in (system.SEQUENCE_NUMBER, system.ENQUEUED_SEQUENCE_NUMBER):
+            return entry.sequence_number
+        if number == system.ENQUEUED_TIME:
+            return moment_of_ms(entry.enqueued_at_ms)
+        if number == system.EXPIRES_AT and entry.expires_at_ms != NEVER_MS:
+            return moment_of_ms(entry.expires_at_ms)
+        if number == system.SIZE:
+            return entry.size_bytes
+        if number in (system.DELIVERY_COUNT, system.STATE):
+            return 0
+        return None
+
+    def properties(self) -> dict[str, Property]:
+        return self._seen().properties()
+
+    def _seen(self) -> RuleMessage:
+        if self._view is None:
+            payload = self._entry.payload
+            assert payload is not None, "what is published has a payload"
+            self._view = self._payloads.view_of(payload)
+        return self._view
+
+
+@final
+class _RuleChanges:
+    """What is to be done to the rules of a subscription; compiles the new ones."""
+
+    def __init__(self, old: Entity | None, new: Entity) -> None:
+        self.subscription_id = new.entity_id
+        self.gone: list[str] = []
+        self.added: list[Rule] = []
+        if old is new:
+            return
+        known: dict[str, RuleSpec] = {}
+        if old is not None:
+            known = {fold(each.name): each for each in old.rules}
+        for each in new.rules:
+            spec = known.pop(fold(each.name), None)
+            if spec is not None and _is_same(spec, each):
+                continue
+            if spec is not None:
+                self.gone.append(spec.name)
+            self.added.append(rule_of(each))
+        self.gone += [spec.name for spec in known.values()]
+
+
+def _is_same(one: RuleSpec, other: RuleSpec) -> bool:
+    return one is other or one.to_document() == other.to_document()
+
+
+def _copy(entry: Entry) -> Entry:
+    return Entry(
+        entry.sequence_number,
+        entry.payload,
+        entry.size_bytes,
+        enqueued_at_ms=entry.enqueued_at_ms,
+        expires_at_ms=entry.expires_at_ms,
+        modified=entry.modified,
+        session_id=entry.session_id,
+    )
+
+
+def _failed_copy(entry: Entry, failure: RuleFailure) -> Entry:
+    copy = _copy(entry)
+    copy.reason = ACTION_FAILED if failure.is_action else FILTER_FAILED
+    text = failure.reason
+    if failure.rule_name:
+        text = f"Rule '{failure.rule_name}': {text}"
+    copy.description = text[:REASON_CHARACTERS_MAX]
+    return copy
