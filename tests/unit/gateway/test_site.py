@@ -291,7 +291,7 @@ BAD = [
     ("PUT", "/q", b"<a/>", 400, "not an Atom entry"),
     ("PUT", "/q", f'<entry xmlns="{ATOM}"/>'.encode(), 400, "no content"),
     ("PUT", "/q", entry(kind="Fish"), 400, "'Fish' is not a description"),
-    ("PUT", "/q", entry(kind="TopicDescription"), 501, "topics"),
+    ("PUT", "/q", entry(kind="SubscriptionDescription"), 400, "under the subscriptions of a topic"),
     ("PUT", "/q", entry("<LockDuration/>"), 400, "LockDuration"),
     ("PUT", "/q", entry("<LockDuration>PT1H</LockDuration>"), 400, "LockDuration"),
     ("PUT", "/q", entry("<MaxDeliveryCount>-1</MaxDeliveryCount>"), 400, "MaxDeliveryCount"),
@@ -306,7 +306,7 @@ BAD = [
     ("GET", "/$Resources/queues?$top=x", b"", 400, "$top"),
     ("GET", "/$Resources/fish", b"", 404, "could not be found"),
     ("GET", "/nowhere", b"", 404, "could not be found"),
-    ("PUT", "/t/Subscriptions/s", entry(), 501, "topics"),
+    ("PUT", "/t/Subscriptions/s", entry(), 400, "where a SubscriptionDescription belongs"),
     ("POST", "/q/messages", b"", 501, "over HTTP"),
 ]
 

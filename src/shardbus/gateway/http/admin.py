@@ -1,4 +1,4 @@
-"""Entity management: create, show, list, update and delete queues over ATOM (reference 15)."""
+"""Entity management over ATOM: create, show, list, update and delete (reference 15)."""
 
 from __future__ import annotations
 
@@ -8,27 +8,41 @@ from typing import Final, final
 from shardbus.broker.auth import Authorizer, claims_required
 from shardbus.broker.clock import Clock
 from shardbus.broker.host import EntityStatistics
-from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
+from shardbus.broker.namespace import Namespace
 from shardbus.core.access import MANAGE, AccessRule
 from shardbus.core.address import audience_path
 from shardbus.core.description import fragment_size_mb
-from shardbus.core.entity import Entity, QueueSpec
+from shardbus.core.entity import TOPIC, Entity, QueueSpec
 from shardbus.core.errors import (
     INVALID_ARGUMENT,
     NOT_IMPLEMENTED,
     UNAUTHORIZED,
     Refused,
 )
-from shardbus.gateway.http.atom import Described, Writer, fill_spec, read_description
+from shardbus.gateway.http.admin_topics import (
+    TopicAdmin,
+    check_match,
+    method_not_allowed,
+    page_of,
+    read_topic_path,
+)
+from shardbus.gateway.http.atom import (
+    QUEUE_DESCRIPTION,
+    TOPIC_DESCRIPTION,
+    Described,
+    Writer,
+    described_by,
+    fill_spec,
+    read_entry,
+)
+from shardbus.gateway.http.atom_topics import ShownTopic, TopicWriter, fill_topic
 from shardbus.gateway.http.message import XML, Request, Response
 
 CURRENT_VERSION: Final = "2021-05"
 # "An api-version older than 2013-10 cannot create a partitioned entity" (R31).
 PARTITIONING_SINCE: Final = "2013-10"
-PAGE_COUNT_DEFAULT: Final = 100
 
 _VERSION: Final = re.compile(r"\d{4}-\d{2}(-\d{2})?", re.ASCII)
-_SKIP_MAX: Final = 1_000_000_000
 
 
 @final
@@ -39,6 +53,7 @@ class Admin:
         self._namespace = namespace
         self._authorizer = authorizer
         self._clock = clock
+        self._topics = TopicAdmin(namespace)
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request for an entity, a list or the namespace."""
@@ -53,13 +68,14 @@ class Admin:
         path = request.path.lower()
         if path.startswith("$"):
             return await self._resource(request, path, writer)
-        if "subscriptions" in path.split("/"):
-            raise Refused(NOT_IMPLEMENTED, "This version of the bus does not offer topics yet.")
+        below = read_topic_path(request.path)
+        if below is not None and request.method != "POST":
+            return await self._topics.respond(request, below, writer)
         if request.method == "POST":
             raise Refused(
                 NOT_IMPLEMENTED, "This version of the bus takes no messages over HTTP yet."
             )
-        return await self._queue(request, version, writer)
+        return await self._entity(request, version, writer)
 
     def _authorize(self, request: Request) -> None:
         token = request.headers.get("authorization", "")
@@ -75,28 +91,34 @@ class Admin:
 
     async def _resource(self, request: Request, path: str, writer: Writer) -> Response:
         if request.method not in ("GET", "HEAD"):
-            return _method_not_allowed("GET, HEAD")
+            return method_not_allowed("GET, HEAD")
         if path == "$resources/queues":
             return await self._list(request, writer)
         if path == "$resources/topics":
-            return Response(200, XML, writer.nothing("Topics", "$Resources/topics"))
+            return await self._list_topics(request, writer)
         if path == "$namespaceinfo":
             sku = self._namespace.settings.tier.name.capitalize()
             return Response(200, XML, writer.namespace(sku, self._namespace.created_at_ms))
         raise self._namespace.not_found(request.path)
 
     async def _list(self, request: Request, writer: Writer) -> Response:
-        skip = _number(request, "$skip", 0, _SKIP_MAX)
-        top = min(_number(request, "$top", PAGE_COUNT_DEFAULT, _SKIP_MAX), PAGE_COUNT_MAX)
+        page = page_of(request, "Queues", "$Resources/queues", self._namespace.count())
         queues: list[tuple[Entity, EntityStatistics]] = [
             (entity, await self._namespace.statistics(entity))
-            for entity in self._namespace.page(skip, top)
+            for entity in self._namespace.page(page.skip, page.top)
         ]
-        has_more = bool(queues) and skip + len(queues) < self._namespace.count()
-        next_skip = skip + len(queues) if has_more else 0
-        return Response(200, XML, writer.queues(queues, skip, next_skip, top))
+        return Response(200, XML, writer.queues(queues, page.skip, page.next_skip, page.top))
 
-    async def _queue(self, request: Request, version: str, writer: Writer) -> Response:
+    async def _list_topics(self, request: Request, writer: Writer) -> Response:
+        page = page_of(request, "Topics", "$Resources/topics", self._namespace.count(TOPIC))
+        topics = [
+            await self._shown_topic(entity)
+            for entity in self._namespace.page(page.skip, page.top, TOPIC)
+        ]
+        shown = TopicWriter(writer).topics(topics, page.skip, page.next_skip, page.top)
+        return Response(200, XML, shown)
+
+    async def _entity(self, request: Request, version: str, writer: Writer) -> Response:
         match request.method:
             case "GET" | "HEAD":
                 entity = self._namespace.get(request.path)
@@ -111,36 +133,42 @@ class Admin:
                 await self._namespace.delete(request.path)
                 # With an empty body: one SDK refuses 204, the other parses any body it gets.
                 return Response(200, XML)
-        return _method_not_allowed("GET, HEAD, PUT, DELETE")
+        return method_not_allowed("GET, HEAD, PUT, DELETE")
 
     async def _create(self, request: Request, version: str) -> Entity:
-        described = read_description(request.body)
+        description = read_entry(request.body)
+        described = described_by(description)
         spec = self._namespace.new_spec()
+        tier = self._namespace.settings.tier
         is_too_old = version < PARTITIONING_SINCE
         if is_too_old:
             spec.is_partitioned = False
-        fill_spec(spec, described)
+        _fill(spec, description.name, described)
         self._date_rules(spec.access_rules, [])
-        if is_too_old and self._namespace.settings.tier.is_partitioned(spec.is_partitioned):
+        if is_too_old and tier.is_partitioned(spec.is_partitioned):
             raise Refused(
                 INVALID_ARGUMENT,
                 f"api-version {version} cannot create a partitioned entity; "
                 f"use {PARTITIONING_SINCE} or later.",
             )
-        return await self._namespace.create_queue(request.path, spec)
+        if description.name == QUEUE_DESCRIPTION:
+            return await self._namespace.create_queue(request.path, spec)
+        if not described.has("SupportOrdering"):
+            spec.supports_ordering = not tier.is_partitioned(spec.is_partitioned)
+        return await self._namespace.create_topic(request.path, spec)
 
     async def _update(self, request: Request) -> Entity:
-        if request.headers["if-match"].strip() != "*":
-            raise Refused(INVALID_ARGUMENT, "If-Match must be '*': entities have no versions.")
-        described = read_description(request.body)
+        check_match(request)
+        description = read_entry(request.body)
         entity = self._namespace.get(request.path)
-        return await self._namespace.update_queue(
-            request.path, self._updated_spec(entity, described)
-        )
+        spec = self._updated_spec(entity, description.name, described_by(description))
+        if description.name == QUEUE_DESCRIPTION:
+            return await self._namespace.update_queue(request.path, spec)
+        return await self._namespace.update_topic(request.path, spec)
 
-    def _updated_spec(self, entity: Entity, described: Described) -> QueueSpec:
+    def _updated_spec(self, entity: Entity, name: str, described: Described) -> QueueSpec:
         spec = entity.spec.copy()
-        fill_spec(spec, described)
+        _fill(spec, name, described)
         if described.has("MaxSizeInMegabytes"):
             spec.size_mb = fragment_size_mb(entity, spec.size_mb, self._namespace.settings.tier)
         self._date_rules(spec.access_rules, entity.spec.access_rules)
@@ -156,8 +184,26 @@ class Admin:
             rule.modified_at_ms = old.modified_at_ms if old is not None and is_same else now_ms
 
     async def _shown(self, status: int, entity: Entity, writer: Writer) -> Response:
+        if entity.is_topic():
+            shown = await self._shown_topic(entity)
+            return Response(status, XML, TopicWriter(writer).topic(shown))
         statistics = await self._namespace.statistics(entity)
         return Response(status, XML, writer.queue(entity, statistics))
+
+    async def _shown_topic(self, entity: Entity) -> ShownTopic:
+        statistics = await self._namespace.statistics(entity)
+        return ShownTopic(entity, statistics, self._namespace.filter_counts(entity))
+
+
+def _fill(spec: QueueSpec, name: str, described: Described) -> None:
+    if name == QUEUE_DESCRIPTION:
+        fill_spec(spec, described)
+    elif name == TOPIC_DESCRIPTION:
+        fill_topic(spec, described)
+    else:
+        raise Refused(
+            INVALID_ARGUMENT, f"A {name} belongs under the subscriptions of a topic, not here."
+        )
 
 
 def _api_version(request: Request) -> str:
@@ -167,16 +213,3 @@ def _api_version(request: Request) -> str:
             INVALID_ARGUMENT, f"api-version is '{version[:60]}'; it must look like 2021-05."
         )
     return version
-
-
-def _number(request: Request, name: str, default: int, most: int) -> int:
-    text = request.query.get(name, str(default))
-    if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= most:
-        return int(text)
-    raise Refused(INVALID_ARGUMENT, f"{name} is '{text[:60]}'; it must be from 0 to {most}.")
-
-
-def _method_not_allowed(allowed: str) -> Response:
-    response = Response(405, "text/plain; charset=utf-8", f"Use one of {allowed}.\n")
-    response.headers.append(("Allow", allowed))
-    return response

@@ -1,13 +1,14 @@
-"""Queues as ATOM documents: what clients send, and what both strict readers accept."""
+"""Entities as ATOM documents: what clients send, and what both strict readers accept."""
 
 from __future__ import annotations
 
 from typing import Final, final
+from urllib.parse import quote
 
 from shardbus.broker.host import EntityStatistics
 from shardbus.core.access import AccessRule, right_named, right_names
 from shardbus.core.entity import Entity, QueueSpec
-from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.http.markup import Element, escaped, parse, tag
 from shardbus.gateway.http.moment import format_duration, format_moment, parse_duration
 
@@ -19,7 +20,20 @@ INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 # element that tells the number of fragments or that numbers are partial.
 EXTENSION: Final = "urn:shardbus"
 
+QUEUE_DESCRIPTION: Final = "QueueDescription"
+TOPIC_DESCRIPTION: Final = "TopicDescription"
+SUBSCRIPTION_DESCRIPTION: Final = "SubscriptionDescription"
+RULE_DESCRIPTION: Final = "RuleDescription"
+DESCRIPTIONS: Final = (
+    QUEUE_DESCRIPTION,
+    TOPIC_DESCRIPTION,
+    SUBSCRIPTION_DESCRIPTION,
+    RULE_DESCRIPTION,
+)
+
 _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>'
+# What a name may have and a URL may too: one reader takes names from the path as they stand there.
+_PATH_CHARACTERS: Final = "/$-._~!'()*+,;=:@&"
 _INTEGER_DIGITS_MAX: Final = 18
 _RULE_TYPE: Final = "SharedAccessAuthorizationRule"
 
@@ -33,6 +47,9 @@ class Described:
 
     def has(self, name: str) -> bool:
         return name in self._elements
+
+    def element(self, name: str) -> Element | None:
+        return self._elements.get(name)
 
     def text(self, name: str, otherwise: str) -> str:
         element = self._elements.get(name)
@@ -67,8 +84,8 @@ class Described:
         return otherwise if element is None else [_read_rule(child) for child in element.children]
 
 
-def read_description(document: bytes) -> Described:
-    """The queue description in an entry, its elements in any order."""
+def read_entry(document: bytes) -> Element:
+    """The description in an entry: of a queue, topic, subscription or rule."""
     root = parse(document)
     if (root.namespace, root.name) != (ATOM, "entry"):
         raise _invalid("The document is not an Atom entry.")
@@ -78,11 +95,17 @@ def read_description(document: bytes) -> Described:
     description = content.children[0]
     if description.namespace != CONNECT:
         raise _invalid(f"'{description.name}' is not in the namespace {CONNECT}.")
-    if description.name in ("TopicDescription", "SubscriptionDescription", "RuleDescription"):
-        raise Refused(NOT_IMPLEMENTED, "This version of the bus does not offer topics yet.")
-    if description.name != "QueueDescription":
+    if description.name not in DESCRIPTIONS:
         raise _invalid(f"'{description.name}' is not a description of an entity.")
-    return _described(description)
+    return description
+
+
+def read_description(document: bytes, name: str = QUEUE_DESCRIPTION) -> Described:
+    """The description of this name in an entry, its elements in any order."""
+    description = read_entry(document)
+    if description.name != name:
+        raise _invalid(f"A {description.name} was sent where a {name} belongs.")
+    return described_by(description)
 
 
 def fill_spec(spec: QueueSpec, described: Described) -> None:
@@ -122,6 +145,18 @@ def fill_spec(spec: QueueSpec, described: Described) -> None:
 
 
 @final
+class Page:
+    """Which part of a list is shown; `next_skip` is where the next part starts, 0 on the last."""
+
+    def __init__(self, title: str, path: str, skip: int, next_skip: int, top: int) -> None:
+        self.title = title
+        self.path = path
+        self.skip = skip
+        self.next_skip = next_skip
+        self.top = top
+
+
+@final
 class Writer:
     """Writes documents for one request: ids and links are under the URL that the client used."""
 
@@ -138,20 +173,9 @@ class Writer:
     def queues(
         self, queues: list[tuple[Entity, EntityStatistics]], skip: int, next_skip: int, top: int
     ) -> str:
-        """A page of queues; `next_skip` is where the next one starts, 0 on the last.
-
-        Both readers take a second link, and nothing else, for the sign that there is more.
-        """
-        links = self._link("self", self._list_url(skip, top))
-        if next_skip:
-            links += self._link("next", self._list_url(next_skip, top))
-        entries = "".join(self._queue_entry(entity, statistics) for entity, statistics in queues)
-        return self._feed("Queues", self._list_url(skip, top), links + entries)
-
-    def nothing(self, title: str, path: str) -> str:
-        """A feed without entries."""
-        url = f"{self._base_url}/{path}?api-version={self._api_version}"
-        return self._feed(title, url, self._link("self", url))
+        """A page of queues; `next_skip` is where the next one starts, 0 on the last."""
+        entries = [self._queue_entry(entity, statistics) for entity, statistics in queues]
+        return self.feed(Page("Queues", "$Resources/queues", skip, next_skip, top), entries)
 
     def namespace(self, sku: str, created_at_ms: int) -> str:
         """The document about the namespace itself."""
@@ -167,25 +191,33 @@ class Writer:
             + tag("NamespaceType", "Messaging")
             + "</NamespaceInfo>"
         )
-        return _HEAD + self._entry(self._author, "$namespaceinfo", (created, created), description)
+        return _HEAD + self.entry(self._author, "$namespaceinfo", (created, created), description)
 
-    def _queue_entry(self, entity: Entity, statistics: EntityStatistics) -> str:
+    def document(self, entry: str) -> str:
+        """An entry as a document of its own."""
+        return _HEAD + entry
+
+    def entity_entry(
+        self, entity: Entity, statistics: EntityStatistics, title: str, description: str
+    ) -> str:
+        """The entry of an entity, with what the dialect has no element for."""
         moments = (format_moment(entity.created_at_ms), format_moment(entity.updated_at_ms))
-        description = _queue_description(entity, statistics)
         extension = (
             f'<FragmentCount xmlns="{EXTENSION}">{len(entity.fragments)}</FragmentCount>'
-            f'<IsPartial xmlns="{EXTENSION}">{_boolean(statistics.is_partial)}</IsPartial>'
+            f'<IsPartial xmlns="{EXTENSION}">{boolean_text(statistics.is_partial)}</IsPartial>'
             f'<SetAsideMessageCount xmlns="{EXTENSION}">{statistics.set_aside_count}'
             "</SetAsideMessageCount>"
             f'<DeferredMessageCount xmlns="{EXTENSION}">{statistics.deferred_count}'
             "</DeferredMessageCount>"
         )
-        return self._entry(entity.name, entity.name, moments, description, extension)
+        return self.entry(title, entity.name, moments, description, extension)
 
-    def _entry(
+    def entry(
         self, title: str, path: str, moments: tuple[str, str], description: str, extension: str = ""
     ) -> str:
-        url = f"{self._base_url}/{path}?api-version={self._api_version}"
+        url = (
+            f"{self._base_url}/{quote(path, safe=_PATH_CHARACTERS)}?api-version={self._api_version}"
+        )
         return (
             f'<entry xmlns="{ATOM}">'
             + tag("id", url)
@@ -197,18 +229,31 @@ class Writer:
             + f'<content type="application/xml">{description}</content>{extension}</entry>'
         )
 
-    def _feed(self, title: str, url: str, inside: str) -> str:
+    def feed(self, page: Page, entries: list[str]) -> str:
+        """A page of entries.
+
+        Both readers take a second link, and nothing else, for the sign that there is more.
+        """
+        url = self._list_url(page.path, page.skip, page.top)
+        links = self._link("self", url)
+        if page.next_skip:
+            links += self._link("next", self._list_url(page.path, page.next_skip, page.top))
         return (
-            f'{_HEAD}<feed xmlns="{ATOM}"><title type="text">{title}</title>'
+            f'{_HEAD}<feed xmlns="{ATOM}"><title type="text">{page.title}</title>'
             + tag("id", url)
             + tag("updated", self._now)
-            + inside
+            + links
+            + "".join(entries)
             + "</feed>"
         )
 
-    def _list_url(self, skip: int, top: int) -> str:
+    def _queue_entry(self, entity: Entity, statistics: EntityStatistics) -> str:
+        description = _queue_description(entity, statistics)
+        return self.entity_entry(entity, statistics, entity.name, description)
+
+    def _list_url(self, path: str, skip: int, top: int) -> str:
         page = f"$skip={skip}&$top={top}"
-        return f"{self._base_url}/$Resources/queues?api-version={self._api_version}&{page}"
+        return f"{self._base_url}/{path}?api-version={self._api_version}&{page}"
 
     def _link(self, relation: str, url: str) -> str:
         return f'<link rel="{relation}" href="{escaped(url)}"/>'
@@ -225,37 +270,37 @@ def _queue_description(entity: Entity, statistics: EntityStatistics) -> str:
         f'<QueueDescription xmlns="{CONNECT}" xmlns:i="{INSTANCE}">'
         + tag("LockDuration", format_duration(spec.lock_ms))
         + tag("MaxSizeInMegabytes", str(entity.size_mb_max()))
-        + tag("RequiresDuplicateDetection", _boolean(spec.requires_duplicate_detection))
-        + tag("RequiresSession", _boolean(spec.requires_session))
+        + tag("RequiresDuplicateDetection", boolean_text(spec.requires_duplicate_detection))
+        + tag("RequiresSession", boolean_text(spec.requires_session))
         + tag("DefaultMessageTimeToLive", format_duration(spec.default_ttl_ms))
-        + tag("DeadLetteringOnMessageExpiration", _boolean(spec.dead_letters_on_expiration))
+        + tag("DeadLetteringOnMessageExpiration", boolean_text(spec.dead_letters_on_expiration))
         + tag("DuplicateDetectionHistoryTimeWindow", format_duration(spec.duplicate_window_ms))
         + tag("MaxDeliveryCount", str(spec.delivery_count_max))
-        + tag("EnableBatchedOperations", _boolean(spec.is_batched))
+        + tag("EnableBatchedOperations", boolean_text(spec.is_batched))
         + tag("SizeInBytes", str(statistics.size_bytes))
         + tag("MessageCount", str(statistics.message_count()))
-        + tag("IsAnonymousAccessible", _boolean(spec.is_anonymous_accessible))
-        + f"<AuthorizationRules>{''.join(map(_rule, spec.access_rules))}</AuthorizationRules>"
+        + tag("IsAnonymousAccessible", boolean_text(spec.is_anonymous_accessible))
+        + access_rules(spec.access_rules)
         + tag("Status", spec.status)
         + tag("CreatedAt", format_moment(entity.created_at_ms))
         + tag("UpdatedAt", format_moment(entity.updated_at_ms))
         + tag("AccessedAt", format_moment(max(entity.accessed_at_ms, statistics.last_used_ms)))
         # Order is promised for each key only once an entity has several fragments.
-        + tag("SupportOrdering", _boolean(not spec.is_partitioned))
-        + _count_details(statistics)
+        + tag("SupportOrdering", boolean_text(not spec.is_partitioned))
+        + count_details(statistics)
         + tag("AutoDeleteOnIdle", format_duration(spec.auto_delete_idle_ms))
-        + tag("EnablePartitioning", _boolean(spec.is_partitioned))
+        + tag("EnablePartitioning", boolean_text(spec.is_partitioned))
         + tag("EntityAvailabilityStatus", statistics.availability)
-        + tag("EnableExpress", _boolean(spec.is_express))
-        + _optional("ForwardTo", spec.forward_to)
-        + _optional("UserMetadata", spec.user_metadata)
-        + _optional("ForwardDeadLetteredMessagesTo", spec.forward_dead_letters_to)
+        + tag("EnableExpress", boolean_text(spec.is_express))
+        + optional("ForwardTo", spec.forward_to)
+        + optional("UserMetadata", spec.user_metadata)
+        + optional("ForwardDeadLetteredMessagesTo", spec.forward_dead_letters_to)
         + tag("MaxMessageSizeInKilobytes", str(spec.message_kb_max))
         + "</QueueDescription>"
     )
 
 
-def _count_details(statistics: EntityStatistics) -> str:
+def count_details(statistics: EntityStatistics) -> str:
     # The JavaScript SDK finds the prefix by the one attribute of CountDetails.
     counts = (
         ("ActiveMessageCount", statistics.active_count),
@@ -268,7 +313,11 @@ def _count_details(statistics: EntityStatistics) -> str:
     return f'<CountDetails xmlns:d2p1="{COUNTS}">{inside}</CountDetails>'
 
 
-def _rule(rule: AccessRule) -> str:
+def access_rules(rules: list[AccessRule]) -> str:
+    return f"<AuthorizationRules>{''.join(map(_access_rule, rules))}</AuthorizationRules>"
+
+
+def _access_rule(rule: AccessRule) -> str:
     rights = "".join(tag("AccessRights", name) for name in right_names(rule.rights))
     return (
         f'<AuthorizationRule i:type="{_RULE_TYPE}">'
@@ -279,7 +328,7 @@ def _rule(rule: AccessRule) -> str:
         + tag("ModifiedTime", format_moment(rule.modified_at_ms))
         + tag("KeyName", rule.name)
         + tag("PrimaryKey", rule.primary_key)
-        + _optional("SecondaryKey", rule.secondary_key)
+        + optional("SecondaryKey", rule.secondary_key)
         + "</AuthorizationRule>"
     )
 
@@ -287,7 +336,7 @@ def _rule(rule: AccessRule) -> str:
 def _read_rule(element: Element) -> AccessRule:
     if (element.namespace, element.name) != (CONNECT, "AuthorizationRule"):
         raise _invalid("AuthorizationRules holds something that is not an AuthorizationRule.")
-    described = _described(element)
+    described = described_by(element)
     rights = 0
     listed = element.child(CONNECT, "Rights")
     for right in listed.children if listed is not None else []:
@@ -303,7 +352,8 @@ def _read_rule(element: Element) -> AccessRule:
     )
 
 
-def _described(element: Element) -> Described:
+def described_by(element: Element) -> Described:
+    """What an element says, child by child; it may say everything once."""
     elements: dict[str, Element] = {}
     for child in element.children:
         if child.namespace != CONNECT or child.attributes.get((INSTANCE, "nil")) == "true":
@@ -314,11 +364,11 @@ def _described(element: Element) -> Described:
     return Described(elements)
 
 
-def _optional(name: str, text: str) -> str:
+def optional(name: str, text: str) -> str:
     return tag(name, text) if text else ""
 
 
-def _boolean(value: bool) -> str:
+def boolean_text(value: bool) -> str:
     return "true" if value else "false"
 
 

@@ -1,0 +1,188 @@
+"""Management of subscriptions and rules over ATOM: what is below a topic (reference 15)."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
+from shardbus.core.entity import Entity, subscription_path
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.rule_spec import RuleSpec
+from shardbus.gateway.http.atom import (
+    RULE_DESCRIPTION,
+    SUBSCRIPTION_DESCRIPTION,
+    Page,
+    Writer,
+    read_description,
+    read_entry,
+)
+from shardbus.gateway.http.atom_topics import TopicWriter, fill_subscription
+from shardbus.gateway.http.message import XML, Request, Response
+from shardbus.gateway.http.rule_markup import read_rule
+
+PAGE_COUNT_DEFAULT: Final = 100
+
+_NUMBER_MAX: Final = 1_000_000_000
+_ENTITY_METHODS: Final = "GET, HEAD, PUT, DELETE"
+
+
+@final
+class TopicPath:
+    """What a path below a topic names: `topic/subscriptions[/subscription[/rules[/rule]]]`.
+
+    What is not named is empty; `is_rules` says that the list of rules is meant, or one of them.
+    """
+
+    def __init__(self, topic: str, below: list[str]) -> None:
+        self.topic = topic
+        self.subscription = below[0] if below else ""
+        self.is_rules = len(below) > 1
+        self.rule = below[2] if len(below) > 2 else ""
+
+    def subscription_path(self) -> str:
+        return subscription_path(self.topic, self.subscription)
+
+
+def read_topic_path(path: str) -> TopicPath | None:
+    """None when the path is not one below a topic."""
+    segments = path.split("/")
+    lowered = [segment.lower() for segment in segments]
+    if "subscriptions" not in lowered[1:]:
+        return None
+    at = lowered.index("subscriptions", 1)
+    below = segments[at + 1 :]
+    if len(below) > 3 or (len(below) > 1 and below[1].lower() != "rules"):
+        return None
+    return TopicPath("/".join(segments[:at]), below)
+
+
+@final
+class TopicAdmin:
+    """Answers requests for subscriptions and rules; rights have been checked."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    async def respond(self, request: Request, path: TopicPath, writer: Writer) -> Response:
+        shown = TopicWriter(writer)
+        if path.rule:
+            return await self._rule(request, path, shown)
+        if path.is_rules:
+            return self._list_rules(request, path, shown)
+        if path.subscription:
+            return await self._subscription(request, path, shown)
+        return await self._list_subscriptions(request, path, shown)
+
+    async def _subscription(
+        self, request: Request, path: TopicPath, writer: TopicWriter
+    ) -> Response:
+        name = path.subscription_path()
+        match request.method:
+            case "GET" | "HEAD":
+                return await self._shown(200, self._namespace.subscription(name), writer)
+            case "PUT" if "if-match" in request.headers:
+                check_match(request)
+                described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
+                spec = self._namespace.subscription(name).spec.copy()
+                fill_subscription(spec, described)
+                entity = await self._namespace.update_subscription(name, spec)
+                return await self._shown(200, entity, writer)
+            case "PUT":
+                return await self._shown(201, await self._create(request, path), writer)
+            case "DELETE":
+                await self._namespace.delete(self._namespace.subscription(name).name)
+                return Response(200, XML)
+        return method_not_allowed(_ENTITY_METHODS)
+
+    async def _create(self, request: Request, path: TopicPath) -> Entity:
+        described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
+        spec = self._namespace.new_spec()
+        fill_subscription(spec, described)
+        rule = described.element("DefaultRuleDescription")
+        rules: list[RuleSpec] = [] if rule is None else [read_rule(rule, "")]
+        return await self._namespace.create_subscription(path.topic, path.subscription, spec, rules)
+
+    async def _list_subscriptions(
+        self, request: Request, path: TopicPath, writer: TopicWriter
+    ) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return method_not_allowed("GET, HEAD")
+        topic = self._namespace.topic(path.topic)
+        known = self._namespace.subscriptions(topic)
+        page = page_of(request, "Subscriptions", f"{topic.name}/Subscriptions", len(known))
+        shown = [
+            (entity, await self._namespace.statistics(entity))
+            for entity in known[page.skip : page.skip + page.top]
+        ]
+        return Response(200, XML, writer.subscriptions(page, shown))
+
+    async def _rule(self, request: Request, path: TopicPath, writer: TopicWriter) -> Response:
+        name = path.subscription_path()
+        match request.method:
+            case "GET" | "HEAD":
+                rule = self._namespace.rule(name, path.rule)
+                return Response(200, XML, self._shown_rule(name, rule, writer))
+            case "PUT" if "if-match" in request.headers:
+                check_match(request)
+                rule = await self._namespace.replace_rule(name, _described_rule(request, path))
+                return Response(200, XML, self._shown_rule(name, rule, writer))
+            case "PUT":
+                rule = await self._namespace.add_rule(name, _described_rule(request, path))
+                return Response(201, XML, self._shown_rule(name, rule, writer))
+            case "DELETE":
+                await self._namespace.remove_rule(name, path.rule)
+                return Response(200, XML)
+        return method_not_allowed(_ENTITY_METHODS)
+
+    def _list_rules(self, request: Request, path: TopicPath, writer: TopicWriter) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return method_not_allowed("GET, HEAD")
+        entity = self._namespace.subscription(path.subscription_path())
+        page = page_of(request, "Rules", f"{entity.name}/Rules", len(entity.rules))
+        rules = entity.rules[page.skip : page.skip + page.top]
+        return Response(200, XML, writer.rules(page, entity, rules))
+
+    async def _shown(self, status: int, entity: Entity, writer: TopicWriter) -> Response:
+        statistics = await self._namespace.statistics(entity)
+        return Response(status, XML, writer.subscription(entity, statistics))
+
+    def _shown_rule(self, name: str, rule: RuleSpec, writer: TopicWriter) -> str:
+        return writer.rule(self._namespace.subscription(name), rule)
+
+
+def page_of(request: Request, title: str, path: str, count: int) -> Page:
+    """The part of a list that is asked for."""
+    skip = _number(request, "$skip", 0)
+    top = min(_number(request, "$top", PAGE_COUNT_DEFAULT), PAGE_COUNT_MAX)
+    shown = max(0, min(top, count - skip))
+    next_skip = skip + shown if shown and skip + shown < count else 0
+    return Page(title, path, skip, next_skip, top)
+
+
+def check_match(request: Request) -> None:
+    """Refuse an update that hopes for a certain version of what it updates."""
+    if request.headers["if-match"].strip() != "*":
+        raise Refused(INVALID_ARGUMENT, "If-Match must be '*': entities have no versions.")
+
+
+def method_not_allowed(allowed: str) -> Response:
+    response = Response(405, "text/plain; charset=utf-8", f"Use one of {allowed}.\n")
+    response.headers.append(("Allow", allowed))
+    return response
+
+
+def _described_rule(request: Request, path: TopicPath) -> RuleSpec:
+    description = read_entry(request.body)
+    if description.name != RULE_DESCRIPTION:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"A {description.name} was sent where a {RULE_DESCRIPTION} belongs.",
+        )
+    return read_rule(description, path.rule)
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query.get(name, str(default))
+    if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _NUMBER_MAX:
+        return int(text)
+    raise Refused(INVALID_ARGUMENT, f"{name} is '{text[:60]}'; it must be from 0 to {_NUMBER_MAX}.")
