@@ -83,6 +83,9 @@ class Broker:
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         self.configure(entity, numbers)
+        publisher = self._publishers.get(entity.entity_id)
+        if publisher is not None:
+            publisher.default_ttl_ms = entity.spec.default_ttl_ms
 
     async def update_topic(
         self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
@@ -90,8 +93,11 @@ class Broker:
         """See `host.FragmentHost`. The topic's fragments run from now on: what is scheduled there
         is due whether or not anyone publishes.
         """
-        self._publisher(topic).tell(topic, subscriptions)
-        for entity in (topic, *subscriptions):
+        publisher = self._publisher(topic)
+        former = publisher.subscriptions
+        publisher.tell(topic, subscriptions)
+        changed = [each for each in subscriptions if former.get(each.entity_id) is not each]
+        for entity in (topic, *changed):
             self.configure(entity, numbers)
         for number in numbers:
             self.runner(topic, number).start()
@@ -109,8 +115,8 @@ class Broker:
             runner = self._runners.pop(fragment, None)
             if runner is not None:
                 runner.stop()
-        if not any(fragment.entity_id == entity_id for fragment in self._runners):
-            self._publishers.pop(entity_id, None)
+        if entity_id in self._publishers and not self._is_running(entity_id):
+            del self._publishers[entity_id]
         await self._write(lambda store: store.delete(fragments))
         self._sweep_soon()
 
@@ -125,6 +131,9 @@ class Broker:
         for runner in self._runners.values():
             runner.stop()
         self._storage.close()
+
+    def _is_running(self, entity_id: int) -> bool:
+        return any(fragment.entity_id == entity_id for fragment in self._runners)
 
     def _rules(self, entity: Entity) -> FragmentRules:
         rules = rules_of(entity.spec, self._fragment_bytes_max)

@@ -78,10 +78,11 @@ class Publisher:
         assert len(seed) == _SEED_PREFIX_BYTES
         self.is_told = False
         self.subscriptions: dict[int, Entity] = {}
+        # Of the topic: an action can set a time to live, but none that is longer.
+        self.default_ttl_ms = INFINITE_MS
         self._payloads = payloads
         self._seed = seed
         self._published = 0
-        self._default_ttl_ms = INFINITE_MS
         self._index = RuleIndex()
 
     def tell(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
@@ -97,7 +98,7 @@ class Publisher:
             self.subscriptions = {}
             self._take_over(former)
             raise
-        self._default_ttl_ms = topic.spec.default_ttl_ms
+        self.default_ttl_ms = topic.spec.default_ttl_ms
         self.is_told = True
 
     def parcels(self, entry: Entry) -> list[Parcel]:
@@ -105,21 +106,33 @@ class Publisher:
 
         The caller numbers the copies after the first.
         """
-        self._published += 1
-        counter = self._published.to_bytes(SEED_BYTES - _SEED_PREFIX_BYTES, "big")
-        message = PublishedMessage(entry, self._payloads)
         parcels: list[Parcel] = []
-        try:
-            matches = self._index.match(message, self._seed + counter)
-        except ValueError as error:
-            log.warning("message %d cannot be read by rules: %s", entry.sequence_number, error)
-            matches = self._failed(str(error))
-        for match in matches:
+        for match in self._matches(entry):
             subscription = self.subscriptions[match.subscription]
             copies = self._copies(entry, match, subscription.spec.dead_letters_on_filter_errors)
             if copies:
                 parcels.append(Parcel(subscription, copies))
         return parcels
+
+    def _matches(self, entry: Entry) -> list[SubscriptionMatch]:
+        self._published += 1
+        counter = self._published.to_bytes(SEED_BYTES - _SEED_PREFIX_BYTES, "big")
+        seed = self._seed + counter
+        try:
+            return self._index.match(PublishedMessage(entry, self._payloads), seed)
+        except ValueError as error:
+            log.warning("message %d cannot be read by rules: %s", entry.sequence_number, error)
+            return self._failed(self._index.match(_Blank(), seed), str(error))
+
+    def _failed(self, matches: list[SubscriptionMatch], reason: str) -> list[SubscriptionMatch]:
+        """Who takes everything gets the message all the same; for the others a rule has failed."""
+        known = {match.subscription for match in matches}
+        for subscription_id, subscription in self.subscriptions.items():
+            if subscription.rules and subscription_id not in known:
+                match = SubscriptionMatch(subscription_id)
+                match.failures.append(RuleFailure("", reason))
+                matches.append(match)
+        return matches
 
     def _copies(
         self, entry: Entry, match: SubscriptionMatch, dead_letters_failures: bool
@@ -154,18 +167,10 @@ class Publisher:
         return copy
 
     def _expiry_ms(self, entry: Entry, time_to_live: Value) -> int:
-        ttl_ms = self._default_ttl_ms
+        ttl_ms = self.default_ttl_ms
         if isinstance(time_to_live, Duration):
             ttl_ms = min(ttl_ms, max(0, ms_of(time_to_live)))
         return NEVER_MS if ttl_ms >= INFINITE_MS else entry.enqueued_at_ms + ttl_ms
-
-    def _failed(self, reason: str) -> list[SubscriptionMatch]:
-        matches: list[SubscriptionMatch] = []
-        for subscription_id in self.subscriptions:
-            match = SubscriptionMatch(subscription_id)
-            match.failures.append(RuleFailure("", reason, is_action=False))
-            matches.append(match)
-        return matches
 
     # Learning.
 
@@ -219,6 +224,17 @@ class PublishedMessage:
             assert payload is not None, "what is published has a payload"
             self._view = self._payloads.view_of(payload)
         return self._view
+
+
+@final
+class _Blank:
+    """A message of which nothing can be seen."""
+
+    def system(self, number: int) -> Value:
+        return None
+
+    def properties(self) -> dict[str, Property]:
+        return {}
 
 
 @final

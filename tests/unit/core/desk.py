@@ -52,6 +52,7 @@ def rules(  # noqa: PLR0913 - a record, all by keyword
     duplicate_window_ms: int = 0,
     is_partitioned: bool = False,
     state_bytes_max: int = 1_000,
+    is_topic: bool = False,
 ) -> FragmentRules:
     return FragmentRules(
         lock_ms=lock_ms,
@@ -63,6 +64,7 @@ def rules(  # noqa: PLR0913 - a record, all by keyword
         duplicate_window_ms=duplicate_window_ms,
         is_partitioned=is_partitioned,
         state_bytes_max=state_bytes_max,
+        is_topic=is_topic,
     )
 
 
