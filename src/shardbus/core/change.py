@@ -65,7 +65,20 @@ class ForgetIds:
         self.until_ms = until_ms
 
 
-Change = Append | Update | Remove | StateChange | Remember | ForgetIds
+@final
+class RecordChange:
+    """A small record that a fragment keeps beside its messages, by kind and key; None removes it.
+
+    All records of a fragment are in memory while it runs, so there must be few and small ones.
+    """
+
+    def __init__(self, kind: int, key: bytes, data: bytes | None) -> None:
+        self.kind = kind
+        self.key = key
+        self.data = data
+
+
+Change = Append | Update | Remove | StateChange | Remember | ForgetIds | RecordChange
 
 
 @final

@@ -29,13 +29,19 @@ class FragmentImage:
     """What a fragment needs in order to start, whatever the length of its lines."""
 
     def __init__(
-        self, counters: Counters, next_due_ms: int, remembered: list[Remember] | None = None
+        self,
+        counters: Counters,
+        next_due_ms: int,
+        remembered: list[Remember] | None = None,
+        records: dict[tuple[int, bytes], bytes] | None = None,
     ) -> None:
         self.counters = counters
         # The earliest moment at which `read_due` may return something; NEVER_MS when there is none.
         self.next_due_ms = next_due_ms
         # The message ids that were remembered and not forgotten yet, in the order of commits.
         self.remembered: list[Remember] = [] if remembered is None else remembered
+        # The records that the fragment keeps, by kind and key.
+        self.records: dict[tuple[int, bytes], bytes] = {} if records is None else records
 
 
 @final
