@@ -85,8 +85,8 @@ def encode_delivery(
     """The message as a receiver gets it: the sender's sections under our header and annotations.
 
     `head` must be the scan of `payload`. `overlay` entries (encoded values) replace or join the
-    application properties. The sender's delivery annotations are dropped, and a message without a
-    message-id gets one.
+    application properties; an empty one takes the property away. The sender's delivery annotations
+    are dropped, and a message without a message-id gets one.
     """
     parts = [_header(head, stamp), _ANNOTATIONS_PREFIX, b""]
     count: i64 = _stamp_annotations(parts, stamp)
@@ -177,9 +177,10 @@ def _append_bare(
     """Append the sender's sections, in the specification's order whatever order they came in."""
     properties = _slice(payload, head.properties_offset, head.properties_length)
     if not head.message_id_raw:
-        properties = _with_field(properties, 0, _identifier(stamp))
+        properties = with_field(properties, codes.PROPERTIES, 0, _identifier(stamp))
     if stamp.absolute_expiry_ms >= 0:
-        properties = _with_field(properties, 8, b"\x83" + u64(stamp.absolute_expiry_ms))
+        moment = b"\x83" + u64(stamp.absolute_expiry_ms)
+        properties = with_field(properties, codes.PROPERTIES, 8, moment)
     application = _slice(
         payload, head.application_properties_offset, head.application_properties_length
     )
@@ -195,8 +196,8 @@ def _slice(payload: bytes, offset: i64, length: i64) -> bytes:
     return payload[offset : offset + length]
 
 
-def _with_field(section: bytes, index: int, value: bytes) -> bytes:
-    """The properties section, or a new one, with one field set to an encoded value."""
+def with_field(section: bytes, code: i64, index: int, value: bytes) -> bytes:
+    """A section that is a list, or a new one, with one field set to an encoded value."""
     fields: list[bytes] = []
     if section:
         reader = Reader(section, 0, len(section))
@@ -207,7 +208,7 @@ def _with_field(section: bytes, index: int, value: bytes) -> bytes:
     while len(fields) <= index:
         fields.append(NULL)
     fields[index] = value
-    return b"\x00\x53\x73" + compound(codes.LIST8, fields)
+    return b"\x00\x53" + _SMALL[code] + compound(codes.LIST8, fields)
 
 
 def _overlaid(section: bytes, overlay: Mapping[str, bytes]) -> bytes:
@@ -223,6 +224,7 @@ def _overlaid(section: bytes, overlay: Mapping[str, bytes]) -> bytes:
                 parts.append(key)
                 parts.append(raw)
     for name, value in overlay.items():
-        parts.append(encode_text(name))
-        parts.append(value)
+        if value:
+            parts.append(encode_text(name))
+            parts.append(value)
     return b"\x00\x53\x74" + compound(codes.MAP8, parts) if parts else b""

@@ -197,11 +197,12 @@ class Attacher:
     def _accept_management(self, link: Link, address: Address) -> list[Event]:
         # Some operations need one right and some the other; each is asked for what it needs.
         handle = self._find(LISTEN | SEND, address, told=LISTEN)
+        _check_line(handle, address)
         node = f"{address.entity}/{address.line}/$management"
         self._uses[id(link)] = _Use(link, handle, LISTEN | SEND, address.entity)
         if link.is_sender:
             return self._accept_response(link, node)
-        desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace.settings.tier)
+        desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace)
         management = ManagementNode(address, desk, self._grants, self._shared.throttle)
         request_link = RequestLink(link, node, management.handle, self._responses, is_camel=True)
         size = handle.entity.spec.message_bytes_max() + REQUEST_BYTES
@@ -245,6 +246,12 @@ class Attacher:
 
     def _accept_receiver(self, link: Link, address: Address) -> list[Event]:
         handle = self._find(LISTEN, address)
+        if handle.entity.is_topic():
+            raise Refused(
+                NOT_ALLOWED,
+                f"Nothing can be received from the topic '{address.name}': receive from one of "
+                "its subscriptions.",
+            )
         spec = handle.entity.spec
         if not spec.is_receivable():
             raise Refused(
@@ -325,3 +332,11 @@ class Attacher:
         if handle is None:
             raise entity_not_found(address.name)
         return handle
+
+
+def _check_line(handle: EntityHandle, address: Address) -> None:
+    if handle.entity.is_topic() and address.line != MAIN_LINE:
+        raise Refused(
+            NOT_ALLOWED,
+            f"The topic '{address.name}' has no dead letters: its subscriptions have them.",
+        )

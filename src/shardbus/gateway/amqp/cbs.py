@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.amqp.message import Message
 from shardbus.broker.auth import Authorizer, Grant
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.message import NEVER_MS
-from shardbus.gateway.amqp.requests import Response
+from shardbus.gateway.amqp.requests import Request, Response
 
 # A connection that shows more tokens than this is not a client of ours.
 GRANTS_MAX: Final = 10_000
@@ -50,11 +49,11 @@ class Grants:
         """SASL PLAIN: the key itself. Raises Refused."""
         self.add(self._authorizer.verify_plain(response))
 
-    async def put_token(self, request: Message) -> Response:
+    async def put_token(self, request: Request) -> Response:
         """Answer a put-token request (reference 2.2): whatever its type says, the body decides."""
-        properties = request.application_properties
+        properties = request.message.application_properties
         audience = properties.get("name")
-        token = request.body
+        token = request.message.body
         if properties.get("operation") != "put-token" or not isinstance(audience, str):
             raise Refused(INVALID_ARGUMENT, "$cbs understands 'put-token' with a 'name'.")
         if not isinstance(token, str):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.broker.bus import EntityHandle
+from shardbus.broker.namespace import Namespace
 from shardbus.broker.operations import Operations
 from shardbus.core.command import NO_SESSION
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import NOT_ALLOWED, Refused
 from shardbus.core.message import MAIN_LINE
-from shardbus.core.tier import Tier
 from shardbus.gateway.amqp.fields import Fields
 from shardbus.gateway.amqp.session_hold import SessionHold, SessionHolds, session_lost
 
@@ -23,9 +23,13 @@ PREMIUM_DELETE_COUNT_MAX: Final = 4_000
 class Desk:
     """One link's view of what it may ask about."""
 
-    def __init__(self, entity: EntityHandle, line: int, holds: SessionHolds, tier: Tier) -> None:
+    def __init__(
+        self, entity: EntityHandle, line: int, holds: SessionHolds, namespace: Namespace
+    ) -> None:
         self.line = line
-        self.delete_count_max = PREMIUM_DELETE_COUNT_MAX if tier.is_premium else DELETE_COUNT_MAX
+        self.namespace = namespace
+        is_premium = namespace.settings.tier.is_premium
+        self.delete_count_max = PREMIUM_DELETE_COUNT_MAX if is_premium else DELETE_COUNT_MAX
         self._entity = entity
         self._holds = holds
 
@@ -36,6 +40,24 @@ class Desk:
     @property
     def spec(self) -> QueueSpec:
         return self._entity.entity.spec
+
+    @property
+    def entity_name(self) -> str:
+        return self._entity.entity.name
+
+    @property
+    def is_topic(self) -> bool:
+        return self._entity.entity.is_topic()
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether this is a subscription, and not its dead letters."""
+        return self._entity.entity.is_subscription() and self.line == MAIN_LINE
+
+    @property
+    def is_sendable(self) -> bool:
+        """Whether messages can be sent here: not to subscriptions, and not to dead letters."""
+        return not self._entity.entity.is_subscription() and self.line == MAIN_LINE
 
     @property
     def is_partitioned(self) -> bool:

@@ -77,6 +77,11 @@ class Fields:
             raise self.bad(name, "must be a map")
         return value
 
+    def within(self, name: str) -> Fields | None:
+        """The fields of a map that is a field itself."""
+        value = self.properties(name)
+        return None if value is None else Fields(self.operation, value, self.link_name)
+
     def items(self, name: str, *, count_max: int) -> list[Value]:
         """The elements of an array or list, at least one."""
         value = self._values.get(name)

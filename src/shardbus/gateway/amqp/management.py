@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, final
 
-from shardbus.amqp.message import Message
 from shardbus.amqp.types import Array, Value, integer_of, text_of
 from shardbus.broker.auth import claims_required
 from shardbus.broker.clock import Clock
-from shardbus.core.access import LISTEN, SEND
+from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.address import Address
+from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import (
     ENTITY_DISABLED,
     INVALID_ARGUMENT,
@@ -20,12 +20,12 @@ from shardbus.core.errors import (
     TIMEOUT,
     Refused,
 )
-from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.amqp.cbs import Grants
 from shardbus.gateway.amqp.desk import Desk
 from shardbus.gateway.amqp.fields import Fields
 from shardbus.gateway.amqp.message_operations import MessageOperations
-from shardbus.gateway.amqp.requests import Response
+from shardbus.gateway.amqp.requests import Request, Response
+from shardbus.gateway.amqp.rule_operations import RuleOperations
 from shardbus.gateway.amqp.session_operations import SessionOperations
 from shardbus.gateway.amqp.throttle import MANAGEMENT_CREDITS, MESSAGE_CREDITS, Throttle
 
@@ -44,18 +44,24 @@ Work = Callable[[Fields], Awaitable[Response]]
 class _Operation:
     """What an operation does and needs.
 
-    `costs_by` names the field whose elements are paid for one by one; without it the operation is
-    paid for as such. `is_ending`: it ends or prolongs what was begun, so that neither the status
-    of the entity nor the throttle keeps it from being done.
+    Any one of `rights` will do. `costs_by` names the field whose elements are paid for one by one;
+    without it the operation is paid for as such. `is_ending`: it ends or prolongs what was begun,
+    so that neither the status of the entity nor the throttle keeps it from being done.
     """
 
     def __init__(
-        self, work: Work, right: int, *, costs_by: str = "", is_ending: bool = False
+        self, work: Work, rights: int, *, costs_by: str = "", is_ending: bool = False
     ) -> None:
         self.work = work
-        self.right = right
+        self.rights = rights
         self.costs_by = costs_by
         self.is_ending = is_ending
+
+    def is_possible(self, spec: QueueSpec) -> bool:
+        """Whether the status of the entity lets it be done; what is managed has no status."""
+        if self.is_ending or self.rights & MANAGE:
+            return True
+        return spec.is_sendable() if self.rights == SEND else spec.is_receivable()
 
 
 @final
@@ -71,8 +77,8 @@ class ManagementNode:
         self._throttle = throttle
         self._operations = _operations(desk, grants.clock)
 
-    async def handle(self, request: Message) -> Response:
-        properties = request.application_properties
+    async def handle(self, request: Request) -> Response:
+        properties = request.message.application_properties
         name = text_of(properties.get("operation"))
         if name is None:
             raise Refused(INVALID_ARGUMENT, "A management request needs an 'operation' property.")
@@ -80,7 +86,10 @@ class ManagementNode:
         if operation is None:
             raise Refused(NOT_IMPLEMENTED, f"The operation '{name[:100]}' does not exist here.")
         self._check(operation)
-        fields = Fields(name.removeprefix(_PREFIX), request.body, _link_name(properties))
+        if request.is_transactional:
+            raise self._not_in_transaction(operation)
+        body = request.message.body
+        fields = Fields(name.removeprefix(_PREFIX), body, _link_name(properties))
         self._pay(operation, fields)
         timeout_ms = _timeout_ms(properties)
         try:
@@ -90,18 +99,26 @@ class ManagementNode:
             raise timed_out(timeout_ms) from error
 
     def _check(self, operation: _Operation) -> None:
-        if not self._grants.allow(operation.right, self._address.entity):
-            raise claims_required(operation.right, f"sb://shardbus/{self._address.name}")
+        if not self._grants.allow(operation.rights, self._address.entity):
+            raise claims_required(operation.rights, f"sb://shardbus/{self._address.name}")
         spec = self._desk.spec
-        is_enabled = spec.is_sendable() if operation.right == SEND else spec.is_receivable()
-        if not is_enabled and not operation.is_ending:
+        if not operation.is_possible(spec):
             raise Refused(
                 ENTITY_DISABLED, f"'{self._address.name}' is {spec.status}: this is not possible."
             )
-        if operation.right == SEND and self._desk.line != MAIN_LINE:
+        if operation.rights == SEND and not self._desk.is_sendable:
             raise Refused(
                 NOT_ALLOWED, f"Nothing can be sent to '{self._address.name}': send to its entity."
             )
+
+    def _not_in_transaction(self, operation: _Operation) -> Refused:
+        if operation.rights & MANAGE and self._desk.is_partitioned:
+            return Refused(
+                NOT_ALLOWED,
+                "The rules of a partitioned topic's subscriptions cannot be changed in a "
+                "transaction.",
+            )
+        return Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
 
     def _pay(self, operation: _Operation, fields: Fields) -> None:
         if self._throttle is None:
@@ -116,8 +133,22 @@ class ManagementNode:
 
 
 def _operations(desk: Desk, clock: Clock) -> dict[str, _Operation]:
+    """What can be asked of an entity: of a topic nothing that is about messages received."""
     messages = MessageOperations(desk, clock)
-    sessions = SessionOperations(desk)
+    numbers = "sequence-numbers"
+    sending = {
+        "schedule-message": _Operation(messages.schedule, SEND, costs_by="messages"),
+        "cancel-scheduled-message": _Operation(messages.cancel, SEND, costs_by=numbers),
+    }
+    if desk.is_topic:
+        return sending
+    operations = {**sending, **_receiving(messages, SessionOperations(desk))}
+    if desk.has_rules:
+        operations.update(_ruling(RuleOperations(desk)))
+    return operations
+
+
+def _receiving(messages: MessageOperations, sessions: SessionOperations) -> dict[str, _Operation]:
     tokens, numbers = "lock-tokens", "sequence-numbers"
     return {
         "renew-lock": _Operation(messages.renew_lock, LISTEN, costs_by=tokens, is_ending=True),
@@ -128,13 +159,21 @@ def _operations(desk: Desk, clock: Clock) -> dict[str, _Operation]:
         "receive-by-sequence-number": _Operation(
             messages.receive_deferred, LISTEN, costs_by=numbers
         ),
-        "schedule-message": _Operation(messages.schedule, SEND, costs_by="messages"),
-        "cancel-scheduled-message": _Operation(messages.cancel, SEND, costs_by=numbers),
         "batch-delete-messages": _Operation(messages.delete, LISTEN),
         "renew-session-lock": _Operation(sessions.renew_lock, LISTEN, is_ending=True),
         "get-session-state": _Operation(sessions.state, LISTEN),
         "set-session-state": _Operation(sessions.set_state, LISTEN),
         "get-message-sessions": _Operation(sessions.list, LISTEN),
+    }
+
+
+def _ruling(rules: RuleOperations) -> dict[str, _Operation]:
+    # "Manage in docs; the service accepts Listen on the subscription" (reference 2.5).
+    rights = MANAGE | LISTEN
+    return {
+        "add-rule": _Operation(rules.add, rights),
+        "remove-rule": _Operation(rules.remove, rights),
+        "enumerate-rules": _Operation(rules.list, rights),
     }
 
 

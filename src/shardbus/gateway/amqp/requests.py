@@ -10,7 +10,7 @@ from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.events import Delivery
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import Message, build_message, decode_message
-from shardbus.amqp.outcomes import ACCEPTED, AmqpError, Rejected
+from shardbus.amqp.outcomes import ACCEPTED, AmqpError, Rejected, TransactionalState
 from shardbus.amqp.types import Int, Symbol, Value
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.gateway.amqp.failures import amqp_error
@@ -44,7 +44,16 @@ def response_to(failure: Refused | Unavailable) -> Response:
     return Response(status, error.description, {}, error.condition)
 
 
-Handler = Callable[[Message], Awaitable[Response]]
+@final
+class Request:
+    """What a client asks for, and whether it wants it done in a transaction."""
+
+    def __init__(self, message: Message, is_transactional: bool) -> None:
+        self.message = message
+        self.is_transactional = is_transactional
+
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 @final
@@ -75,7 +84,8 @@ class RequestLink:
             shell.flush_soon()
             return
         self._settle(delivery, None)
-        response = await self._handle(request)
+        is_transactional = isinstance(delivery.state, TransactionalState)
+        response = await self._handle(Request(request, is_transactional))
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
         if way_back is None:
@@ -84,7 +94,7 @@ class RequestLink:
             way_back.send(self._encode(response, request))
         shell.flush_soon()
 
-    async def _handle(self, request: Message) -> Response:
+    async def _handle(self, request: Request) -> Response:
         try:
             return await self._handler(request)
         except (Refused, Unavailable) as failure:

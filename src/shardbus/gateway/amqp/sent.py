@@ -26,18 +26,23 @@ def read_message(payload: bytes, now_ms: int) -> Message:
     """What the bus needs to know of an encoded message. Raises DecodeError or Refused."""
     head = scan_message(payload)
     _check_header(payload, head)
-    ttl_ms = head.ttl_ms
-    if ttl_ms == _UINT_MAX and head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
-        # The header's ttl ends at 49.7 days; SDKs then say the rest with two timestamps.
-        ttl_ms = min(max(0, head.absolute_expiry_ms - head.creation_time_ms), INFINITE_MS)
     return Message(
         payload,
         message_id=_checked(head.message_id, "MessageId"),
         session_id=_checked(head.session_id, "SessionId"),
         partition_key=_checked(head.partition_key, "PartitionKey"),
-        ttl_ms=ttl_ms,
+        ttl_ms=ttl_of(head),
         scheduled_at_ms=_scheduled_at(head.scheduled_enqueue_ms, now_ms),
     )
+
+
+def ttl_of(head: MessageHead) -> int:
+    """How long the sender lets the message live, in milliseconds; -1 if it does not say."""
+    ttl_ms = head.ttl_ms
+    if ttl_ms == _UINT_MAX and head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
+        # The header's ttl ends at 49.7 days; SDKs then say the rest with two timestamps.
+        ttl_ms = min(max(0, head.absolute_expiry_ms - head.creation_time_ms), INFINITE_MS)
+    return ttl_ms
 
 
 def _checked(key: str | None, name: str) -> str | None:
