@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from shardbus.broker.broker import Broker
 from shardbus.broker.clock import Clock
+from shardbus.broker.publishing import Publisher
 from shardbus.broker.storage import Storage, ThreadWorker
 from shardbus.core.entity import MEGABYTE
+from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.stores.base import MessageStore, StoreError
 from shardbus.stores.late import LateStore
 from shardbus.stores.sqlite import SqliteStore
@@ -20,6 +23,8 @@ from shardbus.stores.sqlite import SqliteStore
 log = logging.getLogger(__name__)
 
 Durability = Literal["full", "relaxed"]
+
+_PUBLISHER_SEED_BYTES: Final = 8
 
 
 def broker_name(index: int) -> str:
@@ -64,4 +69,12 @@ def new_broker(
     writer = ThreadWorker(f"{name}-writer", loop)
     reader = ThreadWorker(f"{name}-reader", loop)
     storage = Storage(store, writer, reader, loop)
-    return Broker(name, storage, clock, loop, fragment_bytes_max=fragment_mb_max * MEGABYTE)
+    payloads = payload_format()
+    return Broker(
+        name,
+        storage,
+        clock,
+        loop,
+        fragment_bytes_max=fragment_mb_max * MEGABYTE,
+        new_publisher=lambda: Publisher(payloads, secrets.token_bytes(_PUBLISHER_SEED_BYTES)),
+    )
