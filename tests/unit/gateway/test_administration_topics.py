@@ -70,7 +70,7 @@ def test_a_topic_is_created_shown_updated_and_deleted(tmp_path: Path) -> None:
         assert created.requires_duplicate_detection is True
 
         shown = client.get_topic("eu/news")
-        assert [rule.key_name for rule in shown.authorization_rules] == ["writers"]
+        assert [rule.key_name for rule in shown.authorization_rules or []] == ["writers"]
         shown.default_message_time_to_live = timedelta(days=3)
         shown.duplicate_detection_history_time_window = timedelta(minutes=5)
         shown.status = "SendDisabled"
@@ -99,7 +99,8 @@ def test_a_subscription_is_created_shown_updated_and_deleted(tmp_path: Path) -> 
         assert created.name == "Sport"
         assert created.requires_session is True
         assert created.dead_lettering_on_filter_evaluation_exceptions is True
-        assert created.auto_delete_on_idle is not None and created.auto_delete_on_idle.days > 10**6
+        assert isinstance(created.auto_delete_on_idle, timedelta)
+        assert created.auto_delete_on_idle.days > 10**6
 
         shown = client.get_subscription("NEWS", "sport")
         shown.lock_duration = timedelta(seconds=30)
@@ -125,7 +126,7 @@ def test_a_subscription_is_created_shown_updated_and_deleted(tmp_path: Path) -> 
 def test_a_rule_of_each_kind_is_kept_as_it_was_given(tmp_path: Path) -> None:
     """R30: filters, typed properties, parameters and actions."""
     moment = datetime(2026, 11, 15, 12, 30, 15, tzinfo=UTC)
-    typed = {
+    typed: dict[str, str | int | float | bool | datetime | timedelta] = {
         "text": "a <b>",
         "small": 7,
         "large": 1 << 40,
