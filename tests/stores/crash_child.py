@@ -13,6 +13,7 @@ from shardbus.core.change import (
     Change,
     Counters,
     LineCounters,
+    RecordChange,
     Remember,
     Remove,
     StateChange,
@@ -78,6 +79,14 @@ def digests_of(round_number: int) -> bytes:
     return round_number.to_bytes(16, "big") * 3
 
 
+def record_changes(round_number: int) -> list[Change]:
+    """A record of each round, of which the last three are kept."""
+    return [
+        RecordChange(1, b"%d" % round_number, state_of(round_number)),
+        RecordChange(1, b"%d" % (round_number - 3), None),
+    ]
+
+
 def new_counters(round_number: int) -> range:
     first = first_counter(round_number)
     return range(first, first + COUNTS[(round_number - 1) % len(COUNTS)])
@@ -119,6 +128,7 @@ def commit_of(fragment: FragmentId, round_number: int) -> FragmentCommit:
         state = state_of(round_number) if round_number % 7 else None
         changes += [StateChange(session_of(at), state, round_number) for at in range(SESSIONS)]
         changes.append(Remember(round_number, digests_of(round_number)))
+        changes += record_changes(round_number)
     lines = [LineCounters(round_number, 0), LineCounters(), LineCounters()]
     return FragmentCommit(fragment, changes, Counters(counters[-1], lines, round_number))
 

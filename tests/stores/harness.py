@@ -13,6 +13,7 @@ from shardbus.core.change import (
     Change,
     Counters,
     ForgetIds,
+    RecordChange,
     Remember,
     Remove,
     StateChange,
@@ -58,6 +59,10 @@ class StoreCase(ABC):
     def damage_state(self, fragment: FragmentId, session_id: str) -> None:
         """Spoil the stored state of a session."""
 
+    @abstractmethod
+    def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
+        """Spoil a record that a fragment keeps."""
+
     def close(self) -> None:
         self.store.close()
 
@@ -75,6 +80,9 @@ class MemoryCase(StoreCase):
 
     def damage_state(self, fragment: FragmentId, session_id: str) -> None:
         self._memory.damage_state(fragment, session_id)
+
+    def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
+        self._memory.damage_record(fragment, kind, key)
 
 
 class SqliteCase(StoreCase):
@@ -98,6 +106,10 @@ class SqliteCase(StoreCase):
     def damage_state(self, fragment: FragmentId, session_id: str) -> None:
         with Scalpel(self.path) as scalpel:
             scalpel.flip_session_state(fragment, session_id)
+
+    def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
+        with Scalpel(self.path) as scalpel:
+            scalpel.flip_record(fragment, kind, key)
 
 
 def open_case(kind: str, directory: Path) -> StoreCase:
@@ -180,6 +192,15 @@ class Scalpel:
         session = self.execute(sql, *fragment, encoded(session_id))[0][0]
         assert isinstance(session, int)
         self._flip("session_state", "session", session, "data", -1)
+
+    def flip_record(self, fragment: FragmentId, kind: int, key: bytes, at: int = -1) -> None:
+        sql = (
+            "SELECT id FROM record JOIN fragment USING (local) WHERE entity_id = ? "
+            "AND number = ? AND kind = ? AND key = ? AND is_deleted = 0"
+        )
+        number = self.execute(sql, *fragment, kind, key)[0][0]
+        assert isinstance(number, int)
+        self._flip("record", "id", number, "data", at)
 
     def _flip(self, table: str, name: str, value: int, column: str, at: int) -> None:
         found = self.execute(f"SELECT {column} FROM {table} WHERE {name} = ?", value)[0][0]
@@ -271,6 +292,9 @@ class Pen:
 
     def forget_ids(self, until_ms: int) -> None:
         self.changes.append(ForgetIds(until_ms))
+
+    def record(self, kind: int, key: bytes, data: bytes | None) -> None:
+        self.changes.append(RecordChange(kind, key, data))
 
     def commit(self) -> FragmentCommit:
         """What was written since the last commit."""

@@ -98,7 +98,11 @@ def check_sessions(store: SqliteStore, main: list[int], rounds: int) -> None:
     ranks = {session_of(counter): base | counter for counter in reversed(main)}
     waiting = store.read_sessions(SESSIONFUL, after=0, count_max=100).sessions
     assert {name: rank for rank, name in waiting} == ranks
-    found = store.load(SESSIONFUL).remembered
+    image = store.load(SESSIONFUL)
+    assert image.records == {
+        (1, b"%d" % number): state_of(number) for number in range(max(rounds - 2, 1), rounds + 1)
+    }
+    found = image.remembered
     assert [(one.at_ms, one.digests) for one in found] == [
         (number, digests_of(number)) for number in range(1, rounds + 1)
     ]

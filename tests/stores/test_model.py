@@ -22,6 +22,7 @@ from shardbus.core.change import (
     Counters,
     ForgetIds,
     LineCounters,
+    RecordChange,
     Remember,
     Remove,
     StateChange,
@@ -157,6 +158,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending[at].append(ForgetIds(until_ms))
         self.forgotten_at[at] = max(self.forgotten_at[at], until_ms)
         self._commit([at])
+
+    @rule(
+        at=fragment_indexes,
+        kind=st.integers(1, 2),
+        key=st.sampled_from([b"", b"key"]),
+        data=st.none() | st.binary(max_size=3),
+    )
+    def record(self, at: int, kind: int, key: bytes, data: bytes | None) -> None:
+        self.pending[at].append(RecordChange(kind, key, data))
 
     @rule()
     def commit(self) -> None:
@@ -307,6 +317,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert expected.counters.total_bytes() == found.counters.total_bytes()
             assert (expected.next_due_ms == NEVER_MS) == (found.next_due_ms == NEVER_MS)
             assert found.next_due_ms <= expected.next_due_ms
+            assert expected.records == found.records
             self._compare_ids(ids(expected.remembered), ids(found.remembered), at)
 
     def _compare_ids(

@@ -136,7 +136,11 @@ class MessageStore(Protocol):
         ...
 
     def load(self, fragment: FragmentId) -> FragmentImage:
-        """What the fragment was after its last commit."""
+        """What the fragment was after its last commit.
+
+        StoreError when its counters or a record that it keeps are damaged: a promise hangs on
+        each. Damaged message ids are left out and logged.
+        """
         ...
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:

@@ -10,6 +10,7 @@ from shardbus.core.change import (
     Change,
     Counters,
     ForgetIds,
+    RecordChange,
     Remember,
     Remove,
     StateChange,
@@ -30,6 +31,7 @@ from shardbus.stores.chunk import (
     pack_counters,
     pack_gap,
     pack_head,
+    pack_record,
     pack_remembered,
     pack_session_state,
     pack_state,
@@ -56,6 +58,7 @@ STATE: Final = 15
 NO_STATE: Final = 16
 REMEMBER: Final = 17
 FORGET_IDS: Final = 18
+RECORD: Final = 19
 
 Cell = int | bytes | None
 COLUMNS: Final = 11
@@ -74,6 +77,7 @@ class Delta:
         self.updated: dict[int, Entry] = {}
         self.removed: dict[int, None] = {}
         self.states: dict[str, StateChange] = {}
+        self.records: dict[tuple[int, bytes], bytes | None] = {}
         self.remembered: list[tuple[int, list[bytes]]] = []
         self.forgotten_at_ms = 0
         self.is_empty = True
@@ -100,6 +104,8 @@ class Delta:
             if not self.remembered or self.remembered[-1][0] != change.at_ms:
                 self.remembered.append((change.at_ms, []))
             self.remembered[-1][1].append(change.digests)
+        elif isinstance(change, RecordChange):
+            self.records[change.kind, change.key] = change.data
         else:
             assert isinstance(change, ForgetIds)
             self.forgotten_at_ms = max(self.forgotten_at_ms, change.until_ms)
@@ -196,6 +202,8 @@ class Batch:
             self.last_counters[local] = max(last, delta.counters.last_counter)
             if delta.states or delta.remembered or delta.forgotten_at_ms:
                 self._add_others(delta)
+            if delta.records:
+                self._add_records(delta)
             packed = pack_counters(local, delta.counters)
             if delta.is_empty:
                 # SQLite writes no page for bytes that stay the same, and then a full disk would
@@ -234,6 +242,14 @@ class Batch:
         for at_ms, digests in delta.remembered:
             packed = pack_remembered(local, at_ms, b"".join(digests))
             self._row(REMEMBER, lowest, due_at_ms=at_ms, data=packed)
+
+    def _add_records(self, delta: Delta) -> None:
+        local = delta.local
+        for (kind, key), data in delta.records.items():
+            packed = None if data is None else pack_record(local, kind, key, data)
+            self.cells += (
+                RECORD, local, None, kind, None, None, None, None, None, packed, key,
+            )  # fmt: skip
 
     def _append(self, delta: Delta, last_counter: int) -> int:
         """Chunks of what is new and unchanged, entries of what is new and changed.

@@ -6,7 +6,7 @@ after the other). Everything carries a checksum, so that damage is found where i
     head    version u16, count u16, key i64, count x record, checksum u64 of all before it
     record  enqueued at i64, expires at i64, payload bytes u32, checksum u64 of the payload
     state   what settling changed of one message, see `pack_state`
-    others  counters, states of sessions and remembered ids, see `pack_counters` and those after it
+    others  counters, states of sessions, remembered ids, kept records, see `pack_counters` and on
 
 All integers are little endian; checksums are XXH3-64 (0.25 microseconds per KB where CRC-32 takes
 1.1). A *key* is the local number of a fragment above the counter of a message.
@@ -47,6 +47,7 @@ _COUNTERS_1: Final = Struct("<H8q")
 _COUNTERS: Final = Struct("<H17q")
 _SESSION_STATE_START: Final = Struct("<HqqI")
 _MOMENT: Final = Struct("<q")
+_RECORD_START: Final = Struct("<HqqI")
 HEAD_START_BYTES: Final = 12
 RECORD_BYTES: Final = 28
 CHECKSUM_BYTES: Final = 8
@@ -319,6 +320,27 @@ def unpack_remembered(local: int, data: bytes) -> Remember | None:
     if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end], seed=local)):
         return None
     return Remember(_MOMENT.unpack_from(data, 0)[0], data[_MOMENT.size : end])
+
+
+def pack_record(local: int, kind: int, key: bytes, data: bytes) -> bytes:
+    """A record that a fragment keeps, with its kind and key, so that it is found by itself."""
+    packed = _RECORD_START.pack(FORMAT_VERSION, local, kind, len(key)) + key + data
+    return packed + _CHECKSUM.pack(xxh3_64_intdigest(packed))
+
+
+def unpack_record(packed: bytes) -> tuple[int, int, bytes, bytes] | None:
+    """Local number, kind, key and data; None if the record is damaged."""
+    end = len(packed) - CHECKSUM_BYTES
+    key_at = _RECORD_START.size
+    if end < key_at:
+        return None
+    if _CHECKSUM.unpack_from(packed, end)[0] != int(xxh3_64_intdigest(packed[:end])):
+        return None
+    version, local, kind, key_bytes = _RECORD_START.unpack_from(packed, 0)
+    data_at = key_at + key_bytes
+    if version != FORMAT_VERSION or data_at > end:
+        return None
+    return local, kind, packed[key_at:data_at], packed[data_at:end]
 
 
 def encoded(text: str | None) -> bytes:

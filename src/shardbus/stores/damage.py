@@ -66,6 +66,8 @@ class StoreReport:
         self.states = 0
         # Records of message ids, each of a commit.
         self.remembered = 0
+        # Records that fragments keep.
+        self.records = 0
         self.damages: list[Damage] = []
         # Whether SQLite could not read everything, so that rows may be missing without a trace.
         self.is_torn = False

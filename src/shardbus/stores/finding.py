@@ -131,6 +131,10 @@ class Sink(Protocol):
         """A sound record of message ids."""
         ...
 
+    def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
+        """A sound record that the fragment keeps, packed."""
+        ...
+
 
 @final
 class Nowhere:
@@ -152,6 +156,9 @@ class Nowhere:
         """It is in the report."""
 
     def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
+        """It is in the report."""
+
+    def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
         """It is in the report."""
 
 

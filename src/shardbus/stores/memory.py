@@ -11,6 +11,7 @@ from shardbus.core.change import (
     Change,
     Counters,
     ForgetIds,
+    RecordChange,
     Remember,
     Remove,
     StateChange,
@@ -54,8 +55,13 @@ class MemoryStore:
 
     def load(self, fragment: FragmentId) -> FragmentImage:
         known = self._known(fragment)
+        if known.damaged_records:
+            raise StoreError(f"a record of fragment {fragment} is damaged: it cannot be loaded")
         return FragmentImage(
-            known.counters.copy(), known.next_due_ms(set()), list(known.remembered)
+            known.counters.copy(),
+            known.next_due_ms(set()),
+            list(known.remembered),
+            dict(known.records),
         )
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
@@ -176,6 +182,10 @@ class MemoryStore:
         """Make the state of a session fail its checksum until it is set again."""
         self._known(fragment).damaged_states.add(session_id)
 
+    def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
+        """Make a kept record fail its checksum until it is written again or removed."""
+        self._known(fragment).damaged_records.add((kind, key))
+
     def _known(self, fragment: FragmentId) -> MemoryFragment:
         known = self._fragments.get(fragment)
         if known is None:
@@ -212,6 +222,8 @@ class MemoryFragment:
         self.states: dict[str, tuple[bytes, int]] = {}
         self.damaged_states: set[str] = set()
         self.remembered: list[Remember] = []
+        self.records: dict[tuple[int, bytes], bytes] = {}
+        self.damaged_records: set[tuple[int, bytes]] = set()
         self._last = 0
 
     def check(self, commit: FragmentCommit) -> None:
@@ -251,6 +263,8 @@ class MemoryFragment:
             self._set_state(change)
         elif isinstance(change, Remember):
             self.remembered.append(change)
+        elif isinstance(change, RecordChange):
+            self._set_record(change)
         else:
             self._forget_ids(change)
 
@@ -339,6 +353,14 @@ class MemoryFragment:
             self.states.pop(change.session_id, None)
         else:
             self.states[change.session_id] = (change.state, change.at_ms)
+
+    def _set_record(self, change: RecordChange) -> None:
+        name = (change.kind, change.key)
+        self.damaged_records.discard(name)
+        if change.data is None:
+            self.records.pop(name, None)
+        else:
+            self.records[name] = change.data
 
     def _forget_ids(self, change: ForgetIds) -> None:
         self.remembered = [kept for kept in self.remembered if kept.at_ms > change.until_ms]

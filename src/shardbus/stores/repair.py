@@ -208,6 +208,10 @@ class Copy:
     def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
         self._write("INSERT INTO remembered VALUES (?, ?, ?)", (key, at_ms, data))
 
+    def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
+        sql = "INSERT OR IGNORE INTO record (local, kind, key, data) VALUES (?, ?, ?, ?)"
+        self._write(sql, (owner.local, kind, key, data))
+
     def stray(self, owner: Owner | None, piece: Piece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
         row = (piece.place.first, gone, piece.head, piece.body)

@@ -11,6 +11,7 @@ from shardbus.stores.chunk import (
     decoded,
     key_of,
     sequence_of,
+    unpack_record,
     unpack_remembered,
     unpack_session_state,
 )
@@ -44,6 +45,7 @@ FROM (
     SELECT key, CAST(data AS BLOB) AS data FROM remembered
     WHERE key > ?1 AND key <= ?2 ORDER BY key LIMIT ?3)
 """
+_RECORDS: Final = "SELECT kind, key, data FROM record WHERE local = ? ORDER BY kind, key"
 
 
 @final
@@ -93,6 +95,9 @@ class Image:
         self.remembered: list[Remember] = []
         # Records of remembered ids that are damaged.
         self.damaged = 0
+        self.records: dict[tuple[int, bytes], bytes] = {}
+        # The kinds of kept records that are damaged.
+        self.damaged_kinds: list[int] = []
 
 
 @final
@@ -106,7 +111,16 @@ class ImageReader(Lookup):
             due_ms = DueReader(self.connection).next_due_ms(local, after_ms=0)
             image = Image(b"" if row is None else bytes(row[0]), due_ms)
             self._remembered(local, image)
+            self._records(local, image)
         return image
+
+    def _records(self, local: int, image: Image) -> None:
+        for kind, key, data in self.connection.execute(_RECORDS, (local,)):
+            found = unpack_record(data) if isinstance(data, bytes) else None
+            if found is None or found[:3] != (local, kind, key):
+                image.damaged_kinds.append(kind)
+            else:
+                image.records[kind, key] = found[3]
 
     def _remembered(self, local: int, image: Image) -> None:
         after, high = key_of(local, 0), key_of(local, COUNTER_MAX)

@@ -1,21 +1,26 @@
-"""The part of a survey that is not about messages: sessions, their states, remembered ids."""
+"""The part of a survey that is not about messages: sessions, states, ids, kept records."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from typing import final
+from typing import Final, final
 
 from shardbus.core.message import ACTIVE
 from shardbus.stores.chunk import (
     local_of,
     sequence_of,
     session_state_bytes,
+    unpack_record,
     unpack_remembered,
     unpack_session_state,
 )
 from shardbus.stores.finding import Aside, Findings, Owner, Sink
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
+
+_PROMISE_LOST: Final = (
+    "the fragment cannot be loaded; a repair removes the record, and what it promised is not kept"
+)
 
 
 @final
@@ -149,6 +154,27 @@ class SessionSurvey:
                 self._wrong.add(owner, f"message ids ({key}) would be forgotten at a wrong moment")
             self._findings.report.remembered += 1
             sink.remembered(owner, key, found.at_ms, data)
+
+    def records(self, sink: Sink) -> None:
+        """What fragments keep beside their messages."""
+        for row in self._salvage.rows("record", "id", "local, kind, key, data"):
+            listed, data = (integer(row[1]), integer(row[2]), blob(row[3])), blob(row[4])
+            found = unpack_record(data)
+            local, kind, key = listed if found is None else found[:3]
+            what = f"record {key.hex()} of kind {kind}"
+            owner = self._owners.get(local)
+            if owner is None:
+                what += " belongs to a fragment that is not listed"
+                self._findings.add(what, "it is not used")
+            elif owner.is_deleted:
+                continue
+            elif found is None:
+                self._findings.add(f"{what} fails its checksum", _PROMISE_LOST, owner)
+            else:
+                if listed != (local, kind, key):
+                    self._findings.mend(owner, f"{what} is not as it is listed")
+                self._findings.report.records += 1
+                sink.record(owner, kind, key, data)
 
     def _listed(self, number: int) -> tuple[int, bytes] | None:
         """Fragment and name of a session, None if there is no such session (to be read)."""

@@ -110,6 +110,14 @@ class SqliteStore:
                 f"{self.path}: the counters of fragment {fragment.number} of entity "
                 f"{fragment.entity_id} are damaged; restore a copy of the file"
             )
+        if image.damaged_kinds:
+            kinds = ", ".join(str(kind) for kind in sorted(set(image.damaged_kinds)))
+            raise StoreError(
+                f"{self.path}: records (of kind {kinds}) of fragment {fragment.number} of entity "
+                f"{fragment.entity_id} are damaged, and what it promised is not known without "
+                "them; restore a copy of the file, or give the promises up with "
+                "`shardbus check --repair`"
+            )
         if image.damaged:
             log.error(
                 "%s: %d records of message ids of fragment %s are damaged: duplicates of those "
@@ -118,7 +126,7 @@ class SqliteStore:
                 image.damaged,
                 fragment,
             )
-        return FragmentImage(counters, image.next_due_ms, image.remembered)
+        return FragmentImage(counters, image.next_due_ms, image.remembered, image.records)
 
     def read_line(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int

@@ -23,7 +23,7 @@ from shardbus.stores.chunk import (
     unpack_head,
 )
 from shardbus.stores.damage import StoreReport
-from shardbus.stores.database import SESSIONS_VERSION, user_version
+from shardbus.stores.database import RECORDS_VERSION, SESSIONS_VERSION, user_version
 from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
 from shardbus.stores.session_survey import SessionSurvey
@@ -55,8 +55,9 @@ class Survey:
         self._sessions = SessionSurvey(connection, self._salvage, self._findings, self.owners)
         self._sink = sink
         self._progress = progress
-        # A file that was not opened since has none of what the second schema brought.
+        # A file that was not opened since has none of what later schemas brought.
         self._has_sessions = user_version(connection) >= SESSIONS_VERSION
+        self._has_records = user_version(connection) >= RECORDS_VERSION
 
     def run(self) -> None:
         self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
@@ -69,6 +70,8 @@ class Survey:
         self._walk()
         if self._has_sessions:
             self._sessions.finish(self._sink)
+        if self._has_records:
+            self._sessions.records(self._sink)
         self._strays()
         for unreadable in self._salvage.unreadable:
             self._findings.add("a page cannot be read: " + unreadable, "what was on it is lost")

@@ -27,6 +27,7 @@ STATEMENT_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
 SWEEP_SESSIONS_MAX: Final = 64
+SWEEP_RECORDS_MAX: Final = 16
 
 _ROW: Final = "(" + ",".join("?" * COLUMNS) + ")"
 _INSERT: Final = tuple(
@@ -100,6 +101,9 @@ _SWEEP_SESSIONS: Final = (
         SELECT id FROM session WHERE local = ?1 ORDER BY name LIMIT ?2)
     """,
 )
+_SWEEP_RECORDS: Final = """
+DELETE FROM record WHERE id IN (SELECT id FROM record WHERE local = ?1 LIMIT ?2)
+"""
 
 
 @final
@@ -159,6 +163,7 @@ class Writer(Lookup):
             removed += self.connection.execute(sql, (low, high, SWEEP_CHUNKS_MAX)).rowcount
         for sql in _SWEEP_KEYED:
             removed += self.connection.execute(sql, (low, high, SWEEP_ENTRIES_MAX)).rowcount
+        removed += self.connection.execute(_SWEEP_RECORDS, (local, SWEEP_RECORDS_MAX)).rowcount
         if removed == 0:
             for sql in _SWEEP_SESSIONS:
                 removed += self.connection.execute(sql, (local, SWEEP_SESSIONS_MAX)).rowcount
