@@ -399,6 +399,35 @@ def test_a_bug_in_one_part_makes_everyone_reload_and_nothing_half(house: House) 
     assert topic.drain("a") == topic.drain("b") == [b"y"]
 
 
+def test_what_a_topic_gathered_before_a_bug_is_published_to_nobody(house: House) -> None:
+    topic = news(house, "a")
+    nonsense = 99
+
+    sent = house.ask(topic.runner(), publish_of(b"x"))
+    house.ask(topic.runner(), Settle(nonsense, []))
+    house.pass_s(1)
+    topic.publish(b"y")
+
+    assert unknown(sent[0])
+    assert topic.drain("a") == [b"y"]
+
+
+def test_a_topic_is_not_away_longer_than_the_subscription_that_kept_it(house: House) -> None:
+    topic = news(house, "a")
+    _make_away(house, topic, "a")
+    for number in range(20):
+        assert not unknown(house.answer(topic.runner(), publish_of(b"%d" % number)))
+        house.pass_s(0.5)
+        assert topic.runner().is_available
+
+    house.disk.broken_fragments.clear()
+    while not topic.reader("a").is_available:
+        house.pass_s(0.1)
+    topic.publish(b"x")
+
+    assert topic.drain("a") == [b"x"]
+
+
 def test_a_damaged_payload_is_set_aside_for_each_subscription_by_itself(house: House) -> None:
     topic = news(house, "a", "b")
     sent = topic.publish(b"x", b"y")

@@ -194,9 +194,7 @@ def test_the_time_to_live_of_topic_and_subscription_both_end_a_message(house: Ho
 
 
 def test_the_size_of_a_topic_is_that_of_all_its_subscriptions(house: House) -> None:
-    spec = QueueSpec()
-    spec.size_mb = 1
-    topic = news(house, "a", "b", spec=spec)
+    topic = news(house, "a", "b", spec=small())
     large = bytes(300_000)
 
     topic.publish(large)
@@ -211,24 +209,42 @@ def test_the_size_of_a_topic_is_that_of_all_its_subscriptions(house: House) -> N
     assert len(topic.drain("b")) == 3
 
 
-def test_the_size_of_a_topic_is_known_again_after_a_restart_and_a_failure(house: House) -> None:
-    spec = QueueSpec()
-    spec.size_mb = 1
-    topic = news(house, "a", spec=spec)
+def test_the_size_of_a_topic_is_known_again_after_a_restart(house: House) -> None:
+    topic = news(house, "a", spec=small())
     topic.publish(bytes(1 << 20))
     topic.restart()
     topic.tell()
     topic.reader("a")
     house.pass_s()
 
-    assert isinstance(house.answer(topic.runner(), publish_of(b"x")), Refused)
+    refused = house.answer(topic.runner(), publish_of(b"x"))
     topic.drain("a")
-    house.disk.commit_failures.append("before")
-    house.answer(topic.runner(), publish_of(b"x"))
-    house.pass_s(1)
-    topic.publish(b"x")
+    topic.publish(b"y")
 
-    assert topic.drain("a") == [b"x"]
+    assert isinstance(refused, Refused)
+    assert topic.drain("a") == [b"y"]
+
+
+def test_the_size_of_a_topic_is_known_again_as_soon_as_it_is_loaded_again(house: House) -> None:
+    topic = news(house, "a", spec=small())
+    at_ms = house.clock.now_ms() + 60_000
+    later = house.answer(topic.runner(), publish_of(b"later", scheduled_at_ms=at_ms))
+    assert isinstance(later, Sent)
+    topic.publish(bytes(1 << 20))
+    assert isinstance(house.answer(topic.runner(), publish_of(b"x")), Refused)
+
+    house.disk.commit_failures.append("before")
+    house.answer(topic.runner(), Cancel([later.first]))
+    house.pass_s()
+
+    assert topic.runner().is_available
+    assert isinstance(house.answer(topic.runner(), publish_of(b"x")), Refused)
+
+
+def small() -> QueueSpec:
+    spec = QueueSpec()
+    spec.size_mb = 1
+    return spec
 
 
 def test_a_changed_rule_holds_for_what_is_published_after_it(house: House) -> None:

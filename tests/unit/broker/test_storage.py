@@ -76,6 +76,52 @@ def test_everyone_in_a_failed_transaction_hears_of_it(house: House) -> None:
     assert [str(answer) for answer in answers] == ["the disk is full", "the disk is full", "None"]
 
 
+def test_commits_that_belong_together_are_never_divided(house: House) -> None:
+    count = COMMITS_PER_TRANSACTION_MAX
+    created(house, 2 * count + 20)
+    answers: list[StoreError | None] = []
+
+    def group(start: int, size: int) -> None:
+        commits = [commit_of(number) for number in range(start, start + size)]
+        house.storage.commit_together(commits, answers.append)
+
+    group(0, count - 5)
+    group(count - 5, 10)
+    group(count + 5, count + 10)
+    house.storage.commit(commit_of(2 * count + 15), answers.append)
+    house.pass_s()
+
+    sizes = [len(transaction) for transaction in house.disk.transactions]
+    assert sizes == [count - 5, 10, count + 10, 1]
+    assert answers == [None] * 4
+
+
+def test_commits_that_belong_together_fail_together(house: House) -> None:
+    created(house, 2)
+    answers: list[StoreError | None] = []
+    house.disk.commit_failures.append("before")
+
+    house.storage.commit_together([commit_of(0), commit_of(1)], answers.append)
+    house.pass_s()
+
+    assert [str(answer) for answer in answers] == ["the disk is full"]
+    assert house.disk.kept.load(FragmentId(1, 0)).counters.lines[0].count == 0
+
+
+def test_what_is_withdrawn_leaves_the_others_of_its_group(house: House) -> None:
+    created(house, 3)
+    answers: list[StoreError | None] = []
+
+    house.storage.commit_together([commit_of(0), commit_of(1)], answers.append)
+    house.storage.commit(commit_of(1), answers.append)
+    house.storage.commit(commit_of(2), answers.append)
+    house.storage.withdraw(FragmentId(1, 1))
+    house.pass_s()
+
+    assert house.disk.transactions == [[FragmentId(1, 0), FragmentId(1, 2)]]
+    assert answers == [None, None]
+
+
 def test_a_commit_from_the_answer_of_another_is_written_too(house: House) -> None:
     created(house, 2)
     answers: list[StoreError | None] = []
