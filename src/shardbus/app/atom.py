@@ -1,4 +1,4 @@
-"""The ATOM documents of queue management, as the command line writes and reads them."""
+"""The ATOM documents of management, as the command line writes and reads them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -40,17 +40,59 @@ QUEUE_ELEMENTS: Final = (
 )
 
 
+TOPIC_ELEMENTS: Final = (
+    "DefaultMessageTimeToLive",
+    "MaxSizeInMegabytes",
+    "RequiresDuplicateDetection",
+    "DuplicateDetectionHistoryTimeWindow",
+    "EnableBatchedOperations",
+    "Status",
+    "SupportOrdering",
+    "AutoDeleteOnIdle",
+    "EnablePartitioning",
+    "UserMetadata",
+)
+SUBSCRIPTION_ELEMENTS: Final = (
+    "LockDuration",
+    "RequiresSession",
+    "DefaultMessageTimeToLive",
+    "DeadLetteringOnMessageExpiration",
+    "DeadLetteringOnFilterEvaluationExceptions",
+    "MaxDeliveryCount",
+    "EnableBatchedOperations",
+    "Status",
+    "ForwardTo",
+    "ForwardDeadLetteredMessagesTo",
+    "AutoDeleteOnIdle",
+    "UserMetadata",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityKind:
+    """A kind of entity: its word, the name of its description, and the elements clients write."""
+
+    word: str
+    description: str
+    elements: tuple[str, ...]
+
+
+QUEUE: Final = EntityKind("queue", "QueueDescription", QUEUE_ELEMENTS)
+TOPIC: Final = EntityKind("topic", "TopicDescription", TOPIC_ELEMENTS)
+SUBSCRIPTION: Final = EntityKind("subscription", "SubscriptionDescription", SUBSCRIPTION_ELEMENTS)
+
+
 class AtomError(CommandError):
     """A document that is not what the management API answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """A queue as the bus describes it: element texts by name, and counts by kind.
+class Described:
+    """An entity as the bus describes it: element texts by name, and counts by kind.
 
     What was set aside is damaged and not among the messages of `message_count`.
     `size_max_mb` is size times fragments (R9): the API reports the product. `fragment_count` is
-    None when a bus does not tell it.
+    None when a bus does not tell it. A subscription has its own name only and no size.
     """
 
     name: str
@@ -63,42 +105,61 @@ class Queue:
     message_count: int
 
 
-def write_queue(elements: dict[str, str]) -> bytes:
-    """The entry that creates or updates a queue with these elements, in the dialect's order."""
-    entry = ElementTree.Element(f"{{{ATOM}}}entry")
-    content = ElementTree.SubElement(entry, f"{{{ATOM}}}content", {"type": "application/xml"})
-    description = ElementTree.SubElement(content, f"{{{CONNECT}}}QueueDescription")
-    for name in QUEUE_ELEMENTS:
+def write_entity(
+    kind: EntityKind, elements: dict[str, str], rule: ElementTree.Element | None = None
+) -> bytes:
+    """The entry that creates or updates an entity with these elements, in the dialect's order.
+
+    `rule` is what a subscription is created with.
+    """
+    description = ElementTree.Element(f"{{{CONNECT}}}{kind.description}")
+    for name in kind.elements:
         if name in elements:
             ElementTree.SubElement(description, f"{{{CONNECT}}}{name}").text = elements[name]
+    if rule is not None:
+        description.append(rule)
+    return write_entry(description)
+
+
+def write_entry(description: ElementTree.Element) -> bytes:
+    """An entry that holds a description."""
+    entry = ElementTree.Element(f"{{{ATOM}}}entry")
+    content = ElementTree.SubElement(entry, f"{{{ATOM}}}content", {"type": "application/xml"})
+    content.append(description)
     document: bytes = ElementTree.tostring(entry, encoding="utf-8")
     return document
 
 
-def read_queue(document: bytes) -> Queue | None:
-    """The queue of an entry; None when the answer describes none (a topic, or an empty feed)."""
-    root = _parse(document)
-    return _queue(root) if root.tag == f"{{{ATOM}}}entry" else None
+def read_entity(kind: EntityKind, document: bytes) -> Described | None:
+    """The entity of an entry; None when the answer describes none of its kind."""
+    root = parse(document)
+    return _described(kind, root) if root.tag == f"{{{ATOM}}}entry" else None
 
 
-def read_queues(document: bytes) -> list[Queue]:
-    """The queues of a feed, in its order."""
-    root = _parse(document)
+def read_entities(kind: EntityKind, document: bytes) -> list[Described]:
+    """The entities of a feed, in its order."""
+    found = (_described(kind, entry) for entry in read_feed(document))
+    return [entity for entity in found if entity is not None]
+
+
+def read_feed(document: bytes) -> list[ElementTree.Element]:
+    """The entries of a feed."""
+    root = parse(document)
     if root.tag != f"{{{ATOM}}}feed":
         raise AtomError("expected a feed")
-    found = (_queue(entry) for entry in root.findall(f"{{{ATOM}}}entry"))
-    return [queue for queue in found if queue is not None]
+    return root.findall(f"{{{ATOM}}}entry")
 
 
 def read_error(document: bytes) -> str:
     """The detail of an error document; empty when there is none."""
     try:
-        return _parse(document).findtext("Detail") or ""
+        return parse(document).findtext("Detail") or ""
     except AtomError:
         return ""
 
 
-def _parse(document: bytes) -> ElementTree.Element:
+def parse(document: bytes) -> ElementTree.Element:
+    """The root of a document; AtomError when it is none."""
     # The dialect never uses a document type, and entities are how small XML grows large.
     if b"<!DOCTYPE" in document:
         raise AtomError("a document type is not allowed")
@@ -108,8 +169,8 @@ def _parse(document: bytes) -> ElementTree.Element:
         raise AtomError(f"not XML: {error}") from error
 
 
-def _queue(entry: ElementTree.Element) -> Queue | None:
-    description = entry.find(f"{{{ATOM}}}content/{{{CONNECT}}}QueueDescription")
+def _described(kind: EntityKind, entry: ElementTree.Element) -> Described | None:
+    description = entry.find(f"{{{ATOM}}}content/{{{CONNECT}}}{kind.description}")
     if description is None:
         return None
     elements = {
@@ -117,7 +178,7 @@ def _queue(entry: ElementTree.Element) -> Queue | None:
         for child in description
         if len(child) == 0
     }
-    return Queue(
+    return Described(
         name=entry.findtext(f"{{{ATOM}}}title") or "",
         elements=elements,
         counts=_counts(description) | {"set_aside": _set_aside_count(entry)},

@@ -2,13 +2,24 @@
 
 import http.client
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
-from shardbus.app.atom import Queue, read_error, read_queue, read_queues, write_queue
+from shardbus.app.atom import (
+    Described,
+    EntityKind,
+    parse,
+    read_entities,
+    read_entity,
+    read_error,
+    read_feed,
+    write_entity,
+    write_entry,
+)
 from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
+from shardbus.app.rule_atom import Rule, read_rule, write_rule
 from shardbus.app.sas import Credential
 
 API_VERSION: Final = "2021-05"
@@ -77,7 +88,10 @@ class HttpTransport:
 
 
 class Management:
-    """The queues of one namespace; `now_s` is when the tokens start to count."""
+    """The entities of one namespace; `now_s` is when the tokens start to count.
+
+    A subscription's path is `<topic>/Subscriptions/<name>`, a rule's goes on with `/Rules/<name>`.
+    """
 
     def __init__(
         self, transport: Transport, endpoint: str, credential: Credential, *, now_s: int
@@ -86,36 +100,56 @@ class Management:
         resource = endpoint.rstrip("/")
         self._token = credential.token_for(resource, expires_at_s=now_s + TOKEN_LIFETIME_S)
 
-    def create_queue(self, name: str, elements: dict[str, str]) -> Queue:
-        return self._described(name, self._ask("PUT", name, body=write_queue(elements)))
+    def create(
+        self, kind: EntityKind, path: str, elements: dict[str, str], rule: Rule | None = None
+    ) -> Described:
+        """`rule` is what a subscription is created with, in place of one that takes everything."""
+        first = None if rule is None else write_rule(rule, "DefaultRuleDescription")
+        body = write_entity(kind, elements, first)
+        return _described(kind, path, self._ask("PUT", path, body=body, word=kind.word))
 
-    def update_queue(self, name: str, elements: dict[str, str]) -> Queue:
+    def update(self, kind: EntityKind, path: str, elements: dict[str, str]) -> Described:
         """Change the named elements and leave the others as they are."""
-        described = {**self.queue(name).elements, **elements}
-        answer = self._ask("PUT", name, body=write_queue(described), is_update=True)
-        return self._described(name, answer)
+        whole = {**self.entity(kind, path).elements, **elements}
+        answer = self._ask("PUT", path, body=write_entity(kind, whole), is_update=True)
+        return _described(kind, path, answer)
 
-    def queue(self, name: str) -> Queue:
-        return self._described(name, self._ask("GET", name))
+    def entity(self, kind: EntityKind, path: str) -> Described:
+        return _described(kind, path, self._ask("GET", path, word=kind.word))
 
-    def queues(self) -> list[Queue]:
-        found: list[Queue] = []
+    def entities(self, kind: EntityKind, path: str) -> list[Described]:
+        """All that a list holds, page by page."""
+        return [
+            entity for document in self._pages(path) for entity in read_entities(kind, document)
+        ]
+
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path)
+
+    def create_rule(self, path: str, rule: Rule) -> Rule:
+        return self._put_rule(path, rule, is_update=False)
+
+    def update_rule(self, path: str, rule: Rule) -> Rule:
+        """Put another rule in the place of the one of the same name."""
+        return self._put_rule(path, rule, is_update=True)
+
+    def rule(self, path: str) -> Rule:
+        return read_rule(parse(self._ask("GET", path).body))
+
+    def rules(self, path: str) -> list[Rule]:
+        return [read_rule(entry) for document in self._pages(path) for entry in read_feed(document)]
+
+    def _put_rule(self, path: str, rule: Rule, *, is_update: bool) -> Rule:
+        body = write_entry(write_rule(rule, "RuleDescription"))
+        return read_rule(parse(self._ask("PUT", path, body=body, is_update=is_update).body))
+
+    def _pages(self, path: str) -> Iterator[bytes]:
         for page in range(PAGES_MAX):
             paging = f"&$skip={page * PAGE_SIZE}&$top={PAGE_SIZE}"
-            queues = read_queues(self._ask("GET", "$Resources/queues", paging=paging).body)
-            found.extend(queues)
-            if len(queues) < PAGE_SIZE:
+            document = self._ask("GET", path, paging=paging).body
+            yield document
+            if len(read_feed(document)) < PAGE_SIZE:
                 break
-        return found
-
-    def delete_queue(self, name: str) -> None:
-        self._ask("DELETE", name)
-
-    def _described(self, name: str, answer: Answer) -> Queue:
-        queue = read_queue(answer.body)
-        if queue is None:
-            raise _not_found(name)
-        return queue
 
     def _ask(
         self,
@@ -125,6 +159,7 @@ class Management:
         body: bytes | None = None,
         is_update: bool = False,
         paging: str = "",
+        word: str = "entity",
     ) -> Answer:
         headers = {"Authorization": self._token, "Accept": "application/atom+xml"}
         if body is not None:
@@ -133,12 +168,12 @@ class Management:
             headers["If-Match"] = "*"
         target = f"/{quote(path, safe='/$')}?api-version={API_VERSION}{paging}"
         answer = self._transport.ask(method, target, headers, body)
-        check_answer(path, answer)
+        check_answer(path, answer, word)
         return answer
 
 
-def check_answer(path: str, answer: Answer) -> None:
-    """Raise what an answer that is not a success means."""
+def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
+    """Raise what an answer that is not a success means; `word` is what the path should name."""
     if answer.status < 300:
         return
     detail = read_error(answer.body) or http.client.responses.get(answer.status, "no reason given")
@@ -148,7 +183,7 @@ def check_answer(path: str, answer: Answer) -> None:
                 f"not authorised: {detail} (give --key-name and --key, or a connection string)"
             )
         case 404 | 410:
-            raise _not_found(path)
+            raise _not_found(path, word)
         case 409:
             raise Refused(f"{path} is there already, or is being changed: {detail}")
         case 429 | 500 | 502 | 503 | 504:
@@ -157,5 +192,19 @@ def check_answer(path: str, answer: Answer) -> None:
             raise Refused(f"{detail} (HTTP {answer.status})")
 
 
-def _not_found(name: str) -> NotFound:
-    return NotFound(f"there is no queue {name}: `shardbus queue list` shows what there is")
+def _described(kind: EntityKind, path: str, answer: Answer) -> Described:
+    entity = read_entity(kind, answer.body)
+    if entity is None:
+        raise _not_found(path, kind.word)
+    return entity
+
+
+def _not_found(path: str, word: str) -> NotFound:
+    topic, separator, _ = path.partition("/Subscriptions/")
+    lists = {
+        "queue": "`shardbus queue list` shows",
+        "topic": "`shardbus topic list` shows",
+    }.get(word, "`shardbus queue list` and `shardbus topic list` show")
+    if separator:
+        lists = f"`shardbus subscription list {topic}` shows"
+    return NotFound(f"there is no {word} {path}: {lists} what there is")

@@ -1,5 +1,6 @@
 """The properties of a queue as command-line options, in one table."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -142,15 +143,15 @@ QUEUE_OPTIONS: Final = (
 )
 
 
-def queue_options(*, is_update: bool) -> list[click.Parameter]:
-    """Every option of the table; an update has none for what is settled at creation."""
-    return [row.parameter() for row in QUEUE_OPTIONS if not (is_update and row.is_fixed)]
+def option_parameters(table: Sequence[QueueOption], *, is_update: bool) -> list[click.Parameter]:
+    """Every option of a table; an update has none for what is settled at creation."""
+    return [row.parameter() for row in table if not (is_update and row.is_fixed)]
 
 
-def elements_from(options: Options) -> dict[str, str]:
+def elements_from(table: Sequence[QueueOption], options: Options) -> dict[str, str]:
     """Element texts for the options that were given."""
     elements: dict[str, str] = {}
-    for option in QUEUE_OPTIONS:
+    for option in table:
         value = options.get(option.name)
         if value is not None:
             elements[option.element] = option.text(value)

@@ -7,11 +7,12 @@ import pytest
 from shardbus.app.atom import (
     ATOM,
     CONNECT,
+    QUEUE,
     AtomError,
+    read_entities,
+    read_entity,
     read_error,
-    read_queue,
-    read_queues,
-    write_queue,
+    write_entity,
 )
 
 ENTRY = """<entry xmlns="http://www.w3.org/2005/Atom"><id>https://bus/q1</id>
@@ -36,7 +37,7 @@ def entry(*, partitioned: str = "true", extension: str = FRAGMENTS) -> str:
 
 def test_an_entry_tells_sizes_counts_and_fragments() -> None:
     """R9, R29"""
-    queue = read_queue(entry().encode())
+    queue = read_entity(QUEUE, entry().encode())
 
     assert queue is not None
     assert (queue.name, queue.is_partitioned, queue.fragment_count) == ("q1", True, 16)
@@ -56,7 +57,7 @@ def test_an_entry_tells_sizes_counts_and_fragments() -> None:
 def test_a_bus_that_does_not_tell_its_fragments_is_not_guessed_at(
     partitioned: str, count: int | None
 ) -> None:
-    queue = read_queue(entry(partitioned=partitioned, extension="").encode())
+    queue = read_entity(QUEUE, entry(partitioned=partitioned, extension="").encode())
 
     assert queue is not None
     assert queue.fragment_count == count
@@ -66,12 +67,12 @@ def test_a_feed_gives_its_queues_in_order_and_passes_over_other_entities() -> No
     topic = f'<entry xmlns="{ATOM}"><title>t</title><content/></entry>'
     feed = f'<feed xmlns="{ATOM}"><title>Queues</title>{entry()}{topic}{entry()}</feed>'
 
-    assert [queue.name for queue in read_queues(feed.encode())] == ["q1", "q1"]
-    assert read_queue(feed.encode()) is None
+    assert [queue.name for queue in read_entities(QUEUE, feed.encode())] == ["q1", "q1"]
+    assert read_entity(QUEUE, feed.encode()) is None
 
 
 def test_written_elements_come_in_the_order_of_the_dialect() -> None:
-    document = write_queue({"EnablePartitioning": "true", "LockDuration": "PT30S"})
+    document = write_entity(QUEUE, {"EnablePartitioning": "true", "LockDuration": "PT30S"})
 
     description = ElementTree.fromstring(document)[0][0]
     assert description.tag == f"{{{CONNECT}}}QueueDescription"
@@ -101,4 +102,4 @@ def test_an_error_document_gives_its_detail_and_anything_else_gives_none() -> No
 )
 def test_a_document_that_is_no_answer_is_told_and_not_guessed_at(document: bytes) -> None:
     with pytest.raises(AtomError):
-        read_queue(document)
+        read_entity(QUEUE, document)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.atom import ATOM
+from shardbus.app.atom import ATOM, QUEUE
 from shardbus.app.client import Answer, HttpTransport, Management
 from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
 from shardbus.app.sas import Credential
@@ -10,6 +10,7 @@ from shardbus.broker.sas import mint_token
 from tests.unit.app.namespace import Namespace
 
 ENDPOINT = "http://127.0.0.1:5300"
+QUEUES = "$Resources/queues"
 
 
 def management(namespace: Namespace) -> Management:
@@ -20,14 +21,14 @@ def test_a_created_queue_can_be_shown_listed_updated_and_deleted() -> None:
     namespace = Namespace()
     bus = management(namespace)
 
-    bus.create_queue("orders/eu", {"LockDuration": "PT30S", "MaxDeliveryCount": "5"})
-    assert bus.queue("orders/eu").elements["LockDuration"] == "PT30S"
-    assert [queue.name for queue in bus.queues()] == ["orders/eu"]
+    bus.create(QUEUE, "orders/eu", {"LockDuration": "PT30S", "MaxDeliveryCount": "5"})
+    assert bus.entity(QUEUE, "orders/eu").elements["LockDuration"] == "PT30S"
+    assert [queue.name for queue in bus.entities(QUEUE, QUEUES)] == ["orders/eu"]
 
-    bus.update_queue("orders/eu", {"MaxDeliveryCount": "7"})
+    bus.update(QUEUE, "orders/eu", {"MaxDeliveryCount": "7"})
     assert namespace.queues["orders/eu"] == {"LockDuration": "PT30S", "MaxDeliveryCount": "7"}
 
-    bus.delete_queue("orders/eu")
+    bus.delete("orders/eu")
     assert namespace.queues == {}
 
 
@@ -35,7 +36,7 @@ def test_every_request_carries_a_token_for_the_whole_endpoint() -> None:
     """R34"""
     namespace = Namespace()
 
-    management(namespace).queues()
+    management(namespace).entities(QUEUE, QUEUES)
 
     expected = mint_token(ENDPOINT, Credential().key_name, Credential().key, 1300)
     assert [headers["Authorization"] for headers in namespace.headers] == [expected]
@@ -45,7 +46,7 @@ def test_a_list_is_read_page_by_page_to_its_end() -> None:
     namespace = Namespace()
     namespace.queues = {f"queue-{number:03}": {} for number in range(250)}
 
-    assert len(management(namespace).queues()) == 250
+    assert len(management(namespace).entities(QUEUE, QUEUES)) == 250
     assert len(namespace.headers) == 3
 
 
@@ -68,7 +69,7 @@ def test_a_bad_answer_becomes_a_failure_that_says_why(
     namespace.next_answer = Answer(status, b"<Error><Detail>SubCode=40000. Bad</Detail></Error>")
 
     with pytest.raises(kind, match=words):
-        management(namespace).queue("q")
+        management(namespace).entity(QUEUE, "q")
 
 
 def test_an_answer_that_describes_no_queue_means_that_there_is_none() -> None:
@@ -76,7 +77,7 @@ def test_an_answer_that_describes_no_queue_means_that_there_is_none() -> None:
     namespace.next_answer = Answer(200, f'<feed xmlns="{ATOM}"/>'.encode())
 
     with pytest.raises(NotFound, match="there is no queue q"):
-        management(namespace).queue("q")
+        management(namespace).entity(QUEUE, "q")
 
 
 @pytest.mark.parametrize("endpoint", ["", "127.0.0.1:5300", "ftp://host", "http://"])

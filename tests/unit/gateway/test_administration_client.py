@@ -18,6 +18,7 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
+from shardbus.app.atom import QUEUE
 from shardbus.app.client import HttpTransport, Management
 from shardbus.app.sas import Credential
 from tests.unit.gateway.site import Endpoint, run_client
@@ -204,13 +205,13 @@ def test_the_command_lines_client_manages_queues_over_plain_http(tmp_path: Path)
         credential = Credential(key_name="RootManageSharedAccessKey", key="SAS_KEY_VALUE")
         now_s = endpoint.clock.now_ms() // 1000
         management = Management(HttpTransport(url), url, credential, now_s=now_s)
-        created = management.create_queue("q", {"MaxSizeInMegabytes": "5120"})
+        created = management.create(QUEUE, "q", {"MaxSizeInMegabytes": "5120"})
         assert (created.size_max_mb, created.fragment_count) == (81_920, 16)
-        updated = management.update_queue("q", {"MaxDeliveryCount": "2"})
+        updated = management.update(QUEUE, "q", {"MaxDeliveryCount": "2"})
         assert (updated.size_max_mb, updated.elements["MaxDeliveryCount"]) == (81_920, "2")
-        assert [queue.name for queue in management.queues()] == ["q"]
-        management.delete_queue("q")
-        assert management.queues() == []
+        assert [queue.name for queue in management.entities(QUEUE, "$Resources/queues")] == ["q"]
+        management.delete("q")
+        assert management.entities(QUEUE, "$Resources/queues") == []
 
     run_client(endpoint, tmp_path, work)
 
