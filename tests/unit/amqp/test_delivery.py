@@ -52,6 +52,16 @@ def test_a_plain_message_gets_header_and_annotations_in_their_golden_form() -> N
     assert encoded == golden + identifier + DATA
 
 
+def test_an_empty_overlay_takes_a_property_away() -> None:
+    stamp = Stamp(sequence_number=5, enqueued_time_ms=9)
+
+    changed = delivered(APPLICATION + DATA, stamp, {"a": b"", "never": b"", "b": encode(2)})
+    emptied = delivered(section(0x74, {"a": 1}) + DATA, stamp, {"a": b""})
+
+    assert changed[0x74] == {"DeadLetterReason": "old", "b": 2}
+    assert 0x74 not in emptied
+
+
 def test_every_stamp_has_the_type_of_the_reference() -> None:
     """Reference 5.2."""
     stamp = Stamp(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from shardbus.amqp.encoder import encode
 from shardbus.amqp.types import Described, Int, Map, Timestamp, Ulong, Value, text_of
 from shardbus.core.rule_spec import (
     CORRELATION_FILTER,
@@ -21,7 +22,8 @@ from shardbus.gateway.amqp.requests import Response
 from shardbus.gateway.amqp.rule_values import property_from, value_from
 from shardbus.rules.document import property_of, typed_value
 
-RULES_PAGE_MAX: Final = 1_000
+# What one answer tells of rules, at least one: JavaScript asks for all of them at once.
+RULES_BYTES_MAX: Final = 4 * 1024 * 1024
 # "CompatibilityLevel 20 always" (reference 13.4).
 COMPATIBILITY_LEVEL: Final = 20
 
@@ -73,13 +75,23 @@ class RuleOperations:
 
     async def list(self, fields: Fields) -> Response:
         skip = fields.integer("skip", least=0, default=0)
-        top = min(fields.integer("top", least=1), RULES_PAGE_MAX)
+        top = fields.integer("top", least=1)
         rules = self._desk.namespace.rules(self._desk.entity_name)[skip : skip + top]
         if not rules:
             return Response(204, "No Content", {"rules": []})
-        return Response(
-            200, "OK", {"rules": [{"rule-description": encode_rule(rule)} for rule in rules]}
-        )
+        return Response(200, "OK", {"rules": _page(rules)})
+
+
+def _page(rules: list[RuleSpec]) -> list[Value]:
+    page: list[Value] = []
+    size_bytes = 0
+    for rule in rules:
+        described = encode_rule(rule)
+        size_bytes += len(encode(described))
+        if page and size_bytes > RULES_BYTES_MAX:
+            break
+        page.append({"rule-description": described})
+    return page
 
 
 def encode_rule(rule: RuleSpec) -> Described:

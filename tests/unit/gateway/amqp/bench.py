@@ -1,25 +1,34 @@
 """The AMQP gateway in virtual time: a real bus over a store in memory, and clients on wires."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from itertools import count
 from typing import TypeVar
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.message import (
+    Message,
+    MessageHead,
+    decode_message,
+    encode_data_message,
+    scan_message,
+)
 from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
 from shardbus.broker.namespace import Namespace, NamespaceSettings
+from shardbus.broker.publishing import Publisher
 from shardbus.broker.sas import mint_token
 from shardbus.core.entity import Entity, QueueSpec
+from shardbus.core.rule_spec import RuleSpec
 from shardbus.core.tier import NEWER, STANDARD, tier_named
+from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.stores.catalogue import MemoryCatalogue
 from tests.simulation.world import EPOCH_MS, VirtualWorker
 from tests.unit.broker.house import House
-from tests.unit.gateway.amqp.client import Client, plain
+from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, Client, plain
 
 T = TypeVar("T")
 
@@ -37,8 +46,14 @@ class Bench(House):
         credits_per_s: int = 0,
     ) -> None:
         super().__init__()
+        payloads = payload_format()
         self.broker = Broker(
-            "b0", self.storage, self.clock, self.loop, fragment_bytes_max=fragment_bytes_max
+            "b0",
+            self.storage,
+            self.clock,
+            self.loop,
+            fragment_bytes_max=fragment_bytes_max,
+            new_publisher=lambda: Publisher(payloads, b"12345678"),
         )
         self.namespace = Namespace(
             MemoryCatalogue(EPOCH_MS),
@@ -78,6 +93,50 @@ class Bench(House):
         spec = QueueSpec()
         spec.requires_session = True
         return self.create(name, is_partitioned=is_partitioned, spec=spec)
+
+    def create_topic(
+        self, name: str, *, is_partitioned: bool = False, spec: QueueSpec | None = None
+    ) -> Entity:
+        chosen = spec or QueueSpec()
+        chosen.is_partitioned = is_partitioned
+        return self.run(self.namespace.create_topic(name, chosen))
+
+    def subscribe(
+        self,
+        topic: str,
+        name: str,
+        rules: Sequence[RuleSpec] = (),
+        *,
+        spec: QueueSpec | None = None,
+    ) -> str:
+        """Make a subscription; its address."""
+        creating = self.namespace.create_subscription(topic, name, spec or QueueSpec(), rules)
+        return self.run(creating).name
+
+    def publish(self, topic: str, *payloads: bytes) -> None:
+        """Send encoded messages to a topic, each stored before the next is sent."""
+        client = self.client()
+        link = client.sender(topic)
+        self.pass_s()
+        for payload in payloads:
+            client.send_raw(link, payload)
+            self.pass_s(0.05)
+        outcomes = client.outcomes(link)
+        assert list(outcomes.values()) == [ACCEPTED] * len(payloads)
+        self.leave(client)
+
+    def raw(self, address: str) -> list[tuple[bytes, MessageHead]]:
+        """What a receiver gets right now, taken out: each message as encoded, and its scan."""
+        client = self.client()
+        link = client.receiver(address, 1000, modes=RECEIVE_AND_DELETE)
+        self.pass_s(1)
+        payloads = [delivery.payload for delivery in client.received(link)]
+        self.leave(client)
+        return [(payload, scan_message(payload)) for payload in payloads]
+
+    def messages_of(self, address: str) -> list[Message]:
+        """The same, decoded."""
+        return [decode_message(payload) for payload, _ in self.raw(address)]
 
     def set_status(self, name: str, status: str) -> None:
         spec = self.namespace.get(name).spec.copy()
