@@ -291,8 +291,11 @@ class Runner(StoredFragment):
             self._last_used_ms = now_ms
         applied = 0
         is_reading_state = False
+        outlet = self._outlet
         try:
             for command, reply_to in inbox:
+                if outlet is not None and outlet.is_full():
+                    break
                 self._need = fragment.need(command, now_ms)
                 if self._need is not None:
                     # What waits in the store alone comes first: the rest stays in line.
@@ -493,6 +496,7 @@ class Runner(StoredFragment):
             image.counters,
             image.next_due_ms,
             loaded.history,
+            records=image.records,
         )
         self.state = AVAILABLE
         self.reason = ""

@@ -36,12 +36,22 @@ class Entrance:
             self.wake_at_ms = history.newest_ms() + max(ledger.rules.duplicate_window_ms, 1)
 
     def send(self, command: Send, now_ms: int) -> Sent:
+        self._check(command.messages)
+        return self.admit(command.messages, now_ms, is_checked=False)
+
+    def check(self, messages: list[Message], now_ms: int) -> None:
+        """Refused when these messages cannot be sent now."""
+        self._check(messages)
+        rules = self._ledger.rules
+        if rules.duplicate_window_ms > 0:
+            until_ms = now_ms - rules.duplicate_window_ms
+            sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
+            self._check_room(sifted.digests, until_ms)
+
+    def admit(self, messages: list[Message], now_ms: int, *, is_checked: bool) -> Sent:
+        """Store messages; those that were checked before are never refused."""
         ledger = self._ledger
         counters = ledger.counters
-        self._check_size()
-        messages = command.messages
-        if ledger.sessions is not None:
-            _check_sessions(messages)
         duplicates: list[int] | None = None
         if ledger.rules.duplicate_window_ms > 0:
             sifted = self._history.sift(
@@ -50,6 +60,8 @@ class Entrance:
                 now_ms - ledger.rules.duplicate_window_ms,
             )
             messages, duplicates = sifted.messages, sifted.duplicates
+            if not is_checked:
+                self._check_room(sifted.digests, now_ms - ledger.rules.duplicate_window_ms)
             self._remember(sifted.digests, now_ms)
             self._count_duplicates(len(duplicates))
         first = counters.last_counter + 1
@@ -107,6 +119,11 @@ class Entrance:
     def _total_bytes(self) -> int:
         return self._ledger.counters.total_bytes() + self._ledger.subscribed_bytes
 
+    def _check(self, messages: list[Message]) -> None:
+        self._check_size()
+        if self._ledger.sessions is not None:
+            _check_sessions(messages)
+
     def _check_size(self) -> None:
         total_bytes = self._total_bytes()
         if total_bytes >= self._ledger.rules.size_bytes_max:
@@ -117,11 +134,8 @@ class Entrance:
                 "Receive or purge messages, or use a larger entity.",
             )
 
-    def _remember(self, digests: bytes, now_ms: int) -> None:
-        """Keep new ids; refused when there are too many of them."""
+    def _check_room(self, digests: bytes, until_ms: int) -> None:
         history = self._history
-        window_ms = self._ledger.rules.duplicate_window_ms
-        until_ms = now_ms - window_ms
         if not history.has_room(digests, self._ledger.bounds.remembered_max, until_ms):
             raise Refused(
                 QUOTA_EXCEEDED,
@@ -129,6 +143,11 @@ class Entrance:
                 "duplicate detection, which is the most it takes: shorten the duplicate detection "
                 "window, partition the entity, or send more slowly.",
             )
+
+    def _remember(self, digests: bytes, now_ms: int) -> None:
+        history = self._history
+        window_ms = self._ledger.rules.duplicate_window_ms
+        until_ms = now_ms - window_ms
         history.sweep(until_ms)
         if history.must_forget(until_ms, now_ms, window_ms):
             self._ledger.changes.append(ForgetIds(until_ms))

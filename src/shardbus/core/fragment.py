@@ -7,26 +7,27 @@ could not be committed must be thrown away and made anew from the store.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from shardbus.core.bounds import Bounds
 from shardbus.core.calendar import Calendar
 from shardbus.core.change import Change, Counters
 from shardbus.core.command import (
-    ABANDON,
-    COMPLETE,
-    DEAD_LETTER,
-    DEFER,
     NO_SESSION,
-    RELEASE,
     AcceptSession,
+    AskDecision,
     Cancel,
     Command,
     Configure,
+    Decide,
     Delivery,
     Done,
+    Finish,
+    ForgetDecision,
     FragmentRules,
     GetState,
+    ListTransactions,
+    Prepare,
     Purge,
     Purged,
     Receive,
@@ -41,8 +42,8 @@ from shardbus.core.command import (
     SetAside,
     SetState,
     Settle,
-    Settled,
     Tick,
+    Transact,
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
@@ -58,7 +59,7 @@ from shardbus.core.history import History
 from shardbus.core.holds import SESSION_LOST_TEXT, Holds
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX, DELAY_MS_MAX
+from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -69,14 +70,11 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.core.need import Need
-from shardbus.core.properties import merge
 from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import HeldSession
-
-LOCK_LOST_TEXT: Final = (
-    "The lock supplied is invalid. Either the lock expired, or the message has already been "
-    "removed from the queue, or was received by a different receiver instance."
-)
+from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
+from shardbus.core.settling import Settling
+from shardbus.core.transactions import Transactions
 
 
 @final
@@ -96,7 +94,7 @@ class Fragment:
     `intake` takes over what was read from the store.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it was when it was stored, and its bounds
         self,
         number: int,
         rules: FragmentRules,
@@ -104,6 +102,7 @@ class Fragment:
         next_due_ms: int,
         history: History | None = None,
         bounds: Bounds | None = None,
+        records: dict[tuple[int, bytes], bytes] | None = None,
     ) -> None:
         self.number = number
         self.counters = counters
@@ -117,7 +116,11 @@ class Fragment:
             self._holds = Holds(number, self._ledger, self._sessions)
         self._entrance = Entrance(number, self._ledger, History() if history is None else history)
         self._calendar = Calendar(number, self._ledger)
-        self.intake = Intake(self._ledger, self._holds)
+        self._settling = Settling(self._ledger)
+        self._transactions = Transactions(
+            self._ledger, self._entrance, self._settling, {} if records is None else records
+        )
+        self.intake = Intake(self._ledger, self._holds, self._transactions)
         self._delivered: list[Entry] = []
 
     def need(self, command: Command, now_ms: int) -> Need | None:
@@ -140,7 +143,7 @@ class Fragment:
         if isinstance(command, Receive):
             return self._receive(command, now_ms)
         if isinstance(command, Settle):
-            return self._settle(command, now_ms)
+            return self._settling.settle(command, now_ms)
         if isinstance(command, Renew):
             return self._renew(command, now_ms)
         if isinstance(command, ReceiveDeferred):
@@ -155,6 +158,11 @@ class Fragment:
             return self.configure(command.rules)
         if isinstance(command, Tick):
             return self._tick(now_ms)
+        if isinstance(
+            command,
+            (Transact, Prepare, Decide, AskDecision, Finish, ForgetDecision, ListTransactions),
+        ):
+            return self._transactions.decide(command, self.intake.entries, now_ms)
         return self._decide_about_session(command, now_ms)
 
     def _decide_about_session(
@@ -395,52 +403,6 @@ class Fragment:
         return self._holds.of(session, now_ms).session_id
 
     # Settling.
-
-    def _settle(self, command: Settle, now_ms: int) -> Settled:
-        how = command.how
-        self._check_settlement(command, now_ms)
-        lost: list[bool] = []
-        entries: list[Entry] = []
-        for token in command.tokens:
-            entry = self._locks.release(token, now_ms)
-            lost.append(entry is None)
-            if entry is not None:
-                entries.append(entry)
-        if how == COMPLETE:
-            self._ledger.forget(entries)
-        elif how == ABANDON:
-            self._ledger.fail(entries, now_ms, command.modified, command.delay_ms)
-        elif how == DEFER:
-            self._ledger.defer(entries, now_ms, command.modified)
-        elif how == DEAD_LETTER:
-            for entry in entries:
-                entry.modified = merge(entry.modified, command.modified)
-            self._ledger.dead_letter(entries, command.reason, command.description)
-        else:
-            assert how == RELEASE
-            self._ledger.give_back(entries, now_ms)
-        return Settled(lost)
-
-    def _check_settlement(self, command: Settle, now_ms: int) -> None:
-        if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens, now_ms):
-            raise Refused(
-                NOT_ALLOWED,
-                "A message of a dead-letter queue cannot be dead-lettered again: "
-                "complete it, abandon it, or send it to the entity anew.",
-            )
-        if not 0 <= command.delay_ms <= DELAY_MS_MAX:
-            raise Refused(
-                INVALID_ARGUMENT,
-                f"A delay of {command.delay_ms} ms is not possible: "
-                f"it is between 0 and {DELAY_MS_MAX} ms.",
-            )
-
-    def _holds_dead_letter(self, tokens: list[bytes], now_ms: int) -> bool:
-        for token in tokens:
-            entry = self._locks.held(token, now_ms)
-            if entry is not None and entry.line != MAIN_LINE:
-                return True
-        return False
 
     def _renew(self, command: Renew, now_ms: int) -> Renewed:
         """The locks of a session's messages end with the session, whatever is renewed here."""

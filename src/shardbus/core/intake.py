@@ -10,6 +10,7 @@ from shardbus.core.command import (
     AcceptSession,
     Cancel,
     Command,
+    Finish,
     Purge,
     Receive,
     ReceiveDeferred,
@@ -24,6 +25,7 @@ from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.need import Need, NeedEntries, NeedPage, NeedPayloads, NeedSession, NeedState
+from shardbus.core.transactions import Transactions
 
 
 @final
@@ -34,8 +36,9 @@ class Intake:
     that command alone: whatever else is applied first makes it stale, and it is read again.
     """
 
-    def __init__(self, ledger: Ledger, holds: Holds | None) -> None:
+    def __init__(self, ledger: Ledger, holds: Holds | None, transactions: Transactions) -> None:
         self._ledger = ledger
+        self._transactions = transactions
         self._holds = holds
         self._wanted_line = -1
         self._fed: dict[int, Entry | None] = {}
@@ -64,6 +67,9 @@ class Intake:
             return self._need_deferred(command)
         if isinstance(command, Cancel):
             return self._need_entries(command.sequence_numbers, CANCEL_COUNT_MAX, bytes_max=0)
+        if isinstance(command, Finish):
+            unread = self._transactions.unread(command.transaction_id)
+            return self._need_entries(unread, len(unread), bytes_max=0)
         if self._holds is not None:
             if isinstance(command, AcceptSession):
                 return self._holds.need_to_accept(command, now_ms)

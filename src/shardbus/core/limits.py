@@ -46,6 +46,12 @@ DELAY_MS_MAX: Final = 7 * 24 * 3600 * 1000
 DIGEST_BYTES: Final = 16
 REMEMBERED_MAX: Final = 4_000_000
 
+# What one fragment has promised to transactions that are not finished, and decided about them.
+PREPARED_MAX: Final = 10_000
+PREPARED_BYTES_MAX: Final = 64 * 1024 * 1024
+DECISIONS_MAX: Final = 100_000
+ROLLBACK_KEPT_MS: Final = 3_600_000
+
 PEEK_COUNT_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 256 * 1024
 

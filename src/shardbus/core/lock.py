@@ -41,6 +41,8 @@ class LockTable:
         self._deadlines: list[tuple[int, int, LockBatch]] = []
         self._batch_number = 0
         self._empty_batches = 0
+        # Messages that a transaction has taken out of everybody's reach; None: not in memory.
+        self._pinned: dict[int, Entry | None] = {}
 
     def __len__(self) -> int:
         return len(self._locks)
@@ -107,6 +109,34 @@ class LockTable:
             self._leave(lock.batch)
             lock.batch = batch
 
+    def batch_of(self, token: bytes) -> LockBatch:
+        """What a lock that is held shares its deadline with."""
+        return self._locks[token].batch
+
+    def pin(self, token: bytes) -> Entry:
+        """Turn a lock that is held into one without a deadline and without a holder."""
+        lock = self._locks.pop(token)
+        self._leave(lock.batch)
+        self._pinned[lock.entry.sequence_number] = lock.entry
+        return lock.entry
+
+    def pin_unread(self, sequence_number: int) -> None:
+        """Pin a message that is in the store alone."""
+        self._pinned[sequence_number] = None
+        self._locked.add(sequence_number)
+
+    def is_unread(self, sequence_number: int) -> bool:
+        """Whether a message is pinned and in the store alone."""
+        return sequence_number in self._pinned and self._pinned[sequence_number] is None
+
+    def unpin(self, sequence_number: int, read: Entry | None) -> Entry | None:
+        """The pinned message, locked no more; `read` if it was in the store alone. None: gone."""
+        if sequence_number not in self._pinned:
+            return None
+        entry = self._pinned.pop(sequence_number)
+        self._locked.discard(sequence_number)
+        return read if entry is None else entry
+
     def expire(self, now_ms: int) -> list[Entry]:
         """End every lock whose deadline has come; the messages, in the order they were locked."""
         expired: list[Entry] = []
@@ -172,4 +202,9 @@ class LockTable:
             self._locked.discard(lock.entry.sequence_number)
             self._leave(lock.batch)
             dropped.append(lock.entry)
+        if self._pinned:
+            for number in sequence_numbers:
+                entry = self.unpin(number, None)
+                if entry is not None:
+                    dropped.append(entry)
         return dropped

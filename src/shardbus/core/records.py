@@ -1,0 +1,12 @@
+"""The kinds of records that fragments keep beside their messages (see `change.RecordChange`)."""
+
+from typing import Final
+
+PREPARED: Final = 1
+"""By transaction: what a fragment has promised to do if that transaction is committed."""
+DECISION: Final = 2
+"""By transaction: whether it was committed, kept by the one fragment that decides it."""
+TRANSFER_MARK: Final = 3
+"""By source of transfers: the highest number that was taken from it."""
+TRANSFERRED: Final = 4
+"""By line: the highest number that was ever given out to be transferred."""

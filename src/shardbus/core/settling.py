@@ -1,0 +1,96 @@
+"""How deliveries end: what a settlement does to messages whose locks are held."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.command import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    RELEASE,
+    Settle,
+    Settled,
+)
+from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused
+from shardbus.core.ledger import Ledger
+from shardbus.core.limits import DELAY_MS_MAX
+from shardbus.core.message import MAIN_LINE, Entry
+from shardbus.core.properties import merge
+
+LOCK_LOST_TEXT: Final = (
+    "The lock supplied is invalid. Either the lock expired, or the message has already been "
+    "removed from the queue, or was received by a different receiver instance."
+)
+
+
+@final
+class Settling:
+    """Settles the messages of one fragment."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def settle(self, command: Settle, now_ms: int) -> Settled:
+        """End those locks that are held."""
+        self.check(command, now_ms)
+        locks = self._ledger.locks
+        lost: list[bool] = []
+        entries: list[Entry] = []
+        for token in command.tokens:
+            entry = locks.release(token, now_ms)
+            lost.append(entry is None)
+            if entry is not None:
+                entries.append(entry)
+        self.end(command, entries, now_ms)
+        return Settled(lost)
+
+    def check(self, command: Settle, now_ms: int) -> None:
+        """Refused when the settlement is impossible, whoever holds the locks."""
+        if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens, now_ms):
+            raise Refused(
+                NOT_ALLOWED,
+                "A message of a dead-letter queue cannot be dead-lettered again: "
+                "complete it, abandon it, or send it to the entity anew.",
+            )
+        if not 0 <= command.delay_ms <= DELAY_MS_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A delay of {command.delay_ms} ms is not possible: "
+                f"it is between 0 and {DELAY_MS_MAX} ms.",
+            )
+
+    def check_held(self, commands: list[Settle], now_ms: int) -> None:
+        """Refused unless every lock is held, and every message is settled once."""
+        seen: set[bytes] = set()
+        for command in commands:
+            self.check(command, now_ms)
+            for token in command.tokens:
+                if token in seen or self._ledger.locks.held(token, now_ms) is None:
+                    raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+                seen.add(token)
+
+    def end(self, command: Settle, entries: list[Entry], now_ms: int) -> None:
+        """Do to messages that are locked no more what the command says; its tokens do not count."""
+        how = command.how
+        if how == COMPLETE:
+            self._ledger.forget(entries)
+        elif how == ABANDON:
+            self._ledger.fail(entries, now_ms, command.modified, command.delay_ms)
+        elif how == DEFER:
+            self._ledger.defer(entries, now_ms, command.modified)
+        elif how == DEAD_LETTER:
+            for entry in entries:
+                entry.modified = merge(entry.modified, command.modified)
+            self._ledger.dead_letter(entries, command.reason, command.description)
+        else:
+            assert how == RELEASE
+            self._ledger.give_back(entries, now_ms)
+
+    def _holds_dead_letter(self, tokens: list[bytes], now_ms: int) -> bool:
+        for token in tokens:
+            entry = self._ledger.locks.held(token, now_ms)
+            if entry is not None and entry.line != MAIN_LINE:
+                return True
+        return False

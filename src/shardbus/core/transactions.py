@@ -1,0 +1,314 @@
+"""The transactions of a fragment: done at once, or promised first and finished later (R22).
+
+A transaction in several fragments is decided by one of them. All others promise first: what they
+promise is stored, and the messages it settles are pinned, out of reach of receivers, deadlines and
+expiry. Then the one decides, in the same commit in which it does its own part. What it decided is
+what all others finish, whatever crashes in between; see docs/adr/0016-transactions.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.change import RecordChange
+from shardbus.core.command import (
+    COMMITTED,
+    ROLLED_BACK,
+    UNDECIDED,
+    AskDecision,
+    Decide,
+    Decided,
+    Done,
+    Finish,
+    ForgetDecision,
+    InDoubt,
+    ListTransactions,
+    Owed,
+    Prepare,
+    Promised,
+    Transact,
+    Work,
+)
+from shardbus.core.entrance import Entrance
+from shardbus.core.errors import SERVER_BUSY, Refused
+from shardbus.core.ledger import Ledger
+from shardbus.core.limits import (
+    DECISIONS_MAX,
+    PREPARED_BYTES_MAX,
+    PREPARED_MAX,
+    ROLLBACK_KEPT_MS,
+)
+from shardbus.core.lock import LockBatch
+from shardbus.core.message import SET_ASIDE, Entry
+from shardbus.core.prepared import (
+    Decision,
+    Prepared,
+    Promise,
+    pack_decision,
+    pack_prepared,
+    unpack_decision,
+    unpack_prepared,
+)
+from shardbus.core.records import DECISION, PREPARED
+from shardbus.core.settling import Settling
+
+TransactionCommand = (
+    Transact | Prepare | Decide | AskDecision | Finish | ForgetDecision | ListTransactions
+)
+
+_HOW: Final = {True: COMMITTED, False: ROLLED_BACK}
+
+
+@final
+class Transactions:
+    """Decides the commands about transactions of one fragment."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        entrance: Entrance,
+        settling: Settling,
+        records: dict[tuple[int, bytes], bytes],
+    ) -> None:
+        self._ledger = ledger
+        self._entrance = entrance
+        self._settling = settling
+        self._prepared: dict[bytes, Prepared] = {}
+        self._prepared_bytes = 0
+        # The sessions whose messages are pinned, by number: a rollback gives them back to those.
+        self._batches: dict[int, LockBatch] = {}
+        self._decisions: dict[bytes, Decision] = {}
+        for (kind, key), data in records.items():
+            if kind == PREPARED:
+                self._load(key, unpack_prepared(data))
+            elif kind == DECISION:
+                self._decisions[key] = unpack_decision(data)
+
+    def _load(self, transaction_id: bytes, prepared: Prepared) -> None:
+        self._prepared[transaction_id] = prepared
+        self._prepared_bytes += prepared.size_bytes
+        for promise in prepared.promises:
+            for number in promise.numbers:
+                self._ledger.locks.pin_unread(number)
+
+    def decide(
+        self, command: TransactionCommand, read: dict[int, Entry | None], now_ms: int
+    ) -> Done | Decided | InDoubt:
+        """`read` holds the messages that `unread` named, as they are stored."""
+        if isinstance(command, Transact):
+            self._check(command.work, now_ms)
+            self._do(command.work, now_ms)
+            return Done()
+        if isinstance(command, Prepare):
+            return self._prepare(command, now_ms)
+        if isinstance(command, Decide):
+            return self._commit(command, now_ms)
+        if isinstance(command, AskDecision):
+            return self._answer(command, now_ms)
+        if isinstance(command, Finish):
+            return self._finish(command, read, now_ms)
+        if isinstance(command, ForgetDecision):
+            return self._forget(command)
+        return self._in_doubt()
+
+    def unread(self, transaction_id: bytes) -> list[int]:
+        """The messages to read from the store before a transaction can be finished."""
+        prepared = self._prepared.get(transaction_id)
+        numbers: list[int] = []
+        if prepared is not None:
+            for promise in prepared.promises:
+                for number in promise.numbers:
+                    if self._ledger.locks.is_unread(number):
+                        numbers.append(number)
+        return numbers
+
+    def _check(self, work: Work, now_ms: int) -> None:
+        if work.messages:
+            self._entrance.check(work.messages, now_ms)
+        self._settling.check_held(work.settlements, now_ms)
+
+    def _do(self, work: Work, now_ms: int) -> None:
+        if work.messages:
+            self._entrance.admit(work.messages, now_ms, is_checked=True)
+        for settlement in work.settlements:
+            self._settling.settle(settlement, now_ms)
+
+    # Promising.
+
+    def _prepare(self, command: Prepare, now_ms: int) -> Done:
+        transaction_id, work = command.transaction_id, command.work
+        if transaction_id in self._prepared:
+            return Done()
+        self._check(work, now_ms)
+        locks = self._ledger.locks
+        promises: list[Promise] = []
+        for settle in work.settlements:
+            numbers: list[int] = []
+            for token in settle.tokens:
+                entry = locks.held(token, now_ms)
+                assert entry is not None, "checked above"
+                numbers.append(entry.sequence_number)
+            deadlines_ms = [locks.deadline_ms(token) for token in settle.tokens]
+            promises.append(Promise(settle, numbers, settle.tokens, deadlines_ms))
+        prepared = Prepared(command.decider, command.expires_at_ms, work.messages, promises)
+        data = pack_prepared(prepared)
+        prepared.size_bytes = len(data)
+        self._check_room(len(data))
+        self._pin(promises)
+        self._prepared[transaction_id] = prepared
+        self._prepared_bytes += len(data)
+        self._ledger.changes.append(RecordChange(PREPARED, transaction_id, data))
+        return Done()
+
+    def _check_room(self, size_bytes: int) -> None:
+        total_bytes = self._prepared_bytes + size_bytes
+        if len(self._prepared) >= PREPARED_MAX or total_bytes > PREPARED_BYTES_MAX:
+            raise Refused(
+                SERVER_BUSY,
+                f"Too much is under way in transactions: {len(self._prepared)} of them wait for "
+                "their end in one fragment. Try again later.",
+            )
+
+    def _pin(self, promises: list[Promise]) -> None:
+        locks = self._ledger.locks
+        for promise in promises:
+            for token in promise.tokens:
+                batch = locks.batch_of(token)
+                number = locks.pin(token).sequence_number
+                if batch.is_session:
+                    self._batches[number] = batch
+
+    # Deciding.
+
+    def _commit(self, command: Decide, now_ms: int) -> Decided:
+        decision = self._decisions.get(command.transaction_id)
+        if decision is not None:
+            return Decided(_HOW[decision.is_commit])
+        if now_ms >= command.expires_at_ms:
+            return self._roll_back(command.transaction_id, now_ms)
+        self._check(command.work, now_ms)
+        self._check_decisions()
+        self._do(command.work, now_ms)
+        self._keep(command.transaction_id, Decision(True, now_ms, command.others))
+        return Decided(COMMITTED)
+
+    def _answer(self, command: AskDecision, now_ms: int) -> Decided:
+        decision = self._decisions.get(command.transaction_id)
+        if decision is not None:
+            return Decided(_HOW[decision.is_commit])
+        if now_ms < command.expires_at_ms:
+            return Decided(UNDECIDED)
+        return self._roll_back(command.transaction_id, now_ms)
+
+    def _roll_back(self, transaction_id: bytes, now_ms: int) -> Decided:
+        """Kept for a while: should the clock be set back, a late commit still finds it."""
+        self._forget_rollbacks(now_ms)
+        self._check_decisions()
+        self._keep(transaction_id, Decision(False, now_ms, []))
+        return Decided(ROLLED_BACK)
+
+    def _check_decisions(self) -> None:
+        if len(self._decisions) >= DECISIONS_MAX:
+            raise Refused(
+                SERVER_BUSY,
+                f"A fragment keeps the decisions of {len(self._decisions)} transactions, which is "
+                "the most it takes. Try again later.",
+            )
+
+    def _keep(self, transaction_id: bytes, decision: Decision) -> None:
+        self._decisions[transaction_id] = decision
+        data = pack_decision(decision)
+        self._ledger.changes.append(RecordChange(DECISION, transaction_id, data))
+
+    def _forget(self, command: ForgetDecision) -> Done:
+        decision = self._decisions.get(command.transaction_id)
+        if decision is not None and decision.is_commit:
+            self._drop(command.transaction_id)
+        return Done()
+
+    def _forget_rollbacks(self, now_ms: int) -> None:
+        old = [
+            transaction_id
+            for transaction_id, decision in self._decisions.items()
+            if not decision.is_commit and decision.at_ms + ROLLBACK_KEPT_MS <= now_ms
+        ]
+        for transaction_id in old:
+            self._drop(transaction_id)
+
+    def _drop(self, transaction_id: bytes) -> None:
+        del self._decisions[transaction_id]
+        self._ledger.changes.append(RecordChange(DECISION, transaction_id, None))
+
+    # Finishing.
+
+    def _finish(self, command: Finish, read: dict[int, Entry | None], now_ms: int) -> Done:
+        prepared = self._prepared.pop(command.transaction_id, None)
+        if prepared is None:
+            return Done()
+        self._prepared_bytes -= prepared.size_bytes
+        self._ledger.changes.append(RecordChange(PREPARED, command.transaction_id, None))
+        if command.is_commit and prepared.messages:
+            self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+        for promise in prepared.promises:
+            if command.is_commit:
+                self._settling.end(promise.command, self._unpinned(promise, read), now_ms)
+            else:
+                self._let_go(promise, read, now_ms)
+        return Done()
+
+    def _unpinned(self, promise: Promise, read: dict[int, Entry | None]) -> list[Entry]:
+        found = [self._unpin(number, read) for number in promise.numbers]
+        return [entry for entry in found if entry is not None]
+
+    def _unpin(self, number: int, read: dict[int, Entry | None]) -> Entry | None:
+        """A pinned message; None when it turned out to be damaged meanwhile."""
+        self._batches.pop(number, None)
+        entry = self._ledger.locks.unpin(number, read.get(number))
+        return None if entry is None or entry.state == SET_ASIDE else entry
+
+    def _let_go(self, promise: Promise, read: dict[int, Entry | None], now_ms: int) -> None:
+        """Locks that were held go on as if nothing had been promised."""
+        if not promise.tokens:
+            # A restart lets locks go, and does not count what they were for as failed.
+            self._ledger.give_back(self._unpinned(promise, read), now_ms)
+            return
+        overdue: list[Entry] = []
+        returned: list[Entry] = []
+        for position, number in enumerate(promise.numbers):
+            batch = self._batches.get(number)
+            entry = self._unpin(number, read)
+            if entry is None:
+                continue
+            if batch is not None:
+                if not self._lock_in_session(entry, promise.tokens[position], batch):
+                    returned.append(entry)
+            elif promise.deadlines_ms[position] > now_ms:
+                token, deadline_ms = promise.tokens[position], promise.deadlines_ms[position]
+                self._ledger.locks.hold([entry], [token], deadline_ms)
+            else:
+                overdue.append(entry)
+        if overdue:
+            self._ledger.fail(overdue, now_ms, b"", 0)
+        self._ledger.give_back(returned, now_ms)
+
+    def _lock_in_session(self, entry: Entry, token: bytes, batch: LockBatch) -> bool:
+        sessions = self._ledger.sessions
+        if sessions is None or entry.session_id is None:
+            return False
+        held = sessions.named(entry.session_id)
+        if held is None or held.batch is not batch:
+            return False
+        self._ledger.locks.hold_in_session(batch, [entry], [token])
+        return True
+
+    def _in_doubt(self) -> InDoubt:
+        promised = [
+            Promised(transaction_id, prepared.decider, prepared.expires_at_ms)
+            for transaction_id, prepared in self._prepared.items()
+        ]
+        owed = [
+            Owed(transaction_id, decision.others)
+            for transaction_id, decision in self._decisions.items()
+            if decision.is_commit
+        ]
+        return InDoubt(promised, owed)
