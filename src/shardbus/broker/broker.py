@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar, final
+from typing import TypeAlias, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.host import (
@@ -28,6 +28,9 @@ from shardbus.stores.base import FragmentId, MessageStore, StoreError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Counted: TypeAlias = Counters | str
+"""What a fragment holds, or why that is not known."""
 
 
 @final
@@ -54,6 +57,7 @@ class Broker:
         self._clock = clock
         self._loop = loop
         self._running_since_ms = clock.now_ms()
+        self._is_sweeping = False
         self._runners: dict[FragmentId, Runner] = {}
         self._new_publisher = new_publisher
         # Of each topic: all its fragments here publish by the same rules.
@@ -124,7 +128,10 @@ class Broker:
         return await self._read(lambda store: store.fragments())
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
-        return [await self._described(FragmentId(entity_id, number)) for number in numbers]
+        fragments = [FragmentId(entity_id, number) for number in numbers]
+        found = self._running_counters(fragments)
+        found.update(await self._stored_counters([each for each in fragments if each not in found]))
+        return [self._described(fragment, found[fragment]) for fragment in fragments]
 
     def close(self) -> None:
         """Stop the runners, let the last commit finish, close the store."""
@@ -149,32 +156,55 @@ class Broker:
             self._publishers[topic.entity_id] = publisher
         return publisher
 
-    async def _described(self, fragment_id: FragmentId) -> FragmentStatistics:
-        found = await self._statistics_of(fragment_id)
+    def _running_counters(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, Counted]:
+        found: dict[FragmentId, Counted] = {}
+        for fragment_id in fragments:
+            runner = self._runners.get(fragment_id)
+            fragment = runner.statistics() if runner is not None else None
+            if fragment is not None:
+                found[fragment_id] = fragment.counters
+        return found
+
+    async def _stored_counters(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, Counted]:
+        """What the store has of fragments that do not run, in one read."""
+        if not fragments:
+            return {}
+
+        def load(store: MessageStore, fragment: FragmentId) -> Counted:
+            try:
+                return store.load(fragment).counters
+            except StoreError as error:
+                return f"Broker {self.name}: {error}"
+
+        try:
+            found = await self._read(lambda store: [load(store, each) for each in fragments])
+        except Unavailable as error:
+            return dict.fromkeys(fragments, error.message)
+        return dict(zip(fragments, found, strict=True))
+
+    def _described(self, fragment_id: FragmentId, counted: Counted) -> FragmentStatistics:
         runner = self._runners.get(fragment_id)
+        number = fragment_id.number
+        if isinstance(counted, str):
+            found = out_of_reach(number, counted)
+        else:
+            found = _statistics(number, counted)
+            if runner is not None and runner.state == UNAVAILABLE:
+                # What cannot be written can often be read: the numbers are right, and nobody is
+                # served.
+                found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
         found.last_used_ms = 0 if runner is None else runner.last_used_ms
         found.running_since_ms = self._running_since_ms
         return found
 
-    async def _statistics_of(self, fragment_id: FragmentId) -> FragmentStatistics:
-        runner = self._runners.get(fragment_id)
-        fragment = runner.statistics() if runner is not None else None
-        if fragment is not None:
-            return _statistics(fragment_id.number, fragment.counters)
-        try:
-            image = await self._read(lambda store: store.load(fragment_id))
-        except Unavailable as error:
-            return out_of_reach(fragment_id.number, error.message)
-        found = _statistics(fragment_id.number, image.counters)
-        if runner is not None and runner.state == UNAVAILABLE:
-            # What cannot be written can often be read: the numbers are right, and nobody is served.
-            found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
-        return found
-
     def _sweep_soon(self) -> None:
         """Remove what deleted fragments left, a piece at a time between commits."""
+        if self._is_sweeping:
+            return
+        self._is_sweeping = True
 
         def swept(more: bool | StoreError) -> None:
+            self._is_sweeping = False
             if isinstance(more, StoreError):
                 log.warning("%s: sweeping deleted fragments: %s", self.name, more)
             elif more:

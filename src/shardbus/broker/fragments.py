@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HOST_WAIT_MS: Final = 15_000
+# Subscriptions of one topic that brokers are asked about at once.
+AT_ONCE_MAX: Final = 32
 
 
 @final
@@ -112,8 +114,8 @@ class Fragments:
             except Unavailable as error:
                 self._leave_for_sweep(topic, host, error)
                 continue
-            for subscription in subscriptions:
-                await self._delete_at(subscription, [index])
+            for some in _portions(subscriptions):
+                await asyncio.gather(*(self._delete_at(one, [index]) for one in some))
 
     async def tell(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
         """Let a topic publish to exactly these subscriptions, everywhere."""
@@ -152,8 +154,9 @@ class Fragments:
     ) -> EntityStatistics:
         """Those of the topic itself, with the size of all that its subscriptions hold (R29)."""
         found = await self.statistics(topic)
-        for subscription in subscriptions:
-            found.add_subscription(await self.statistics(subscription))
+        for some in _portions(subscriptions):
+            for part in await asyncio.gather(*map(self.statistics, some)):
+                found.add_subscription(part)
         return found
 
     async def sweep(
@@ -215,3 +218,7 @@ class Fragments:
 
 def _broker_indexes(entity: Entity) -> list[int]:
     return sorted({home.broker_index for home in entity.fragments})
+
+
+def _portions(entities: Sequence[Entity]) -> list[Sequence[Entity]]:
+    return [entities[at : at + AT_ONCE_MAX] for at in range(0, len(entities), AT_ONCE_MAX)]
