@@ -59,6 +59,9 @@ class TappedBroker:
     async def fragment_ids(self) -> list[FragmentId]:
         return await self._broker.fragment_ids()
 
+    async def in_doubt(self) -> list[FragmentId]:
+        return await self._broker.in_doubt()
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return await self._broker.statistics(entity_id, numbers)
 

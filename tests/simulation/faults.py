@@ -71,6 +71,9 @@ class Disk:
     def fragments(self) -> list[FragmentId]:
         return self.kept.fragments()
 
+    def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
+        return self.kept.recorded(kinds)
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         self.kept.create(fragments)
 

@@ -22,6 +22,7 @@ from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
+from shardbus.core.records import DECISION, PREPARED
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 
@@ -126,6 +127,9 @@ class Broker:
 
     async def fragment_ids(self) -> list[FragmentId]:
         return await self._read(lambda store: store.fragments())
+
+    async def in_doubt(self) -> list[FragmentId]:
+        return await self._read(lambda store: store.recorded((PREPARED, DECISION)))
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         fragments = [FragmentId(entity_id, number) for number in numbers]

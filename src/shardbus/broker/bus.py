@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Protocol, final
 
 from shardbus.broker.auth import Authorizer
@@ -15,6 +16,8 @@ from shardbus.broker.operations import Operations
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import UNAVAILABLE
 from shardbus.core.entity import Entity
+from shardbus.core.errors import Unavailable
+from shardbus.stores.base import FragmentId
 
 # Reasons that `problems` names; what is beyond them is merely counted.
 PROBLEMS_MAX: Final = 20
@@ -37,6 +40,10 @@ class FragmentOpener(Protocol):
 
     def runner(self, entity: Entity, number: int) -> OpenFragment:
         """A fragment, started when it is first asked for."""
+        ...
+
+    async def in_doubt(self) -> list[FragmentId]:
+        """See `host.FragmentHost`."""
         ...
 
 
@@ -83,8 +90,27 @@ class Bus:
     def find(self, name: str) -> EntityHandle | None:
         """The entity of this name (in lower case), ready to be used; None if there is none."""
         entity = self.namespace.find(name)
+        return None if entity is None else self._handle(entity)
+
+    def fragment(self, entity_id: int, number: int) -> FragmentPort | None:
+        """One fragment of an entity, ready to be used; None if there is none (any more)."""
+        entity = self.namespace.find_id(entity_id)
         if entity is None:
             return None
+        for index, home in enumerate(entity.fragments):
+            if home.number == number:
+                return self._handle(entity).runners[index]
+        return None
+
+    async def in_doubt(self) -> list[FragmentId]:
+        """The fragments that have transactions to finish, of those brokers that can be asked."""
+        found: list[FragmentId] = []
+        for broker in self._brokers:
+            with suppress(Unavailable):
+                found += await broker.in_doubt()
+        return found
+
+    def _handle(self, entity: Entity) -> EntityHandle:
         handle = self._handles.get(entity.entity_id)
         if handle is None:
             handle = self._open(entity)

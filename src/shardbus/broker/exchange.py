@@ -18,9 +18,12 @@ from shardbus.broker.fields import (
     flags_of,
 )
 from shardbus.broker.wire_commands import checked_line
+from shardbus.broker.wire_transactions import DECIDED, IN_DOUBT, decode_decided, encode_decided
 from shardbus.core.command import (
+    Decided,
     Delivery,
     Done,
+    InDoubt,
     NoSession,
     Purged,
     Received,
@@ -81,6 +84,8 @@ def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
         return _PURGED
     if isinstance(answer, Refused | Unavailable):
         return _encode_failure(writer, answer)
+    if isinstance(answer, Decided | InDoubt):
+        return encode_decided(writer, answer)
     return _encode_session(writer, answer)
 
 
@@ -165,6 +170,8 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
         return Purged(reader.u32(), reader.flag())
     if tag == _DONE:
         return Done()
+    if tag in (DECIDED, IN_DOUBT):
+        return decode_decided(tag, reader)
     return _decode_session(tag, reader)
 
 

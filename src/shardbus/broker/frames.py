@@ -21,9 +21,10 @@ from shardbus.core.command import (
     Settle,
 )
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.transactions import TransactionCommand
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 
@@ -40,6 +41,7 @@ ClientCommand = (
     | ReleaseSession
     | GetState
     | SetState
+    | TransactionCommand
 )
 """The commands that come from gateways; the others are a broker's own."""
 

@@ -80,6 +80,10 @@ class FragmentHost(Protocol):
         """Every fragment that its store holds."""
         ...
 
+    async def in_doubt(self) -> list[FragmentId]:
+        """Every fragment that has promised or decided something about a transaction (R22)."""
+        ...
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         """What the fragments hold, in the order asked for."""
         ...

@@ -18,6 +18,7 @@ UPDATE: Final = "update-fragments"
 DELETE: Final = "delete-fragments"
 LIST: Final = "fragment-ids"
 COUNT: Final = "statistics"
+DOUBT: Final = "in-doubt"
 
 
 def create_question(entity: Entity, numbers: Sequence[int]) -> str:
@@ -36,6 +37,10 @@ def list_question() -> str:
     return _document(LIST, {})
 
 
+def doubt_question() -> str:
+    return _document(DOUBT, {})
+
+
 def count_question(entity_id: int, numbers: Sequence[int]) -> str:
     return _document(COUNT, {"entity_id": entity_id, "numbers": list(numbers)})
 
@@ -46,7 +51,7 @@ def bare_json(entity: Entity) -> str:
 
 
 def read_ids(answer: str) -> list[FragmentId]:
-    """The answer to `list_question`; ValueError when it is none."""
+    """The answer to `list_question` or `doubt_question`; ValueError when it is none."""
     flat = Fields(json.loads(answer), "list of fragments").integers("fragments")
     return [FragmentId(flat[at], flat[at + 1]) for at in range(0, len(flat) - 1, 2)]
 
@@ -83,6 +88,9 @@ class HostCalls:
             return "{}"
         if do == LIST:
             ids = await self._host.fragment_ids()
+            return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
+        if do == DOUBT:
+            ids = await self._host.in_doubt()
             return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
         if do == COUNT:
             numbers = fields.integers("numbers")

@@ -124,6 +124,10 @@ class Namespace:
             await self.reload()
             await self._sweep()
 
+    def find_id(self, entity_id: int) -> Entity | None:
+        """The entity with this id."""
+        return self._directory.find_id(entity_id)
+
     def find(self, path: str) -> Entity | None:
         """The entity of a lower-case path."""
         return self._directory.find(path)

@@ -31,6 +31,7 @@ from shardbus.broker.hostcall import (
     count_question,
     create_question,
     delete_question,
+    doubt_question,
     list_question,
     read_ids,
     read_statistics,
@@ -193,6 +194,9 @@ class RemoteBroker:
 
     async def fragment_ids(self) -> list[FragmentId]:
         return self._read(read_ids, await self.ask(list_question()))
+
+    async def in_doubt(self) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(doubt_question()))
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))

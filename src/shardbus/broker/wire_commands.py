@@ -17,6 +17,7 @@ from shardbus.broker.fields import (
     flags_of,
 )
 from shardbus.broker.frames import ClientCommand
+from shardbus.broker.wire_transactions import decode_transaction, encode_transaction
 from shardbus.core.command import (
     DEFER,
     AcceptSession,
@@ -31,9 +32,11 @@ from shardbus.core.command import (
     Send,
     SetState,
     Settle,
+    Work,
 )
 from shardbus.core.message import NEVER_MS, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.core.transactions import TransactionCommand
 
 _RECEIVE: Final = Struct(">BIB")
 _PURGE: Final = Struct(">BIq")
@@ -87,7 +90,8 @@ def _encode_rare(
     | RenewSession
     | ReleaseSession
     | GetState
-    | SetState,
+    | SetState
+    | TransactionCommand,
 ) -> int:
     if isinstance(command, ReceiveDeferred):
         writer.u8(command.line)
@@ -103,6 +107,8 @@ def _encode_rare(
         writer.maybe_text(command.session_id)
         writer.fixed(command.token_seed, TOKEN_SEED_BYTES)
         return _ACCEPT_SESSION
+    if not isinstance(command, (RenewSession, ReleaseSession, GetState, SetState)):
+        return encode_transaction(writer, command, _encode_work)
     writer.data(command.session)
     if isinstance(command, SetState):
         writer.maybe_data(command.state)
@@ -122,6 +128,20 @@ def _encode_settle(writer: Writer, command: Settle) -> None:
         writer.i64(command.delay_ms)
     writer.data(command.modified)
     _encode_tokens(writer, command.tokens)
+
+
+def _encode_work(writer: Writer, work: Work) -> None:
+    writer.count(len(work.messages))
+    for message in work.messages:
+        _encode_message(writer, message)
+    writer.count(len(work.settlements))
+    for settlement in work.settlements:
+        _encode_settle(writer, settlement)
+
+
+def _decode_work(reader: Reader) -> Work:
+    messages = [_decode_message(reader) for _ in range(reader.count(_MESSAGE.size))]
+    return Work(messages, [_decode_settle(reader) for _ in range(reader.count(LENGTH.size))])
 
 
 def _encode_message(writer: Writer, message: Message) -> None:
@@ -187,7 +207,7 @@ def _decode_rare(tag: int, reader: Reader) -> ClientCommand:
         return GetState(reader.data())
     if tag == _SET_STATE:
         return SetState(reader.data(), reader.maybe_data())
-    raise WireError(f"there is no command {tag}")
+    return decode_transaction(tag, reader, _decode_work)
 
 
 def _decode_settle(reader: Reader) -> Settle:

@@ -498,10 +498,13 @@ class Promised:
 
 @final
 class Owed:
-    """A transaction that a fragment has committed; not all `others` are known to have finished."""
+    """A transaction that a fragment committed at a moment; not all `others` have finished, or not
+    all are known to have.
+    """
 
-    def __init__(self, transaction_id: bytes, others: list[Home]) -> None:
+    def __init__(self, transaction_id: bytes, at_ms: int, others: list[Home]) -> None:
         self.transaction_id = transaction_id
+        self.at_ms = at_ms
         self.others = others
 
 

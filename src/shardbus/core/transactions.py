@@ -307,7 +307,7 @@ class Transactions:
             for transaction_id, prepared in self._prepared.items()
         ]
         owed = [
-            Owed(transaction_id, decision.others)
+            Owed(transaction_id, decision.at_ms, decision.others)
             for transaction_id, decision in self._decisions.items()
             if decision.is_commit
         ]

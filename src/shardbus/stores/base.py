@@ -120,6 +120,10 @@ class MessageStore(Protocol):
         """All fragments that exist here (deleted ones do not, even before they are swept)."""
         ...
 
+    def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
+        """Those fragments that keep records of one of these kinds. A read."""
+        ...
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         """Make fragments with empty lines, all or none, durably; existing ones stay as they are."""
         ...

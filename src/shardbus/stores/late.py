@@ -45,6 +45,9 @@ class LateStore:
     def fragments(self) -> list[FragmentId]:
         return self.open().fragments()
 
+    def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
+        return self.open().recorded(kinds)
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         self.open().create(fragments)
 

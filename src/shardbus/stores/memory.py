@@ -42,6 +42,13 @@ class MemoryStore:
     def fragments(self) -> list[FragmentId]:
         return list(self._fragments)
 
+    def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
+        return [
+            fragment
+            for fragment, known in self._fragments.items()
+            if any(kind in kinds for kind, _ in known.records)
+        ]
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         for fragment in fragments:
             self._fragments.setdefault(fragment, MemoryFragment())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
 from shardbus.core.change import Remember
@@ -113,6 +114,12 @@ class ImageReader(Lookup):
             self._remembered(local, image)
             self._records(local, image)
         return image
+
+    def recorded(self, kinds: Sequence[int]) -> set[int]:
+        """The fragments that keep records of one of these kinds."""
+        marks = ", ".join("?" * len(kinds))
+        sql = f"SELECT DISTINCT local FROM record WHERE kind IN ({marks})"
+        return {int(row[0]) for row in self.connection.execute(sql, tuple(kinds))}
 
     def _records(self, local: int, image: Image) -> None:
         for kind, key, data in self.connection.execute(_RECORDS, (local,)):

@@ -76,6 +76,11 @@ class SqliteStore:
     def fragments(self) -> list[FragmentId]:
         return list(self._locals)
 
+    def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
+        with Translated(self.path):
+            found = self._images.recorded(kinds)
+        return [fragment for fragment, local in self._locals.items() if local in found]
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         new = [f for f in dict.fromkeys(fragments) if f not in self._locals]
         if new:

@@ -99,6 +99,10 @@ class FakeHost:
         await self.reach()
         return list(self.fragments)
 
+    async def in_doubt(self) -> list[FragmentId]:
+        await self.reach()
+        return []
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         await self.reach()
         return [

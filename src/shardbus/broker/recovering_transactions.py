@@ -1,0 +1,112 @@
+"""Ends the transactions that somebody began to commit and did not finish (R22).
+
+Any gateway may do it, several at once: whatever is asked here changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol, final
+
+from shardbus.broker.asking import ask
+from shardbus.broker.clock import Clock
+from shardbus.broker.dispatch import FragmentPort
+from shardbus.core.command import (
+    COMMITTED,
+    ROLLED_BACK,
+    UNDECIDED,
+    AskDecision,
+    Decided,
+    Finish,
+    ForgetDecision,
+    Home,
+    InDoubt,
+    ListTransactions,
+    Owed,
+    Promised,
+)
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.stores.base import FragmentId
+
+log = logging.getLogger(__name__)
+
+RECOVER_MS: Final = 2_000
+ANSWER_MS: Final = 15_000
+# An entity that cannot be found so long after a transaction began is gone, not merely too new for
+# the catalogue as this gateway knows it.
+GONE_MS: Final = 60_000
+
+
+class Fragments(Protocol):
+    """Where the fragments of all entities are found: `bus.Bus`."""
+
+    def fragment(self, entity_id: int, number: int) -> FragmentPort | None: ...
+
+    async def in_doubt(self) -> list[FragmentId]: ...
+
+
+@final
+class Recovery:
+    """Looks after the transactions of all fragments."""
+
+    def __init__(self, fragments: Fragments, clock: Clock) -> None:
+        self._fragments = fragments
+        self._clock = clock
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            await self.recover()
+            await asyncio.sleep(RECOVER_MS / 1000)
+
+    async def recover(self) -> None:
+        """End what can be ended now; what cannot is left for the next time."""
+        for fragment in await self._fragments.in_doubt():
+            home = (fragment.entity_id, fragment.number)
+            try:
+                async with asyncio.timeout(ANSWER_MS / 1000):
+                    await self._recover_at(home)
+            except (Refused, Unavailable, TimeoutError) as error:
+                log.info("transactions of fragment %s wait: %s", fragment, error)
+
+    async def _recover_at(self, home: Home) -> None:
+        port = self._fragments.fragment(*home)
+        if port is None:
+            return
+        found = await ask(port, ListTransactions())
+        assert isinstance(found, InDoubt)
+        for owed in found.owed:
+            await self._settle(port, owed)
+        for promised in found.promised:
+            await self._resolve(port, promised)
+
+    async def _settle(self, decider: FragmentPort, owed: Owed) -> None:
+        """A decision to commit is kept until everybody has acted on it."""
+        for home in owed.others:
+            port = self._fragments.fragment(*home)
+            if port is not None:
+                await ask(port, Finish(owed.transaction_id, is_commit=True))
+            elif not self._is_gone(owed.at_ms):
+                return
+        await ask(decider, ForgetDecision(owed.transaction_id))
+
+    async def _resolve(self, port: FragmentPort, promised: Promised) -> None:
+        how = await self._decision(promised)
+        if how != UNDECIDED:
+            how_said = "committed" if how == COMMITTED else "rolled back"
+            log.info("a transaction was left unfinished: it is %s now", how_said)
+            await ask(port, Finish(promised.transaction_id, is_commit=how == COMMITTED))
+
+    def _is_gone(self, since_ms: int) -> bool:
+        return self._clock.now_ms() >= since_ms + GONE_MS
+
+    async def _decision(self, promised: Promised) -> int:
+        decider = self._fragments.fragment(*promised.decider)
+        if decider is None:
+            # Deleted with its entity, and a decision to commit, if there was one, with it: those
+            # who had not heard of it cannot any more.
+            return ROLLED_BACK if self._is_gone(promised.expires_at_ms) else UNDECIDED
+        answer = await ask(decider, AskDecision(promised.transaction_id, promised.expires_at_ms))
+        assert isinstance(answer, Decided)
+        return answer.how

@@ -1,0 +1,129 @@
+"""Commits the work of a transaction in all of its fragments, or in none (R22).
+
+In one fragment it is one command and one store commit. In several, all but one promise; that one
+decides, in the same commit that holds its own part; then the others finish. Until it has decided
+nothing has happened, and afterwards everything will: `recovering_transactions` sees to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, final
+
+from shardbus.broker.asking import ask, ask_all, failure_of, to_port
+from shardbus.broker.clock import Clock
+from shardbus.broker.dispatch import FragmentPort, ignore
+from shardbus.core.command import (
+    COMMITTED,
+    Decide,
+    Decided,
+    Done,
+    Finish,
+    ForgetDecision,
+    Home,
+    Prepare,
+    Transact,
+    Work,
+)
+from shardbus.core.errors import Refused, Unavailable
+
+# Between the first promise and the decision; whoever has promised and not heard waits so long.
+DECIDE_MS: Final = 10_000
+# Decisions that are being made at once, over all connections of a gateway.
+COMMITS_MAX: Final = 10_000
+
+
+@final
+class Part:
+    """What a transaction does in one fragment."""
+
+    def __init__(self, port: FragmentPort, home: Home, work: Work) -> None:
+        self.port = port
+        self.home = home
+        self.work = work
+
+    def payload_bytes(self) -> int:
+        return sum(len(message.payload) for message in self.work.messages)
+
+
+@final
+class Transactor:
+    """Commits transactions, whatever becomes of those who asked for it."""
+
+    def __init__(self, clock: Clock, decide_ms: int = DECIDE_MS) -> None:
+        self._clock = clock
+        self._decide_ms = decide_ms
+        self._commits: set[asyncio.Task[None]] = set()
+
+    async def commit(self, transaction_id: bytes, parts: Sequence[Part]) -> None:
+        """Return when all of it is done.
+
+        Refused, or Unavailable that is not unknown: nothing of it is done and nothing will be. An
+        Unavailable that is unknown: it will be all or nothing.
+        """
+        if len(self._commits) >= COMMITS_MAX:
+            raise Unavailable("Too many transactions are being committed.")
+        # A commit that is given up half-way would keep messages from receivers for a while.
+        task = asyncio.ensure_future(self._commit(transaction_id, parts))
+        self._commits.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._commits.discard(task)
+        if not task.cancelled():
+            # Whoever asked has it, unless they are gone.
+            task.exception()
+
+    async def _commit(self, transaction_id: bytes, parts: Sequence[Part]) -> None:
+        if len(parts) == 1:
+            await ask(parts[0].port, Transact(parts[0].work))
+        elif parts:
+            # Whoever decides writes its messages once, the others twice.
+            ordered = sorted(parts, key=Part.payload_bytes, reverse=True)
+            await self._commit_in_phases(transaction_id, ordered[0], ordered[1:])
+
+    async def _commit_in_phases(
+        self, transaction_id: bytes, decider: Part, others: list[Part]
+    ) -> None:
+        expires_at_ms = self._clock.now_ms() + self._decide_ms
+        prepares = [
+            Prepare(transaction_id, part.work, decider.home, expires_at_ms) for part in others
+        ]
+        promises = await ask_all(
+            [to_port(part.port, prepare) for part, prepare in zip(others, prepares, strict=True)]
+        )
+        failure = failure_of(promises)
+        if failure is not None:
+            # Even one whose promise is unknown does nothing without a decision.
+            await _finish(transaction_id, others, is_commit=False)
+            raise failure if isinstance(failure, Refused) else Unavailable(failure.message)
+        homes = [part.home for part in others]
+        await self._decide(
+            Decide(transaction_id, decider.work, homes, expires_at_ms), decider, others
+        )
+        if await _finish(transaction_id, others, is_commit=True):
+            decider.port.submit(ForgetDecision(transaction_id), ignore)
+
+    async def _decide(self, command: Decide, decider: Part, others: list[Part]) -> None:
+        try:
+            answer = await ask(decider.port, command)
+        except Unavailable as error:
+            if not error.is_unknown:
+                await _finish(command.transaction_id, others, is_commit=False)
+            raise
+        except Refused:
+            await _finish(command.transaction_id, others, is_commit=False)
+            raise
+        assert isinstance(answer, Decided)
+        if answer.how != COMMITTED:
+            await _finish(command.transaction_id, others, is_commit=False)
+            raise Unavailable("The transaction took too long to commit and was rolled back.")
+
+
+async def _finish(transaction_id: bytes, parts: Sequence[Part], *, is_commit: bool) -> bool:
+    """Tell everybody; whether everybody has it. Those who have not are told in recovery."""
+    finish = Finish(transaction_id, is_commit=is_commit)
+    answers = await ask_all([to_port(part.port, finish) for part in parts])
+    return all(isinstance(answer, Done) for answer in answers)
