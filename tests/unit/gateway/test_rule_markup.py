@@ -142,7 +142,7 @@ def test_what_is_no_rule_is_refused_with_the_reason(inside: str, reason: str) ->
     ],
 )
 def test_a_value_that_is_none_of_its_type_is_refused_by_its_key(text: str, type_name: str) -> None:
-    with pytest.raises(Refused, match="^'k' "):
+    with pytest.raises(Refused, match=r"^'k' "):
         value(text, type_name)
 
 
