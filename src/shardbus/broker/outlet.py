@@ -13,6 +13,8 @@ from shardbus.stores.base import FragmentId
 if TYPE_CHECKING:
     from shardbus.broker.runner import Runner
 
+# Copies that one joint takes before what waits is left for the next.
+GATHERED_MAX: Final = 20_000
 # What subscriptions hold is known from above between two looks at all of them.
 MEASURE_MS: Final = 1_000
 
@@ -39,6 +41,7 @@ class Outlet:
         self._runners = runners
         self._gathered: dict[int, list[Entry]] = {}
         self._receivers: dict[int, Entity] = {}
+        self._gathered_count = 0
         self._has_further = False
         self._held_bytes = 0
         self._measured_at_ms = -MEASURE_MS
@@ -47,6 +50,10 @@ class Outlet:
     def is_told(self) -> bool:
         """Whether it is known who subscribes: until then nothing can be accepted."""
         return self._publisher.is_told
+
+    def is_full(self) -> bool:
+        """Whether enough has been gathered for one commit."""
+        return self._gathered_count >= GATHERED_MAX
 
     def measure(self, fragment: Fragment, now_ms: int) -> None:
         """Let the fragment know how much the subscriptions hold, exactly when it matters."""
@@ -76,6 +83,7 @@ class Outlet:
         """What was gathered, for each runner with rising numbers."""
         gathered, self._gathered = self._gathered, {}
         receivers, self._receivers = self._receivers, {}
+        self._gathered_count = 0
         if self._has_further:
             self._has_further = False
             for entries in gathered.values():
@@ -89,6 +97,7 @@ class Outlet:
         """The fragment is loaded again: what it published was not."""
         self._gathered = {}
         self._receivers = {}
+        self._gathered_count = 0
         self._has_further = False
         self._measured_at_ms = -MEASURE_MS
 
@@ -100,6 +109,7 @@ class Outlet:
             for entry in entries[1:]:
                 entry.sequence_number = number
                 number += 1
+        self._gathered_count += len(entries)
         self._held_bytes += _size_bytes(entries)
         gathered = self._gathered.get(subscription.entity_id)
         if gathered is None:

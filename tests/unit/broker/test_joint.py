@@ -2,6 +2,7 @@
 
 import pytest
 
+from shardbus.broker.outlet import GATHERED_MAX
 from shardbus.broker.runner import AVAILABLE, Answer
 from shardbus.core.command import (
     COMPLETE,
@@ -98,6 +99,18 @@ def test_what_comes_while_a_joint_is_stored_goes_into_the_next(house: House) -> 
 
     assert len(house.disk.transactions) == 2
     assert all(isinstance(answer, Sent) for [answer] in answers)
+
+
+def test_a_joint_takes_no_more_copies_than_it_should(house: House) -> None:
+    topic = news(house, "a", "b")
+    count = GATHERED_MAX // 4
+
+    answers = [house.ask(topic.runner(), publish_of(*[b"x"] * count)) for _ in range(5)]
+    house.pass_s()
+
+    assert [len(each) for each in house.disk.transactions] == [3, 3, 3]
+    assert all(isinstance(answer, Sent) for [answer] in answers)
+    assert len(topic.drain("b")) == 5 * count
 
 
 def test_a_subscription_has_the_numbers_of_the_topic_with_gaps(house: House) -> None:
