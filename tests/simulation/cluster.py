@@ -53,6 +53,11 @@ class TappedBroker:
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         await self._broker.update_fragments(entity, numbers)
 
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        await self._broker.update_topic(topic, subscriptions, numbers)
+
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         await self._broker.delete_fragments(entity_id, numbers)
 
