@@ -319,6 +319,27 @@ def test_deleting_a_subscription_that_is_awaited_lets_the_others_go_on(house: Ho
     assert topic.drain("b") == [b"x"]
 
 
+def test_when_one_who_stood_still_leaves_the_others_are_still_awaited(house: House) -> None:
+    topic = news(house, "a", "b")
+    topic.publish(b"x")
+    [delivery] = house.receive(topic.reader("b"))
+    house.latency_s = 0.1
+
+    house.ask(topic.reader("b"), Settle(COMPLETE, [delivery.token]))
+    house.pass_s(0.05)
+    sent = house.ask(topic.runner(), publish_of(b"y"))
+    house.pass_s(0.05)
+    topic.unsubscribe("a")
+    house.pass_s(0.01)
+    busy = topic.reader("b").statistics()
+    assert busy is not None and busy.counters.lines[MAIN_LINE].count == 0
+    house.pass_s(2)
+    house.latency_s = LATENCY_S
+
+    assert isinstance(sent[0], Sent)
+    assert topic.drain("b") == [b"y"]
+
+
 @pytest.mark.parametrize("delay_ms", [0.1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
 def test_a_subscription_can_be_deleted_at_any_moment_of_a_joint(
     house: House, delay_ms: float
