@@ -9,10 +9,11 @@ from shardbus.amqp.events import Event
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Ulong
+from shardbus.amqp.types import Ulong, text_of
 from shardbus.broker.auth import claims_required
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.dispatch import Dispatcher
+from shardbus.broker.transactions import Transactor
 from shardbus.core.access import LISTEN, SEND
 from shardbus.core.address import CBS, ENTITY, NAMESPACE, Address, parse_address
 from shardbus.core.command import SessionAccepted
@@ -20,12 +21,12 @@ from shardbus.core.errors import (
     ENTITY_DISABLED,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     Refused,
     Unavailable,
 )
 from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.amqp.cbs import Grants
+from shardbus.gateway.amqp.coordinator import CAPABILITIES, CoordinatorLink
 from shardbus.gateway.amqp.desk import Desk
 from shardbus.gateway.amqp.failures import amqp_error, entity_not_found, with_tracking
 from shardbus.gateway.amqp.inbound import Inbound, Shell
@@ -45,8 +46,11 @@ from shardbus.gateway.amqp.session_hold import (
     wait_asked_ms,
 )
 from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.amqp.transactions import Enlistment, TransactionRules, Transactions
 
 CBS_NODE: Final = "$cbs"
+DESTINATION: Final = "com.microsoft:transfer-destination-address"
+COORDINATOR_BYTES_MAX: Final = 64 * 1024
 # What a request adds to the message that it carries.
 REQUEST_BYTES: Final = 64 * 1024
 REQUEST_BYTES_MIN: Final = 1024 * 1024
@@ -56,10 +60,18 @@ REQUEST_BYTES_MIN: Final = 1024 * 1024
 class Shared:
     """What all connections of the gateway have in common; `throttle` only where one is set."""
 
-    def __init__(self, bus: Bus, receivers: ReceiverCounts, throttle: Throttle | None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        receivers: ReceiverCounts,
+        throttle: Throttle | None,
+        transaction_rules: TransactionRules,
+    ) -> None:
         self.bus = bus
         self.receivers = receivers
         self.throttle = throttle
+        self.transaction_rules = transaction_rules
+        self.transactor = Transactor(bus.clock)
 
 
 @final
@@ -91,6 +103,7 @@ class Attacher:
         self._shell = shell
         self._responses = ResponseLinks()
         self._holds = SessionHolds()
+        self._transactions = Transactions(shared.transaction_rules, shared.transactor, shell)
         self._uses: dict[int, _Use] = {}
         self._links: set[int] = set()
         self._is_paused = False
@@ -114,6 +127,8 @@ class Attacher:
             context.cancel()
         elif isinstance(context, ResponseLink):
             self._responses.remove(context)
+        elif isinstance(context, CoordinatorLink):
+            context.close()
 
     def is_linkless(self) -> bool:
         return not self._links
@@ -166,7 +181,7 @@ class Attacher:
 
     def _accept(self, link: Link) -> list[Event]:
         if isinstance(link.remote_target, Coordinator):
-            raise Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
+            return self._accept_coordinator(link, link.remote_target)
         terminus = link.remote_source if link.is_sender else link.remote_target
         text = terminus.address if terminus is not None else None
         if not text:
@@ -186,6 +201,16 @@ class Attacher:
             else self._accept_sender(link, address)
         )
 
+    def _accept_coordinator(self, link: Link, target: Coordinator) -> list[Event]:
+        if self._shared.bus.namespace.settings.tier.is_basic:
+            raise Refused(NOT_ALLOWED, "There are no transactions in the Basic tier.")
+        coordinator = CoordinatorLink(link, self._transactions, self._shell)
+        link.context = coordinator
+        target.capabilities = list(CAPABILITIES)
+        events = link.accept(target=target, max_message_size=COORDINATOR_BYTES_MAX)
+        coordinator.open()
+        return events
+
     def _accept_cbs(self, link: Link) -> list[Event]:
         if link.is_sender:
             return self._accept_response(link, CBS_NODE)
@@ -203,7 +228,8 @@ class Attacher:
         if link.is_sender:
             return self._accept_response(link, node)
         desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace)
-        management = ManagementNode(address, desk, self._grants, self._shared.throttle)
+        enlistment = Enlistment(self._transactions, handle)
+        management = ManagementNode(address, desk, self._grants, enlistment, self._shared.throttle)
         request_link = RequestLink(link, node, management.handle, self._responses, is_camel=True)
         size = handle.entity.spec.message_bytes_max() + REQUEST_BYTES
         return self._accept_request(link, request_link, max(size, REQUEST_BYTES_MIN))
@@ -223,26 +249,33 @@ class Attacher:
         return events
 
     def _accept_sender(self, link: Link, address: Address) -> list[Event]:
-        if address.line != MAIN_LINE or address.kind != ENTITY:
-            raise Refused(
-                NOT_ALLOWED, f"Nothing can be sent to '{address.name}': send to its entity."
-            )
-        handle = self._find(SEND, address)
-        spec = handle.entity.spec
-        if not spec.is_sendable():
-            raise Refused(
-                ENTITY_DISABLED, f"'{address.name}' is {spec.status}: it takes no messages."
-            )
-        inbound = Inbound(link, handle.router, self._shell, self._shared.throttle)
+        _check_sendable(address)
+        handle = self._find_sendable(address)
+        via = text_of(link.properties.get(DESTINATION))
+        if via is not None:
+            # Sent by way of the entity that the link names: the client needs the right to both.
+            address = _destination(via)
+            handle = self._find_sendable(address)
+        enlistment = Enlistment(self._transactions, handle)
+        inbound = Inbound(link, handle.router, self._shell, enlistment, self._shared.throttle)
         link.context = inbound
         self._uses[id(link)] = _Use(link, handle, SEND, address.entity)
-        size = spec.message_bytes_max()
+        size = handle.entity.spec.message_bytes_max()
         events = link.accept(
             max_message_size=size,
             properties={"com.microsoft:max-message-batch-size": Ulong(size)},
         )
         inbound.open()
         return events
+
+    def _find_sendable(self, address: Address) -> EntityHandle:
+        handle = self._find(SEND, address)
+        spec = handle.entity.spec
+        if not spec.is_sendable():
+            raise Refused(
+                ENTITY_DISABLED, f"'{address.name}' is {spec.status}: it takes no messages."
+            )
+        return handle
 
     def _accept_receiver(self, link: Link, address: Address) -> list[Event]:
         handle = self._find(LISTEN, address)
@@ -290,7 +323,10 @@ class Attacher:
         self._uses[id(link)] = use
 
     def _new_outbound(self, link: Link, handle: EntityHandle, dispatcher: Dispatcher) -> Outbound:
-        outbound = Outbound(link, handle.router, dispatcher, self._shell, self._shared.throttle)
+        enlistment = Enlistment(self._transactions, handle)
+        outbound = Outbound(
+            link, handle.router, dispatcher, self._shell, enlistment, self._shared.throttle
+        )
         link.context = outbound
         if self._is_paused:
             outbound.pause()
@@ -332,6 +368,17 @@ class Attacher:
         if handle is None:
             raise entity_not_found(address.name)
         return handle
+
+
+def _destination(text: str) -> Address:
+    address = parse_address(text)
+    _check_sendable(address)
+    return address
+
+
+def _check_sendable(address: Address) -> None:
+    if address.line != MAIN_LINE or address.kind != ENTITY or address.is_management:
+        raise Refused(NOT_ALLOWED, f"Nothing can be sent to '{address.name}': send to its entity.")
 
 
 def _check_line(handle: EntityHandle, address: Address) -> None:

@@ -17,7 +17,6 @@ from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer
 from shardbus.core.errors import (
     INVALID_ARGUMENT,
-    NOT_IMPLEMENTED,
     Refused,
     Unavailable,
 )
@@ -25,6 +24,7 @@ from shardbus.core.message import Message
 from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.sent import read_message
 from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.amqp.transactions import Enlistment
 
 CREDIT: Final = 2_000
 BATCH_MESSAGES_MAX: Final = 4_500
@@ -59,11 +59,17 @@ class Inbound:
     """Places what arrives, and tells the client what became of each delivery."""
 
     def __init__(
-        self, link: Link, router: EntityRouter, shell: Shell, throttle: Throttle | None = None
+        self,
+        link: Link,
+        router: EntityRouter,
+        shell: Shell,
+        enlistment: Enlistment,
+        throttle: Throttle | None = None,
     ) -> None:
         self.link = link
         self._router = router
         self._shell = shell
+        self._enlistment = enlistment
         self._throttle = throttle
         self._accepted: list[int] = []
         self._in_flight = 0
@@ -79,8 +85,8 @@ class Inbound:
         for delivery in deliveries:
             try:
                 if isinstance(delivery.state, TransactionalState):
-                    raise Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
-                if delivery.message_format == BATCH_FORMAT:
+                    self._enlist(delivery, delivery.state.transaction_id)
+                elif delivery.message_format == BATCH_FORMAT:
                     singles.send(self._router)
                     singles = _Singles(self)
                     self._send_batch(delivery)
@@ -120,7 +126,13 @@ class Inbound:
             self.link.grant(CREDIT - self._in_flight)
 
     def _send_batch(self, delivery: Delivery) -> None:
-        payloads = split_batch(delivery.payload)
+        messages = self._messages_in(delivery)
+        self._router.send_batch(messages, _Batch(self, delivery).answered)
+
+    def _messages_in(self, delivery: Delivery) -> list[Message]:
+        payloads = [delivery.payload]
+        if delivery.message_format == BATCH_FORMAT:
+            payloads = split_batch(delivery.payload)
         if len(payloads) > BATCH_MESSAGES_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
@@ -130,7 +142,24 @@ class Inbound:
         messages = [read_message(payload, now_ms) for payload in payloads]
         if self._throttle is not None:
             self._throttle.take(len(messages))
-        self._router.send_batch(messages, _Batch(self, delivery).answered)
+        return messages
+
+    def _enlist(self, delivery: Delivery, transaction_id: bytes) -> None:
+        """Keep what is sent for the end of its transaction; what is refused spoils that."""
+        try:
+            self._enlistment.send(transaction_id, self._messages_in(delivery))
+        except DecodeError as error:
+            refusal = Refused(INVALID_ARGUMENT, error.description)
+            self._enlistment.spoil(transaction_id, refusal)
+            raise refusal from error
+        except Refused as refusal:
+            self._enlistment.spoil(transaction_id, refusal)
+            raise
+        if not delivery.settled:
+            self.link.settle([delivery.delivery_id], TransactionalState(transaction_id, ACCEPTED))
+        self._shell.add_pending(-len(delivery.payload))
+        self._in_flight -= 1
+        self._shell.settle_soon(self)
 
 
 def _size_of(deliveries: list[Delivery]) -> int:

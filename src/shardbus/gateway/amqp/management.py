@@ -11,6 +11,7 @@ from shardbus.broker.auth import claims_required
 from shardbus.broker.clock import Clock
 from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.address import Address
+from shardbus.core.command import Settle
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import (
     ENTITY_DISABLED,
@@ -28,6 +29,7 @@ from shardbus.gateway.amqp.requests import Request, Response
 from shardbus.gateway.amqp.rule_operations import RuleOperations
 from shardbus.gateway.amqp.session_operations import SessionOperations
 from shardbus.gateway.amqp.throttle import MANAGEMENT_CREDITS, MESSAGE_CREDITS, Throttle
+from shardbus.gateway.amqp.transactions import Enlistment
 
 _PREFIX: Final = "com.microsoft:"
 SERVER_TIMEOUT: Final = "com.microsoft:server-timeout"
@@ -47,15 +49,28 @@ class _Operation:
     Any one of `rights` will do. `costs_by` names the field whose elements are paid for one by one;
     without it the operation is paid for as such. `is_ending`: it ends or prolongs what was begun,
     so that neither the status of the entity nor the throttle keeps it from being done.
+    In a transaction that is committed later only what has a `settlement` can be done; what
+    `is_renewing` is done at once, and rolled back by nobody.
     """
 
     def __init__(
-        self, work: Work, rights: int, *, costs_by: str = "", is_ending: bool = False
+        self,
+        work: Work,
+        rights: int,
+        *,
+        costs_by: str = "",
+        is_ending: bool = False,
+        settlement: Callable[[Fields], Settle] | None = None,
     ) -> None:
         self.work = work
         self.rights = rights
         self.costs_by = costs_by
         self.is_ending = is_ending
+        self.settlement = settlement
+
+    @property
+    def is_renewing(self) -> bool:
+        return self.is_ending and self.settlement is None
 
     def is_possible(self, spec: QueueSpec) -> bool:
         """Whether the status of the entity lets it be done; what is managed has no status."""
@@ -69,11 +84,17 @@ class ManagementNode:
     """Answers the requests that one link sends to the $management node of an entity's line."""
 
     def __init__(
-        self, address: Address, desk: Desk, grants: Grants, throttle: Throttle | None
+        self,
+        address: Address,
+        desk: Desk,
+        grants: Grants,
+        enlistment: Enlistment,
+        throttle: Throttle | None,
     ) -> None:
         self._address = address
         self._desk = desk
         self._grants = grants
+        self._enlistment = enlistment
         self._throttle = throttle
         self._operations = _operations(desk, grants.clock)
 
@@ -86,11 +107,11 @@ class ManagementNode:
         if operation is None:
             raise Refused(NOT_IMPLEMENTED, f"The operation '{name[:100]}' does not exist here.")
         self._check(operation)
-        if request.is_transactional:
-            raise self._not_in_transaction(operation)
         body = request.message.body
         fields = Fields(name.removeprefix(_PREFIX), body, _link_name(properties))
         self._pay(operation, fields)
+        if request.transaction_id is not None and not operation.is_renewing:
+            return self._enlist(operation, fields, request.transaction_id)
         timeout_ms = _timeout_ms(properties)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -111,6 +132,17 @@ class ManagementNode:
                 NOT_ALLOWED, f"Nothing can be sent to '{self._address.name}': send to its entity."
             )
 
+    def _enlist(self, operation: _Operation, fields: Fields, transaction_id: bytes) -> Response:
+        """Do it when the transaction is committed; what is refused spoils that."""
+        try:
+            if operation.settlement is None:
+                raise self._not_in_transaction(operation)
+            self._enlistment.settle(transaction_id, operation.settlement(fields))
+        except Refused as refusal:
+            self._enlistment.spoil(transaction_id, refusal)
+            raise
+        return Response(200, "OK", {})
+
     def _not_in_transaction(self, operation: _Operation) -> Refused:
         if operation.rights & MANAGE and self._desk.is_partitioned:
             return Refused(
@@ -118,7 +150,10 @@ class ManagementNode:
                 "The rules of a partitioned topic's subscriptions cannot be changed in a "
                 "transaction.",
             )
-        return Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
+        return Refused(
+            NOT_ALLOWED,
+            "In a transaction messages can be sent and settled; this cannot be done in one.",
+        )
 
     def _pay(self, operation: _Operation, fields: Fields) -> None:
         if self._throttle is None:
@@ -153,7 +188,11 @@ def _receiving(messages: MessageOperations, sessions: SessionOperations) -> dict
     return {
         "renew-lock": _Operation(messages.renew_lock, LISTEN, costs_by=tokens, is_ending=True),
         "update-disposition": _Operation(
-            messages.update_disposition, LISTEN, costs_by=tokens, is_ending=True
+            messages.update_disposition,
+            LISTEN,
+            costs_by=tokens,
+            is_ending=True,
+            settlement=messages.settlement,
         ),
         "peek-message": _Operation(messages.peek, LISTEN, costs_by="from-sequence-number"),
         "receive-by-sequence-number": _Operation(

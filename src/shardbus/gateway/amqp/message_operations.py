@@ -10,7 +10,7 @@ from shardbus.amqp.message import drop_body
 from shardbus.amqp.types import Array, Int, Timestamp, Uuid, Value, text_of, value_of
 from shardbus.broker.browse import BrowseCursor
 from shardbus.broker.clock import Clock
-from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery
+from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery, Settle
 from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import Entry, Message
@@ -50,6 +50,11 @@ class MessageOperations:
         return Response(200, "OK", {"expirations": expirations})
 
     async def update_disposition(self, fields: Fields) -> Response:
+        await self._desk.operations.settle(self.settlement(fields))
+        return Response(200, "OK", {})
+
+    def settlement(self, fields: Fields) -> Settle:
+        """What an update-disposition asks for."""
         status = fields.text("disposition-status")
         how = _DISPOSITIONS.get(status) if status is not None else None
         if how is None:
@@ -63,8 +68,7 @@ class MessageOperations:
         )
         # Refused when the session is not ours; the lock tokens alone say which messages.
         self._desk.session_token(fields)
-        await self._desk.operations.settle(command)
-        return Response(200, "OK", {})
+        return command
 
     async def peek(self, fields: Fields) -> Response:
         start = fields.integer("from-sequence-number")

@@ -6,11 +6,11 @@ from typing import final
 
 from shardbus.amqp.events import SettlementsReceived
 from shardbus.amqp.link import Link
-from shardbus.amqp.outcomes import DeliveryState, Rejected
+from shardbus.amqp.outcomes import DeliveryState, Rejected, TransactionalState
 from shardbus.broker.dispatch import Dispatcher
 from shardbus.broker.router import EntityRouter
 from shardbus.core.command import Delivery, Settled
-from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
+from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, Refused, Unavailable
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.inbound import Shell
@@ -18,6 +18,7 @@ from shardbus.gateway.amqp.session_hold import SessionHold, session_lost
 from shardbus.gateway.amqp.settlement import echo_of, settle_command
 from shardbus.gateway.amqp.stored import encode_received
 from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.amqp.transactions import Enlistment
 
 
 @final
@@ -33,6 +34,7 @@ class Outbound:
         router: EntityRouter,
         dispatcher: Dispatcher,
         shell: Shell,
+        enlistment: Enlistment,
         throttle: Throttle | None = None,
     ) -> None:
         self.link = link
@@ -40,6 +42,7 @@ class Outbound:
         self._router = router
         self._dispatcher = dispatcher
         self._shell = shell
+        self._enlistment = enlistment
         self._throttle = throttle
         self._is_deleting = link.snd_settle_mode == 1
         self._is_paused = False
@@ -112,6 +115,9 @@ class Outbound:
     def settle(self, event: SettlementsReceived) -> None:
         confirmation = _Confirmation(self, event)
         state = event.state
+        if isinstance(state, TransactionalState):
+            self._enlist(event, state)
+            return
         try:
             command = settle_command(state, event.tags)
         except Refused as refusal:
@@ -121,6 +127,22 @@ class Outbound:
             if self._throttle is not None:
                 self._throttle.charge(len(event.tags))
             self._router.settle(command, confirmation)
+
+    def _enlist(self, event: SettlementsReceived, state: TransactionalState) -> None:
+        """Keep a settlement for the end of its transaction; what is refused spoils that."""
+        answer: DeliveryState = TransactionalState(state.transaction_id, echo_of(state.outcome))
+        try:
+            command = settle_command(state.outcome, event.tags)
+            if command is None:
+                raise Refused(INVALID_ARGUMENT, "A settlement in a transaction needs an outcome.")
+            self._enlistment.settle(state.transaction_id, command)
+        except Refused as refusal:
+            self._enlistment.spoil(state.transaction_id, refusal)
+            answer = Rejected(amqp_error(refusal))
+        if self._throttle is not None:
+            self._throttle.charge(len(event.tags))
+        if not event.settled:
+            self.confirm(event.ids, answer)
 
     def confirm(self, ids: list[int], state: DeliveryState) -> None:
         # Credit that could not be used, because too much was unsettled, may be of use now.

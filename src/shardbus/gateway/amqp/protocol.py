@@ -26,6 +26,7 @@ from shardbus.core.errors import Refused
 from shardbus.core.message import NEVER_MS
 from shardbus.gateway.amqp.attach import Attacher, Shared
 from shardbus.gateway.amqp.cbs import Grants
+from shardbus.gateway.amqp.coordinator import CoordinatorLink
 from shardbus.gateway.amqp.inbound import Inbound
 from shardbus.gateway.amqp.outbound import Outbound
 from shardbus.gateway.amqp.requests import RequestLink
@@ -203,6 +204,11 @@ class AmqpProtocol(asyncio.Protocol):
         context = event.link.context
         if isinstance(context, Inbound):
             context.receive(event.deliveries)
+        elif isinstance(context, CoordinatorLink):
+            for delivery in event.deliveries:
+                rest = context.receive(delivery)
+                if rest is not None:
+                    self._start(rest)
         elif isinstance(context, RequestLink):
             for delivery in event.deliveries:
                 self._start(context.answer(delivery, self))

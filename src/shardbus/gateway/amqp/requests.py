@@ -10,7 +10,13 @@ from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.events import Delivery
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import Message, build_message, decode_message
-from shardbus.amqp.outcomes import ACCEPTED, AmqpError, Rejected, TransactionalState
+from shardbus.amqp.outcomes import (
+    ACCEPTED,
+    AmqpError,
+    DeliveryState,
+    Rejected,
+    TransactionalState,
+)
 from shardbus.amqp.types import Int, Symbol, Value
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.gateway.amqp.failures import amqp_error
@@ -46,11 +52,11 @@ def response_to(failure: Refused | Unavailable) -> Response:
 
 @final
 class Request:
-    """What a client asks for, and whether it wants it done in a transaction."""
+    """What a client asks for, and in which transaction it wants it done, if in one."""
 
-    def __init__(self, message: Message, is_transactional: bool) -> None:
+    def __init__(self, message: Message, transaction_id: bytes | None = None) -> None:
         self.message = message
-        self.is_transactional = is_transactional
+        self.transaction_id = transaction_id
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -84,8 +90,7 @@ class RequestLink:
             shell.flush_soon()
             return
         self._settle(delivery, None)
-        is_transactional = isinstance(delivery.state, TransactionalState)
-        response = await self._handle(Request(request, is_transactional))
+        response = await self._handle(Request(request, _transaction_of(delivery)))
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
         if way_back is None:
@@ -102,7 +107,10 @@ class RequestLink:
 
     def _settle(self, delivery: Delivery, error: AmqpError | None) -> None:
         if not delivery.settled:
-            outcome = ACCEPTED if error is None else Rejected(error)
+            outcome: DeliveryState = ACCEPTED if error is None else Rejected(error)
+            transaction_id = _transaction_of(delivery)
+            if error is None and transaction_id is not None:
+                outcome = TransactionalState(transaction_id, ACCEPTED)
             self.link.settle([delivery.delivery_id], outcome)
         if self.link.credit <= REQUEST_CREDIT // 2:
             self.link.grant(REQUEST_CREDIT)
@@ -121,3 +129,8 @@ class RequestLink:
             application_properties=properties,
             correlation_id_raw=request.head.message_id_raw,
         )
+
+
+def _transaction_of(delivery: Delivery) -> bytes | None:
+    state = delivery.state
+    return state.transaction_id if isinstance(state, TransactionalState) else None

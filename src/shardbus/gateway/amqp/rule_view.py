@@ -16,6 +16,7 @@ from shardbus.amqp.scan import (
     MessageHead,
 )
 from shardbus.amqp.types import Timestamp
+from shardbus.amqp.types import Value as AmqpValue
 from shardbus.broker.publishing import PayloadFormat
 from shardbus.core.errors import Refused
 from shardbus.core.properties import pack
@@ -81,10 +82,12 @@ class RuleView:
         return self._rare(number)
 
     def properties(self) -> dict[str, Property]:
-        named = _application_properties(self._payload, self._head)
-        # A value that rules have no word for is there all the same: EXISTS says so.
-        found = [each or Property(name, values.NULL, None) for name, each in named.items()]
-        return values.by_name(found)
+        found: dict[str, Property] = {}
+        for name, value in _application_properties(self._payload, self._head).items():
+            # A value that rules have no word for is there all the same: EXISTS says so.
+            made = property_from(name, value) or Property(name, values.NULL, None)
+            found[fold(name)] = made
+        return found
 
     def _rare(self, number: int) -> Value:
         head = self._head
@@ -157,14 +160,13 @@ def _scanned(payload: bytes) -> MessageHead:
         raise ValueError(f"The message cannot be read: {error.description}.") from error
 
 
-def _application_properties(payload: bytes, head: MessageHead) -> dict[str, Property | None]:
+def _application_properties(payload: bytes, head: MessageHead) -> dict[str, AmqpValue]:
     try:
-        named = decode_application_properties(payload, head)
+        return decode_application_properties(payload, head)
     except DecodeError as error:
         raise ValueError(
             f"The application properties cannot be read: {error.description}."
         ) from error
-    return {name: property_from(name, value) for name, value in named.items()}
 
 
 def _revise(made: Revision, head: MessageHead, number: int, value: Value) -> None:

@@ -17,6 +17,7 @@ from shardbus.gateway.amqp.failures import ENTITY_GONE, with_tracking
 from shardbus.gateway.amqp.protocol import AmqpProtocol
 from shardbus.gateway.amqp.receivers import RECEIVERS_MAX, ReceiverCounts
 from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.amqp.transactions import TransactionRules
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +37,12 @@ class AmqpServer:
         connections_max: int,
         receivers_max: int = RECEIVERS_MAX,
         throttle: Throttle | None = None,
+        transaction_rules: TransactionRules | None = None,
     ) -> None:
         """`receivers_max` is for each entity; without a throttle nothing is throttled."""
         self._bus = bus
-        self._shared = Shared(bus, ReceiverCounts(receivers_max), throttle)
+        rules = TransactionRules() if transaction_rules is None else transaction_rules
+        self._shared = Shared(bus, ReceiverCounts(receivers_max), throttle, rules)
         self._config = config
         self._connections_max = connections_max
         self._protocols: set[AmqpProtocol] = set()

@@ -13,7 +13,6 @@ from shardbus.amqp.outcomes import (
     Received,
     Rejected,
     Released,
-    TransactionalState,
 )
 from shardbus.amqp.types import Array, Described, Map, Value, integer_of, text_of
 from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
@@ -42,8 +41,6 @@ def settle_command(state: DeliveryState | None, tokens: list[bytes]) -> Settle |
         # Python sets delivery-failed on both, so undeliverable-here alone tells defer from abandon.
         how = DEFER if state.undeliverable_here else ABANDON
         return settle_with(how, tokens, state.message_annotations)
-    if isinstance(state, TransactionalState):
-        raise Refused(NOT_IMPLEMENTED, "Transactions are not available yet.")
     if state is None or isinstance(state, Received):
         return None
     raise Refused(NOT_IMPLEMENTED, "The outcome of the delivery is none that the bus knows.")

@@ -1,0 +1,288 @@
+"""The transactions of one connection: what is enlisted in them, and how they end (reference 8).
+
+Nothing of a transaction has happened before it is committed: what is sent waits here, and what is
+settled stays locked. So rolling back is forgetting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from shardbus.broker.bus import EntityHandle
+from shardbus.broker.router import part_of
+from shardbus.broker.transactions import Part, Transactor
+from shardbus.core.command import Home, Settle, Work
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_TIMEOUT,
+    TRANSACTION_UNKNOWN,
+    Refused,
+)
+from shardbus.core.fragment import LOCK_LOST_TEXT
+from shardbus.core.message import Message
+
+# "100 messages per transaction", "2 min" (reference 8 and 17).
+COMPATIBLE_MESSAGES_MAX: Final = 100
+LIFETIME_MS: Final = 120_000
+TRANSACTION_ID_BYTES: Final = 16
+# Transactions that a connection may have open at once, and what all of them may hold in memory.
+OPEN_MAX: Final = 100
+BYTES_MAX: Final = 32 * 1024 * 1024
+# Ids that are remembered only to say that their transactions timed out.
+TIMED_OUT_MAX: Final = 1_000
+
+
+@final
+class TransactionRules:
+    """What a transaction may do in this namespace.
+
+    `is_extended`: messages without a key, or with different ones, may be sent to partitioned
+    entities in one transaction; otherwise they are refused as the original does (R23, R24).
+    """
+
+    def __init__(
+        self,
+        *,
+        is_extended: bool = False,
+        messages_max: int = COMPATIBLE_MESSAGES_MAX,
+        lifetime_ms: int = LIFETIME_MS,
+    ) -> None:
+        self.is_extended = is_extended
+        self.messages_max = messages_max if is_extended else COMPATIBLE_MESSAGES_MAX
+        self.lifetime_ms = lifetime_ms
+
+
+class Timers(Protocol):
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+
+
+@final
+class OpenTransaction:
+    """What a client has enlisted so far; `spoiled` is why nothing can come of it any more."""
+
+    def __init__(self, transaction_id: bytes, owner: object) -> None:
+        self.transaction_id = transaction_id
+        self.owner = owner
+        self.parts: dict[Home, Part] = {}
+        # The one partition key of what is sent to a partitioned entity, by the entity's id.
+        self.keys: dict[int, str] = {}
+        self.sent = 0
+        self.settled = 0
+        self.size_bytes = 0
+        self.spoiled: Refused | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def check(self) -> None:
+        """Refused when something of it was."""
+        if self.spoiled is not None:
+            raise Refused(
+                TRANSACTION_ROLLBACK,
+                "The transaction is rolled back, because a part of it was refused: "
+                f"{self.spoiled.message}",
+            )
+
+    def work_at(self, handle: EntityHandle, index: int) -> Work:
+        home = (handle.entity.entity_id, handle.router.numbers[index])
+        part = self.parts.get(home)
+        if part is None:
+            part = Part(handle.router.ports[index], home, Work([], []))
+            self.parts[home] = part
+        return part.work
+
+    def index_in(self, handle: EntityHandle) -> int:
+        """A fragment of the entity that takes part already; -1 if none does."""
+        entity_id, numbers = handle.entity.entity_id, handle.router.numbers
+        for index, number in enumerate(numbers):
+            if (entity_id, number) in self.parts:
+                return index
+        return -1
+
+
+@final
+class Transactions:
+    """The open transactions of one connection."""
+
+    def __init__(self, rules: TransactionRules, transactor: Transactor, timers: Timers) -> None:
+        self.rules = rules
+        self._transactor = transactor
+        self._timers = timers
+        self._open: dict[bytes, OpenTransaction] = {}
+        self._timed_out: OrderedDict[bytes, None] = OrderedDict()
+        self._size_bytes = 0
+
+    def declare(self, owner: object) -> bytes:
+        """Begin a transaction that ends with its owner at the latest."""
+        if len(self._open) >= OPEN_MAX:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"The connection has {OPEN_MAX} open transactions, which is the most it may have: "
+                "discharge some.",
+            )
+        opened = OpenTransaction(secrets.token_bytes(TRANSACTION_ID_BYTES), owner)
+        self._open[opened.transaction_id] = opened
+        opened.timer = self._timers.call_later(
+            self.rules.lifetime_ms, lambda: self._time_out(opened)
+        )
+        return opened.transaction_id
+
+    def take(self, transaction_id: bytes) -> OpenTransaction:
+        """A transaction that is about to end: nothing more can be enlisted in it."""
+        opened = self.find(transaction_id)
+        self._close(opened)
+        return opened
+
+    async def commit(self, taken: OpenTransaction) -> None:
+        """See `Transactor.commit`; refused when the transaction was spoiled."""
+        taken.check()
+        await self._transactor.commit(taken.transaction_id, list(taken.parts.values()))
+
+    def roll_back_of(self, owner: object) -> None:
+        """Roll back what an owner that is gone has declared."""
+        for opened in [each for each in self._open.values() if each.owner is owner]:
+            self._close(opened)
+
+    def find(self, transaction_id: bytes) -> OpenTransaction:
+        opened = self._open.get(transaction_id)
+        if opened is not None:
+            return opened
+        if transaction_id in self._timed_out:
+            raise Refused(
+                TRANSACTION_TIMEOUT,
+                f"The transaction was rolled back: it was open for more than "
+                f"{self.rules.lifetime_ms} ms.",
+            )
+        raise Refused(TRANSACTION_UNKNOWN, "There is no such transaction (any more).")
+
+    def spoil(self, transaction_id: bytes, refusal: Refused) -> None:
+        """Something of it was refused: all that is left is to roll it back."""
+        opened = self._open.get(transaction_id)
+        if opened is not None and opened.spoiled is None:
+            opened.spoiled = refusal
+            self._size_bytes -= opened.size_bytes
+            opened.size_bytes = 0
+            opened.parts = {}
+
+    def add_bytes(self, opened: OpenTransaction, size_bytes: int) -> None:
+        if self._size_bytes + size_bytes > BYTES_MAX:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"The open transactions of a connection may hold {BYTES_MAX} bytes of messages.",
+            )
+        self._size_bytes += size_bytes
+        opened.size_bytes += size_bytes
+
+    def _close(self, opened: OpenTransaction) -> None:
+        del self._open[opened.transaction_id]
+        self._size_bytes -= opened.size_bytes
+        if opened.timer is not None:
+            opened.timer.cancel()
+
+    def _time_out(self, opened: OpenTransaction) -> None:
+        if self._open.get(opened.transaction_id) is opened:
+            self._close(opened)
+            self._timed_out[opened.transaction_id] = None
+            if len(self._timed_out) > TIMED_OUT_MAX:
+                self._timed_out.popitem(last=False)
+
+
+@final
+class Enlistment:
+    """How the links of one entity take part in transactions.
+
+    What is refused spoils its transaction, unless that is not known at all.
+    """
+
+    def __init__(self, transactions: Transactions, handle: EntityHandle) -> None:
+        self._transactions = transactions
+        self._handle = handle
+
+    def send(self, transaction_id: bytes, messages: list[Message]) -> None:
+        """Send when the transaction is committed."""
+        opened = self._transactions.find(transaction_id)
+        try:
+            self._send(opened, messages)
+        except Refused as refusal:
+            self.spoil(transaction_id, refusal)
+            raise
+
+    def settle(self, transaction_id: bytes, command: Settle) -> None:
+        """Settle when the transaction is committed; until then the locks must last."""
+        opened = self._transactions.find(transaction_id)
+        try:
+            self._settle(opened, command)
+        except Refused as refusal:
+            self.spoil(transaction_id, refusal)
+            raise
+
+    def spoil(self, transaction_id: bytes, refusal: Refused) -> None:
+        self._transactions.spoil(transaction_id, refusal)
+
+    def _send(self, opened: OpenTransaction, messages: list[Message]) -> None:
+        opened.check()
+        messages_max = self._transactions.rules.messages_max
+        if opened.sent + len(messages) > messages_max:
+            raise Refused(
+                NOT_ALLOWED,
+                f"Cannot send more than {messages_max} messages in a single transaction.",
+            )
+        indexes = [self._place(opened, message) for message in messages]
+        size_bytes = sum(len(message.payload) for message in messages)
+        self._transactions.add_bytes(opened, size_bytes)
+        opened.sent += len(messages)
+        for index, message in zip(indexes, messages, strict=True):
+            opened.work_at(self._handle, index).messages.append(message)
+
+    def _place(self, opened: OpenTransaction, message: Message) -> int:
+        router = self._handle.router
+        key = router.key_of(message)
+        if not router.is_partitioned:
+            return 0
+        if not self._transactions.rules.is_extended:
+            self._check_key(opened, key)
+        if key is not None:
+            return router.index_of_key(key)
+        index = opened.index_in(self._handle)
+        return index if index >= 0 else router.next_index()
+
+    def _check_key(self, opened: OpenTransaction, key: str | None) -> None:
+        """R23, and R24 because a session id is the key."""
+        entity = self._handle.entity
+        if key is None:
+            raise Refused(
+                NOT_ALLOWED,
+                f"A message that is sent to the partitioned entity '{entity.name}' in a "
+                "transaction must have a partition key: set its SessionId or PartitionKey.",
+            )
+        first = opened.keys.setdefault(entity.entity_id, key)
+        if first != key:
+            raise Refused(
+                NOT_ALLOWED,
+                f"All messages that are sent to the partitioned entity '{entity.name}' in one "
+                f"transaction must have the same partition key, but there are '{first}' and "
+                f"'{key}'.",
+            )
+
+    def _settle(self, opened: OpenTransaction, command: Settle) -> None:
+        opened.check()
+        messages_max = self._transactions.rules.messages_max
+        if opened.settled + len(command.tokens) > messages_max:
+            raise Refused(
+                NOT_ALLOWED,
+                f"Cannot settle more than {messages_max} messages in a single transaction.",
+            )
+        router = self._handle.router
+        shares: dict[int, list[bytes]] = {}
+        for token in command.tokens:
+            shares.setdefault(router.index_of_token(token), []).append(token)
+        if -1 in shares:
+            raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+        opened.settled += len(command.tokens)
+        for index, tokens in shares.items():
+            opened.work_at(self._handle, index).settlements.append(part_of(command, tokens))
