@@ -32,6 +32,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, Page
+from shardbus.stores.batch import Head
 from shardbus.stores.chunk import encoded, key_of, sequence_base
 from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.memory import MemoryStore
@@ -160,18 +161,18 @@ class Scalpel:
         key = self.key(fragment, sequence_number)
         own = self.execute("SELECT chunk FROM entry WHERE key = ?", key)
         if own:
-            number = own[0][0]
+            number, first = own[0][0], key
             assert isinstance(number, int)
-            self._flip("chunk", "id", number, "body", 0)
-            return
-        number, first = self.chunk_of(fragment, sequence_number)
+        else:
+            number, first = self.chunk_of(fragment, sequence_number)
         head = self.execute("SELECT head FROM chunk WHERE id = ?", number)[0][0]
         assert isinstance(head, bytes)
-        offset = 0
-        for position in range(key - first):
-            at = 12 + position * 28 + 16
-            offset += int.from_bytes(head[at : at + 4], "little")
-        self._flip("chunk", "id", number, "body", offset)
+        found = Head(first, head)
+        part, offset = found.place(key - first) if found.has(key - first) else (0, 0)
+        if part:
+            self._flip("part", "id", part, "body", offset)
+        else:
+            self._flip("chunk", "id", number, "body", offset)
 
     def flip_head(self, fragment: FragmentId, sequence_number: int, at: int) -> None:
         number, _ = self.chunk_of(fragment, sequence_number)
@@ -202,6 +203,12 @@ class Scalpel:
         assert isinstance(number, int)
         self._flip("record", "id", number, "data", at)
 
+    def assert_parts_agree(self) -> None:
+        """Every part has as many users as are counted, and none is left without."""
+        counted = self.execute("SELECT part, count(*) FROM chunk_part GROUP BY part ORDER BY part")
+        assert self.execute("SELECT part, users FROM part_users ORDER BY part") == counted
+        assert self.execute("SELECT id FROM part ORDER BY id") == [row[:1] for row in counted]
+
     def _flip(self, table: str, name: str, value: int, column: str, at: int) -> None:
         found = self.execute(f"SELECT {column} FROM {table} WHERE {name} = ?", value)[0][0]
         assert isinstance(found, bytes)
@@ -229,12 +236,15 @@ class Pen:
         expires_at_ms: int = NEVER_MS,
         session_id: str | None = None,
         scheduled_at_ms: int = NEVER_MS,
+        counters: Sequence[int] = (),
     ) -> list[Entry]:
+        """New messages; with `counters` those are their numbers."""
         first = self.counters.last_counter + 1
+        given = counters or range(first, first + len(payloads))
         is_scheduled = scheduled_at_ms != NEVER_MS
         entries = [
             Entry(
-                self.sequence(first + at),
+                self.sequence(counter),
                 payload,
                 len(payload),
                 enqueued_at_ms=scheduled_at_ms if is_scheduled else ENQUEUED_AT_MS + at,
@@ -242,9 +252,9 @@ class Pen:
                 state=SCHEDULED if is_scheduled else ACTIVE,
                 session_id=session_id,
             )
-            for at, payload in enumerate(payloads)
+            for at, (counter, payload) in enumerate(zip(given, payloads, strict=True))
         ]
-        self.counters.last_counter += len(entries)
+        self.counters.last_counter = max([self.counters.last_counter, *given])
         for entry in entries:
             self._count(entry, 1)
         self.changes.append(Append(list(entries)))

@@ -19,48 +19,55 @@ from shardbus.core.change import (
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, StoreError
 from shardbus.stores.chunk import (
-    CHUNK_BYTES_MAX,
-    CHUNK_COUNT_MAX,
     COUNTER_MAX,
+    HOLE,
     Record,
     counter_of,
     due_of,
     encoded,
     is_plain,
+    is_shared,
     key_of,
+    local_of,
     pack_counters,
     pack_gap,
     pack_head,
     pack_record,
     pack_remembered,
+    pack_scattered,
     pack_session_state,
+    pack_shared,
     pack_state,
     record_of,
     session_of,
+    unpack_head,
+    unpack_spots,
 )
-from shardbus.stores.directory import Chunk, Directory
+from shardbus.stores.directory import Chunk, Directory, Known
+from shardbus.stores.draft import Draft, Run, Shares, has_common
 
 APPEND: Final = 1
 COUNTERS: Final = 2
 GAP: Final = 3
 DROP: Final = 4
 DUE: Final = 5
-ENTER: Final = 6
+MOVE: Final = 6
 CHANGE: Final = 7
-KEEP: Final = 8
-COPY: Final = 9
-FORGET: Final = 10
-EVIDENCE: Final = 11
-BRING: Final = 12
-BRING_TO_SESSION: Final = 13
-CHANGE_IN_SESSION: Final = 14
-STATE: Final = 15
-NO_STATE: Final = 16
-REMEMBER: Final = 17
-FORGET_IDS: Final = 18
-RECORD: Final = 19
+FORGET: Final = 8
+BRING: Final = 9
+REMEMBER: Final = 10
+STATE: Final = 11
+NO_STATE: Final = 12
+FORGET_IDS: Final = 13
+EVIDENCE: Final = 14
+LOSE: Final = 15
+RECORD: Final = 16
+PART: Final = 17
+HAS_PARTS: Final = 18
+RELEASE: Final = 19
+MOVE_PART: Final = 20
 
-Cell = int | bytes | None
+Cell = int | str | bytes | None
 COLUMNS: Final = 11
 # Rows of remembered ids that go at once when they may be forgotten; the rest go with later ones.
 FORGET_ROWS_MAX: Final = 256
@@ -112,6 +119,31 @@ class Delta:
 
 
 @final
+class Head:
+    """What a stored head says; `records` is None when it is damaged."""
+
+    def __init__(self, first: int, data: bytes) -> None:
+        self.records = unpack_head(first, data)
+        self._data = data
+
+    def has(self, position: int) -> bool:
+        records = self.records
+        return records is not None and position < len(records) and records[position] != HOLE
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Part (0: the body of the chunk) and where in it the payload of a message begins."""
+        if is_shared(self._data):
+            spots, parts = unpack_spots(self._data)
+            for at, part, start in spots:
+                if at == position and part < len(parts):
+                    return parts[part], start
+        offset = 0
+        for record in (self.records or [])[:position]:
+            offset += record[2]
+        return 0, offset
+
+
+@final
 class Batch:
     """The rows of one commit. Chunks in `directory` change with it, before they are stored.
 
@@ -119,18 +151,19 @@ class Batch:
     `plan` with the heads that `unread` names.
     """
 
-    def __init__(
-        self, directory: Directory, next_chunk: int, last_counters: dict[int, int]
-    ) -> None:
+    def __init__(self, directory: Directory, known: Known) -> None:
         self.directory = directory
-        self.next_chunk = next_chunk
-        self.last_counters = last_counters
+        self.known = known
         self.cells: list[Cell] = []
         self._deltas: dict[int, Delta] = {}
         self._removed: list[int] = []
         self._updated: list[tuple[int, Entry]] = []
         self._chunks: dict[int, Chunk] = {}
         self._touched: dict[int, Chunk] = {}
+        # Where fragments may have payloads in common, chunks wait until all are known.
+        self._is_sharing = False
+        self._drafts: list[Draft] = []
+        self._digests: dict[int, int] = {}
 
     def row_count(self) -> int:
         return len(self.cells) // COLUMNS
@@ -145,7 +178,7 @@ class Batch:
     def find(self) -> list[int]:
         """Note where the changed messages of earlier commits are; keys not found in memory."""
         for local, delta in self._deltas.items():
-            last_counter = self.last_counters[local]
+            last_counter = self.known.last_counters[local]
             for counter in delta.removed:
                 if counter <= last_counter:
                     self._removed.append(key_of(local, counter))
@@ -159,7 +192,7 @@ class Batch:
         keys = sorted(missing)
         # The chunk before a key need not hold it, and may be in memory, where it is ahead.
         needed = [
-            c for c in chunks if bisect_left(keys, c.first + c.count) > bisect_left(keys, c.first)
+            c for c in chunks if bisect_left(keys, c.first + c.span) > bisect_left(keys, c.first)
         ]
         self.directory.add_older(needed)
         self._find(missing)
@@ -189,17 +222,18 @@ class Batch:
                 needed[chunk.number] = chunk.first
         return needed
 
-    def plan(self, heads: dict[int, list[Record] | None]) -> None:
+    def plan(self, heads: dict[int, Head]) -> None:
         for key, entry in self._updated:
             chunk = self._chunks.get(key)
-            records = None if chunk is None else heads.get(chunk.number)
-            self._update(key, entry, chunk, records)
+            self._update(key, entry, chunk, None if chunk is None else heads.get(chunk.number))
         for key in self._removed:
             self._remove(key, self._chunks.get(key))
         self._close_chunks(heads)
+        appended = [delta.appended for delta in self._deltas.values() if delta.appended]
+        self._is_sharing = len(appended) > 1 and has_common(appended)
         for local, delta in self._deltas.items():
-            last = self._append(delta, self.last_counters[local])
-            self.last_counters[local] = max(last, delta.counters.last_counter)
+            last = self._append(delta, self.known.last_counters[local])
+            self.known.last_counters[local] = max(last, delta.counters.last_counter)
             if delta.states or delta.remembered or delta.forgotten_at_ms:
                 self._add_others(delta)
             if delta.records:
@@ -210,6 +244,8 @@ class Batch:
                 # seem to take the commit.
                 self._row(COUNTERS, local, data=bytes(len(packed)))
             self._row(COUNTERS, local, data=packed)
+        if self._drafts:
+            self._share()
 
     def _row(
         self,
@@ -258,7 +294,7 @@ class Batch:
         the fragment is not the stored one.
         """
         is_simple = not delta.updated and not delta.removed
-        run = Run(self)
+        run = Run()
         last = last_counter
         for entry in delta.appended:
             counter = counter_of(entry.sequence_number)
@@ -267,104 +303,185 @@ class Batch:
                     f"sequence number {entry.sequence_number} cannot follow counter {last}: "
                     "the fragment must be loaded again"
                 )
-            is_next = counter == last + 1
             last = counter
             payload = entry.payload
             assert payload is not None, "an appended message has a payload"
             latest = entry
             if not is_simple:
                 if counter in delta.removed:
-                    run.close()
                     continue
                 latest = delta.updated.get(counter, entry)
             key = key_of(delta.local, counter)
+            record = self._record(latest, payload)
             if is_plain(latest):
-                run.add(key, latest, payload, is_next)
+                self._finish(run.add(key, record, payload))
             else:
-                run.close()
-                self._bring(key, latest, payload)
-        run.close()
+                alone = Draft(key, latest)
+                alone.add(key, record, payload)
+                self._finish(alone)
+        self._finish(run.last())
         return last
 
-    def _bring(self, key: int, entry: Entry, payload: bytes) -> None:
-        """A new message that is not like the others, with a chunk of its own."""
-        name = session_of(entry)
+    def _record(self, entry: Entry, payload: bytes) -> Record:
+        if not self._is_sharing:
+            return record_of(entry, payload)
+        digest = self._digests.get(id(payload), -1)
+        if digest < 0:
+            record = record_of(entry, payload)
+            self._digests[id(payload)] = record[3]
+            return record
+        return (entry.enqueued_at_ms, entry.expires_at_ms, len(payload), digest)
+
+    def _finish(self, draft: Draft | None) -> None:
+        if draft is None:
+            return
+        if self._is_sharing:
+            self._drafts.append(draft)
+            return
+        if draft.positions:
+            head = pack_scattered(draft.first, draft.records, draft.positions)
+        else:
+            head = pack_head(draft.first, draft.records)
+        self._add_draft(draft, head, b"".join(draft.payloads))
+
+    def _share(self) -> None:
+        """Store what fragments have in common once, and chunks that say where it is."""
+        shares = Shares(self._drafts, self.known.next_part)
+        self._is_sharing = False
+        for draft in self._drafts:
+            if not shares.is_sharing(draft):
+                self._finish(draft)
+                continue
+            spots, parts = shares.spots(draft)
+            numbers = [part.number for part in parts]
+            head = pack_shared(draft.first, draft.records, spots, numbers)
+            self._add_draft(draft, head, str(numbers))
+            local = local_of(draft.first)
+            if local not in self.known.has_parts:
+                self.known.has_parts.add(local)
+                self._row(HAS_PARTS, local)
+        for part in shares.parts:
+            body = b"".join(part.payloads)
+            self.cells += (
+                PART, None, part.number, part.users, None, None, None, None, body, None, None,
+            )  # fmt: skip
+        self.known.next_part = shares.next_part
+
+    def _add_draft(self, draft: Draft, head: bytes, body: bytes | str) -> None:
+        if draft.entry is not None:
+            self._add_entry(draft.first, draft.entry, draft.size_bytes, head, body)
+            return
+        due_at_ms, is_mixed = due_of(draft.records, 0)
+        span = draft.span()
+        number = self._take_number()
+        chunk = Chunk(number, draft.first, span, draft.size_bytes, due_at_ms, is_mixed)
         self.cells += (
-            BRING if name is None else BRING_TO_SESSION,
+            APPEND,
+            chunk.first,
+            number,
+            span,
+            draft.size_bytes,
+            due_at_ms,
+            1 if is_mixed else 0,
+            head,
+            body,
+            None,
+            None,
+        )
+        if draft.positions:
+            chunk.gone = draft.holes()
+            chunk.has_gap = True
+            self._row(GAP, None, number, data=pack_gap(chunk.first, chunk.gone, span))
+        self.directory.add_recent(chunk)
+
+    def _bring(self, key: int, entry: Entry, payload: bytes) -> None:
+        """A message that is not like the others, with a chunk of its own."""
+        head = pack_head(key, [record_of(entry, payload)])
+        self._add_entry(key, entry, len(payload), head, payload)
+
+    def _add_entry(
+        self, key: int, entry: Entry, size_bytes: int, head: bytes, body: bytes | str
+    ) -> None:
+        self.cells += (
+            BRING,
             key,
             self._take_number(),
             entry.line,
-            len(payload),
+            size_bytes,
             entry.due_ms(),
             entry.state,
-            pack_head(key, [record_of(entry, payload)]),
-            payload,
+            head,
+            body,
             pack_state(key, entry),
-            name,
+            session_of(entry),
         )
 
-    def _enter(self, key: int, entry: Entry, size: int, number: int) -> None:
-        data = pack_state(key, entry)
-        due_at_ms = entry.due_ms()
+    def _move(self, key: int, entry: Entry, chunk: Chunk, head: Head) -> None:
+        """A message leaves its chunk for one of its own, with the bytes as they are stored."""
+        assert head.records is not None
+        record = head.records[key - chunk.first]
+        source, offset = head.place(key - chunk.first)
         self.cells += (
-            ENTER, key, number, entry.line, size, due_at_ms, entry.state, None, None, data, None,
-        )  # fmt: skip
+            MOVE if source == 0 else MOVE_PART,
+            key,
+            self._take_number(),
+            entry.line,
+            record[2],
+            entry.due_ms(),
+            entry.state,
+            pack_head(key, [record]),
+            source or chunk.number,
+            pack_state(key, entry),
+            offset,
+        )
 
-    def _keep(self, key: int, entry: Entry, payload: bytes) -> int:
-        """A chunk for one message that is not like the others; its number."""
-        number = self._take_number()
-        head = pack_head(key, [record_of(entry, payload)])
-        self.cells += (KEEP, None, number, None, None, None, None, head, payload, None, None)
-        return number
-
-    def _copy(self, key: int, chunk: Chunk, records: list[Record]) -> int:
-        """A chunk for one message that leaves its chunk, with the bytes as they are stored."""
-        number = self._take_number()
-        position = key - chunk.first
-        offset = 0
-        for before in records[:position]:
-            offset += before[2]
-        size = records[position][2]
-        head = pack_head(key, [records[position]])
+    def _lose(self, key: int, entry: Entry) -> None:
+        """A message whose bytes nobody has any more."""
         self.cells += (
-            COPY, None, number, offset, size, None, chunk.number, head, None, None, None,
-        )  # fmt: skip
-        return number
+            LOSE,
+            key,
+            None,
+            entry.line,
+            entry.size_bytes,
+            entry.due_ms(),
+            entry.state,
+            None,
+            None,
+            pack_state(key, entry),
+            None,
+        )
 
     def _take_number(self) -> int:
-        self.next_chunk += 1
-        return self.next_chunk - 1
+        self.known.next_chunk += 1
+        return self.known.next_chunk - 1
 
     def _remove(self, key: int, chunk: Chunk | None) -> None:
         """A message that an earlier commit stored is gone; without a chunk it was an entry."""
         if chunk is None or not chunk.holds(key):
+            if local_of(key) in self.known.has_parts:
+                self._row(RELEASE, key)
             self._row(FORGET, key)
             return
         self._leave(key, chunk)
 
-    def _update(
-        self, key: int, entry: Entry, chunk: Chunk | None, records: list[Record] | None
-    ) -> None:
-        """A message that an earlier commit stored has changed.
-
-        `records` is the head of its chunk, None if damaged.
-        """
+    def _update(self, key: int, entry: Entry, chunk: Chunk | None, head: Head | None) -> None:
+        """A message that an earlier commit stored has changed; `head` is that of its chunk."""
         if chunk is None or not chunk.holds(key):
             self._change(key, entry)
             return
-        if records is not None and key - chunk.first < len(records):
-            size = records[key - chunk.first][2]
-            self._enter(key, entry, size, self._copy(key, chunk, records))
+        if head is not None and head.has(key - chunk.first):
+            self._move(key, entry, chunk, head)
         else:
             self._row(EVIDENCE, chunk.first, chunk.number)
-            number = 0 if entry.payload is None else self._keep(key, entry, entry.payload)
-            self._enter(key, entry, entry.size_bytes, number)
+            if entry.payload is None:
+                self._lose(key, entry)
+            else:
+                self._bring(key, entry, entry.payload)
         self._leave(key, chunk)
 
     def _change(self, key: int, entry: Entry) -> None:
-        name = session_of(entry)
         self.cells += (
-            CHANGE if name is None else CHANGE_IN_SESSION,
+            CHANGE,
             key,
             None,
             entry.line,
@@ -374,27 +491,29 @@ class Batch:
             None,
             None,
             pack_state(key, entry),
-            name,
+            session_of(entry),
         )
 
     def _leave(self, key: int, chunk: Chunk) -> None:
         chunk.gone |= 1 << (key - chunk.first)
         self._touched[chunk.first] = chunk
 
-    def _close_chunks(self, heads: dict[int, list[Record] | None]) -> None:
+    def _close_chunks(self, heads: dict[int, Head]) -> None:
         """Drop the chunks that are empty now, and note the gaps of the others, each once."""
         for chunk in self._touched.values():
             if chunk.is_empty():
                 self._drop(chunk)
                 continue
-            gap = pack_gap(chunk.first, chunk.gone, chunk.count)
+            gap = pack_gap(chunk.first, chunk.gone, chunk.span)
             self._row(GAP, None, chunk.number, data=gap)
             chunk.has_gap = True
-            records = heads.get(chunk.number) if chunk.is_mixed else None
-            if records is not None:
-                self._set_due(chunk, records)
+            head = heads.get(chunk.number) if chunk.is_mixed else None
+            if head is not None and head.records is not None:
+                self._set_due(chunk, head.records)
 
     def _drop(self, chunk: Chunk) -> None:
+        if local_of(chunk.first) in self.known.has_parts:
+            self._row(RELEASE, None, chunk.number)
         self.cells += (
             DROP,
             chunk.first,
@@ -420,56 +539,3 @@ class Batch:
         self.cells += (
             DUE, chunk.first, chunk.number, None, None, due_at_ms, flag, None, None, None, None,
         )  # fmt: skip
-
-
-@final
-class Run:
-    """Consecutive new messages on their way into chunks."""
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._first = 0
-        self._size_bytes = 0
-        self._records: list[Record] = []
-        self._payloads: list[bytes] = []
-
-    def add(self, key: int, entry: Entry, payload: bytes, is_next: bool) -> None:
-        count = len(self._records)
-        size = len(payload)
-        if count > 0 and (
-            not is_next or count >= CHUNK_COUNT_MAX or self._size_bytes + size > CHUNK_BYTES_MAX
-        ):
-            self.close()
-            count = 0
-        if count == 0:
-            self._first = key
-        self._records.append(record_of(entry, payload))
-        self._payloads.append(payload)
-        self._size_bytes += size
-
-    def close(self) -> None:
-        if not self._records:
-            return
-        batch = self._batch
-        due_at_ms, is_mixed = due_of(self._records, 0)
-        count = len(self._records)
-        number = batch.next_chunk
-        batch.next_chunk += 1
-        chunk = Chunk(number, self._first, count, self._size_bytes, due_at_ms, is_mixed)
-        batch.cells += (
-            APPEND,
-            chunk.first,
-            chunk.number,
-            count,
-            self._size_bytes,
-            due_at_ms,
-            1 if is_mixed else 0,
-            pack_head(self._first, self._records),
-            b"".join(self._payloads),
-            None,
-            None,
-        )
-        batch.directory.add_recent(chunk)
-        self._size_bytes = 0
-        self._records = []
-        self._payloads = []

@@ -1,10 +1,16 @@
-"""The bytes of a chunk: consecutive messages of one fragment in one immutable record.
+"""The bytes of a chunk: successive messages of one fragment in one immutable record.
 
 A chunk is a *head* (what the store needs to know of each message) and a *body* (the payloads, one
 after the other). Everything carries a checksum, so that damage is found where it is read:
 
     head    version u16, count u16, key i64, count x record, checksum u64 of all before it
     record  enqueued at i64, expires at i64, payload bytes u32, checksum u64 of the payload
+
+Two more versions have something between the records and the checksum. Where the numbers of the
+messages have holes: count x position u16, the key less that of the first. Where payloads are shared
+with other chunks: count x (position u16, part u16, where in it u32), and the parts i64 each.
+Whoever unpacks a head sees holes as records that say nothing (`HOLE`).
+
     state   what settling changed of one message, see `pack_state`
     others  counters, states of sessions, remembered ids, kept records, see `pack_counters` and on
 
@@ -30,11 +36,15 @@ LOCALS_MAX: Final = 1 << 20
 
 CHUNK_COUNT_MAX: Final = 256
 CHUNK_BYTES_MAX: Final = 256 * 1024
+# From the first to the last number of a chunk: a bit for each is written when a message leaves.
+CHUNK_SPAN_MAX: Final = 4096
 # Within one chunk expiries this close count as one moment: messages of one batch differ by
 # milliseconds, and a minimum that must be exact would be computed anew with every removal.
 DUE_SPREAD_MS: Final = 1_000
 
 FORMAT_VERSION: Final = 1
+SCATTERED_VERSION: Final = 2
+SHARED_VERSION: Final = 3
 # Of states of messages and of counters; those of version 1 are still read.
 KEPT_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
@@ -48,18 +58,26 @@ _COUNTERS: Final = Struct("<H17q")
 _SESSION_STATE_START: Final = Struct("<HqqI")
 _MOMENT: Final = Struct("<q")
 _RECORD_START: Final = Struct("<HqqI")
+_POSITION: Final = Struct("<H")
+_SPOT: Final = Struct("<HHI")
+_PART: Final = Struct("<q")
 HEAD_START_BYTES: Final = 12
 RECORD_BYTES: Final = 28
+_SHARED_MARK: Final = SHARED_VERSION.to_bytes(2, "little")
 CHECKSUM_BYTES: Final = 8
 
 Record = tuple[int, int, int, int]
 """Enqueued at, expires at, payload bytes, checksum of the payload."""
+HOLE: Final[Record] = (0, 0, 0, 0)
+"""Stands for a number that no message of the chunk has. No payload has this size and checksum."""
+Spot = tuple[int, int, int]
+"""Position, which of the parts, and where in it a payload begins."""
 
 assert COUNTER_BITS < SEQUENCE_COUNTER_BITS
 assert LOCALS_MAX << COUNTER_BITS <= 1 << 63
 assert _HEAD_START.size == HEAD_START_BYTES
 assert _RECORD.size == RECORD_BYTES
-assert CHUNK_COUNT_MAX < 1 << 16
+assert CHUNK_COUNT_MAX <= CHUNK_SPAN_MAX < 1 << 16
 
 
 def key_of(local: int, counter: int) -> int:
@@ -114,28 +132,133 @@ def _head_struct(count: int) -> Struct:
     return Struct("<HHq" + "qqIQ" * count)
 
 
+@lru_cache(maxsize=128)
+def _repeated(layout: str, count: int) -> Struct:
+    return Struct("<" + layout * count)
+
+
 def pack_head(key: int, records: list[Record]) -> bytes:
-    fields: list[int] = [FORMAT_VERSION, len(records), key]
-    for record in records:
-        fields += record
-    head: bytes = _head_struct(len(records)).pack(*fields)
+    head = _packed_records(FORMAT_VERSION, key, records)
     return head + _CHECKSUM.pack(xxh3_64_intdigest(head))
 
 
+def pack_scattered(key: int, records: list[Record], positions: list[int]) -> bytes:
+    """The head of messages whose numbers have holes; the first position is 0."""
+    data = _packed_records(SCATTERED_VERSION, key, records)
+    data += _repeated("H", len(positions)).pack(*positions)
+    return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
+
+
+def pack_shared(key: int, records: list[Record], spots: list[Spot], parts: list[int]) -> bytes:
+    """The head of messages whose payloads are in these parts; spots in the order of records."""
+    data = _packed_records(SHARED_VERSION, key, records)
+    fields: list[int] = []
+    for spot in spots:
+        fields += spot
+    data += _repeated("HHI", len(spots)).pack(*fields)
+    data += _repeated("q", len(parts)).pack(*parts)
+    return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
+
+
+def _packed_records(version: int, key: int, records: list[Record]) -> bytes:
+    fields: list[int] = [version, len(records), key]
+    for record in records:
+        fields += record
+    packed: bytes = _head_struct(len(records)).pack(*fields)
+    return packed
+
+
 def unpack_head(key: int, head: bytes) -> list[Record] | None:
-    """The records of a head, None if it is damaged or not the head of that chunk."""
+    """The records of a head, None if it is damaged or not the head of that chunk.
+
+    Those of a head with holes stand at their positions, with HOLE between them.
+    """
     end = len(head) - CHECKSUM_BYTES
-    if end < HEAD_START_BYTES or (end - HEAD_START_BYTES) % RECORD_BYTES != 0:
+    if end < HEAD_START_BYTES + RECORD_BYTES:
         return None
     version, count, stored_key = _HEAD_START.unpack_from(head, 0)
     checksum = _CHECKSUM.unpack_from(head, end)[0]
-    if version != FORMAT_VERSION or stored_key != key:
-        return None
-    if count != (end - HEAD_START_BYTES) // RECORD_BYTES:
+    records_end = HEAD_START_BYTES + count * RECORD_BYTES
+    if stored_key != key or records_end > end:
         return None
     if checksum != int(xxh3_64_intdigest(head[:end])):
         return None
-    return list(_RECORD.iter_unpack(head[HEAD_START_BYTES:end]))
+    if version == FORMAT_VERSION and records_end != end:
+        return None
+    records: list[Record] = list(_RECORD.iter_unpack(head[HEAD_START_BYTES:records_end]))
+    if version == FORMAT_VERSION:
+        return records
+    positions = _positions(version, count, head[records_end:end])
+    return None if positions is None else _spread(records, positions)
+
+
+def _positions(version: int, count: int, data: bytes) -> list[int] | None:
+    if version == SCATTERED_VERSION and len(data) == count * _POSITION.size:
+        return [position for (position,) in _POSITION.iter_unpack(data)]
+    if version == SHARED_VERSION and len(data) >= count * _SPOT.size:
+        return [spot[0] for spot in _SPOT.iter_unpack(data[: count * _SPOT.size])]
+    return None
+
+
+def _spread(records: list[Record], positions: list[int]) -> list[Record] | None:
+    """Records at their positions; None where these do not rise from 0 or are too far apart."""
+    spread: list[Record] = []
+    for position, record in zip(positions, records, strict=True):
+        holes = position - len(spread)
+        if holes < 0 or position >= CHUNK_SPAN_MAX:
+            return None
+        if holes > 0:
+            spread += [HOLE] * holes
+        spread.append(record)
+    return None if not records or positions[0] != 0 else spread
+
+
+def holes_of(records: list[Record]) -> int:
+    """A bit per position at which there is no message."""
+    holes = 0
+    if HOLE in records:
+        for position, record in enumerate(records):
+            if record == HOLE:
+                holes |= 1 << position
+    return holes
+
+
+def is_shared(head: bytes) -> bool:
+    """Whether the body is not the payloads but the list of the parts they are in."""
+    return head.startswith(_SHARED_MARK)
+
+
+def unpack_spots(head: bytes) -> tuple[list[Spot], list[int]]:
+    """Where the payloads of a shared head are, in the order of its records, and the parts.
+
+    Nothing at all when the head is damaged.
+    """
+    end = len(head) - CHECKSUM_BYTES
+    count = _HEAD_START.unpack_from(head, 0)[1] if end >= HEAD_START_BYTES else 0
+    spots_at = HEAD_START_BYTES + count * RECORD_BYTES
+    parts_at = spots_at + count * _SPOT.size
+    if not is_shared(head) or end < parts_at or (end - parts_at) % _PART.size != 0:
+        return [], []
+    if _CHECKSUM.unpack_from(head, end)[0] != int(xxh3_64_intdigest(head[:end])):
+        return [], []
+    spots: list[Spot] = list(_SPOT.iter_unpack(head[spots_at:parts_at]))
+    return spots, [part for (part,) in _PART.iter_unpack(head[parts_at:end])]
+
+
+def assembled(head: bytes, bodies: dict[int, bytes]) -> bytes:
+    """The body that a shared head would have if its chunk were the only one.
+
+    Where a part is missing there are zeros, so that what is in the others is still found.
+    """
+    spots, parts = unpack_spots(head)
+    payloads: list[bytes] = []
+    at = HEAD_START_BYTES
+    for _, part, start in spots:
+        size: int = _RECORD.unpack_from(head, at)[2]
+        body = bodies.get(parts[part], b"") if part < len(parts) else b""
+        payloads.append(body[start : start + size].ljust(size, b"\x00"))
+        at += RECORD_BYTES
+    return b"".join(payloads)
 
 
 def is_intact(payload: bytes, digest: int) -> bool:

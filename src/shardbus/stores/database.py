@@ -16,8 +16,8 @@ APPLICATION_ID: Final = 0x53424D53
 SCHEMA_VERSION: Final = 3
 SESSIONS_VERSION: Final = 2
 """The schema that brought sessions, their states and remembered ids."""
-RECORDS_VERSION: Final = 3
-"""The schema that brought kept records."""
+TOPICS_VERSION: Final = 3
+"""The schema that brought kept records and shared payloads."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).

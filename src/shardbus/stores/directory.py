@@ -1,4 +1,4 @@
-"""Where the writer of a store finds the chunk of a message without asking the database."""
+"""What the writer of a store remembers of it, so that it need not ask the database."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Chunk:
     """One chunk as its row in `recent` or `place` and its row in `gap` describe it."""
 
     def __init__(
-        self, number: int, first: int, count: int, size_bytes: int, due_at_ms: int, is_mixed: bool
+        self, number: int, first: int, span: int, size_bytes: int, due_at_ms: int, is_mixed: bool
     ) -> None:
         self.number = number
         self.first = first
-        self.count = count
+        # From the first number to the last; those that none of its messages has are `gone`.
+        self.span = span
         self.size_bytes = size_bytes
         self.due_at_ms = due_at_ms
         # Whether `due_at_ms` must be computed anew when a message leaves.
@@ -32,13 +33,24 @@ class Chunk:
         self.is_recent = True
 
     def covers(self, key: int) -> bool:
-        return self.first <= key < self.first + self.count
+        return self.first <= key < self.first + self.span
 
     def holds(self, key: int) -> bool:
         return self.covers(key) and not self.gone >> (key - self.first) & 1
 
     def is_empty(self) -> bool:
-        return self.gone == (1 << self.count) - 1
+        return self.gone == (1 << self.span) - 1
+
+
+@final
+class Known:
+    """Numbers that go on with every commit, and which fragments have chunks with parts."""
+
+    def __init__(self) -> None:
+        self.next_chunk = 1
+        self.next_part = 1
+        self.last_counters: dict[int, int] = {}
+        self.has_parts: set[int] = set()
 
 
 @final
@@ -109,11 +121,11 @@ class Directory:
 
 
 def listed_chunks(text: str | None, *, is_recent: bool) -> list[Chunk]:
-    """Rows of `first count size chunk due mixed gap-in-hex`."""
+    """Rows of `first span size chunk due mixed gap-in-hex`."""
     chunks: list[Chunk] = []
     for line in text.split(";") if text else ():
-        first, count, size, number, due_at, mixed, gap = line.split(" ")
-        chunk = Chunk(int(number), int(first), int(count), int(size), int(due_at), mixed == "1")
+        first, span, size, number, due_at, mixed, gap = line.split(" ")
+        chunk = Chunk(int(number), int(first), int(span), int(size), int(due_at), mixed == "1")
         chunk.is_recent = is_recent
         chunk.has_gap = gap != ""
         # Of a damaged gap nothing is known: whoever reads the chunk sees all of it as damaged.

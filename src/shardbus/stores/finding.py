@@ -9,6 +9,7 @@ from shardbus.core.message import ACTIVE, DEFERRED, SET_ASIDE, Entry
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     Record,
+    holes_of,
     sequence_base,
     sequence_of,
     session_of,
@@ -25,9 +26,22 @@ class Place(NamedTuple):
 
     first: int
     number: int
-    messages: int
+    span: int
     size_bytes: int
     due_at_ms: int
+
+
+@final
+class Stored:
+    """The bytes of a chunk. One with parts has a body as if it had all to itself.
+
+    `parts` are those that its head names and that could be read.
+    """
+
+    def __init__(self, head: bytes, body: bytes, parts: dict[int, bytes] | None = None) -> None:
+        self.head = head
+        self.body = body
+        self.parts: dict[int, bytes] = {} if parts is None else parts
 
 
 @final
@@ -37,13 +51,18 @@ class Piece:
     `records` is None when the chunk cannot be used at all; then `lost` names what was left in it.
     """
 
-    def __init__(self, place: Place, head: bytes, body: bytes) -> None:
+    def __init__(self, place: Place, stored: Stored) -> None:
         self.place = place
-        self.head = head
-        self.body = body
-        self.records: list[Record] | None = unpack_head(place.first, head)
+        self.stored = stored
+        self.head = stored.head
+        self.body = stored.body
+        self.records: list[Record] | None = unpack_head(place.first, stored.head)
         self.gone = 0
         self.lost: list[int] = []
+
+    def holes(self) -> int:
+        """The numbers of its span that none of its messages has."""
+        return 0 if self.records is None else holes_of(self.records)
 
     def payload(self, position: int) -> bytes:
         assert self.records is not None
@@ -58,14 +77,15 @@ class Aside:
     `session` is the number of a session, -1 for none.
     """
 
-    def __init__(self, row: Row, head: bytes, body: bytes) -> None:
+    def __init__(self, row: Row, stored: Stored) -> None:
         self.key, self.line, self.state, self.size_bytes, self.due_at_ms, self.number = map(
             integer, row[:6]
         )
         self.data = blob(row[6])
         self.session = integer(row[7]) if len(row) > 7 else -1
-        self.head = head
-        self.body = body
+        self.stored = stored
+        self.head = stored.head
+        self.body = stored.body
         self.is_lost = False
 
     def entry(self, base: int) -> Entry | None:
@@ -178,7 +198,9 @@ class Findings:
         else:
             self.mend(owner, what)
 
-    def mend(self, owner: Owner, what: str, meaning: str = "no message is lost by it") -> None:
+    def mend(
+        self, owner: Owner | None, what: str, meaning: str = "no message is lost by it"
+    ) -> None:
         self.add(what, meaning, owner)
         self.report.damages[-1].is_loss = False
 

@@ -7,8 +7,10 @@ from typing import final
 from shardbus.core.message import Entry
 from shardbus.stores.base import Page
 from shardbus.stores.chunk import (
-    CHUNK_COUNT_MAX,
+    CHUNK_SPAN_MAX,
+    HOLE,
     Record,
+    holes_of,
     is_intact,
     sequence_of,
     unpack_gap,
@@ -18,11 +20,14 @@ from shardbus.stores.chunk import (
 
 @final
 class ChunkRow:
-    """Where a chunk is and what is left in it. `gone` is -1 when that cannot be told."""
+    """Where a chunk is and what is left in it. `gone` is -1 when that cannot be told.
 
-    def __init__(self, first: int, count: int, size_bytes: int, number: int, gone: int) -> None:
+    Numbers between the first and the last (`span`) that no message of the chunk has are gone too.
+    """
+
+    def __init__(self, first: int, span: int, size_bytes: int, number: int, gone: int) -> None:
         self.first = first
-        self.count = count
+        self.span = span
         self.size_bytes = size_bytes
         self.number = number
         self.gone = gone
@@ -75,7 +80,8 @@ class PageBuilder:
         """Everything of a chunk from a key on that is still in it."""
         records = unpack_head(row.first, head)
         if records is None or row.gone < 0:
-            self._add_damaged_chunk(row, start_key)
+            holes = 0 if records is None else holes_of(records)
+            self._add_damaged_chunk(row, start_key, max(row.gone, 0) | holes)
             return
         offset = 0
         key = row.first
@@ -103,16 +109,16 @@ class PageBuilder:
 
     def _add_record(self, key: int, record: Record, payload: bytes) -> None:
         if len(payload) != record[2] or not is_intact(payload, record[3]):
-            self.damaged.append(sequence_of(self.base, key))
+            if record != HOLE:
+                self.damaged.append(sequence_of(self.base, key))
             return
         self._bytes += record[2]
         entry = entry_of(self.base, key, record)
         entry.payload = payload
         self.entries.append(entry)
 
-    def _add_damaged_chunk(self, row: ChunkRow, start_key: int) -> None:
-        gone = max(row.gone, 0)
-        for position in range(row.count):
+    def _add_damaged_chunk(self, row: ChunkRow, start_key: int, gone: int) -> None:
+        for position in range(row.span):
             key = row.first + position
             if key < start_key or gone >> position & 1:
                 continue
@@ -154,15 +160,15 @@ def entry_of(base: int, key: int, record: Record) -> Entry:
 
 
 def chunk_rows(text: str | None) -> list[ChunkRow]:
-    """Rows of `first count size chunk gap-in-hex`, in rising order of their first keys."""
+    """Rows of `first span size chunk gap-in-hex`, in rising order of their first keys."""
     rows: list[ChunkRow] = []
     if not text:
         return rows
     for line in text.split(";"):
-        first, count, size, number, gap = line.split(" ")
+        first, span, size, number, gap = line.split(" ")
         key = int(first)
         gone = unpack_gap(key, bytes.fromhex(gap)) if gap else 0
-        rows.append(ChunkRow(key, min(int(count), CHUNK_COUNT_MAX), int(size), int(number), gone))
+        rows.append(ChunkRow(key, min(int(span), CHUNK_SPAN_MAX), int(size), int(number), gone))
     rows.sort(key=_first)
     return rows
 

@@ -25,12 +25,16 @@ from shardbus.core.message import (
 from shardbus.stores.base import Page
 from shardbus.stores.chunk import (
     COUNTER_MAX,
+    HOLE,
     Record,
+    assembled,
     encoded,
     is_intact,
+    is_shared,
     key_of,
     sequence_base,
     unpack_head,
+    unpack_spots,
     unpack_state,
 )
 from shardbus.stores.page import (
@@ -82,6 +86,11 @@ _HEADS: Final = """
 SELECT group_concat(id || ' ' || length(CAST(head AS BLOB)) || ' 0', ';'),
     CAST(group_concat(head, '') AS BLOB), x''
 FROM chunk WHERE id IN (SELECT value FROM json_each(?1))
+"""
+_PARTS: Final = """
+SELECT group_concat(id || ' 0 ' || length(CAST(body AS BLOB)), ';'), x'',
+    CAST(group_concat(body, '') AS BLOB)
+FROM part WHERE id IN (SELECT value FROM json_each(?1))
 """
 _ENTRIES_FROM: Final = """
 SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
@@ -151,7 +160,22 @@ class Lookup:
         assert value is None or isinstance(value, str)
         return value
 
-    def heads_and_bodies(self, sql: str, numbers: list[int]) -> Bytes:
+    def chunks(self, numbers: list[int]) -> Bytes:
+        """Chunks by their numbers, those with parts as if they had all to themselves."""
+        found = self._cut(_BYTES, numbers)
+        shared = [number for number, (head, _) in found.items() if is_shared(head)]
+        if shared:
+            parts = {part for number in shared for part in unpack_spots(found[number][0])[1]}
+            bodies = {part: body for part, (_, body) in self._cut(_PARTS, sorted(parts)).items()}
+            for number in shared:
+                head = found[number][0]
+                found[number] = (head, assembled(head, bodies))
+        return found
+
+    def heads_of(self, numbers: list[int]) -> dict[int, bytes]:
+        return {number: head for number, (head, _) in self._cut(_HEADS, numbers).items()}
+
+    def _cut(self, sql: str, numbers: list[int]) -> Bytes:
         text, heads, bodies = self.connection.execute(sql, (str(numbers),)).fetchone()
         return cut(text, heads or b"", bodies or b"")
 
@@ -159,17 +183,16 @@ class Lookup:
         """The heads of chunks (number to first key), None for a damaged one."""
         if not chunks:
             return {}
-        found = self.heads_and_bodies(_HEADS, list(chunks))
+        found = self.heads_of(list(chunks))
         return {
-            number: unpack_head(first, found.get(number, NOTHING)[0])
-            for number, first in chunks.items()
+            number: unpack_head(first, found.get(number, b"")) for number, first in chunks.items()
         }
 
     def own_payloads(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, bytes | None]]:
         """Messages with chunks of their own, and their payloads where they are whole."""
         for start, end in _groups([row.size_bytes for row in rows]):
             group = rows[start:end]
-            found = self.heads_and_bodies(_BYTES, [row.chunk for row in group])
+            found = self.chunks([row.chunk for row in group])
             for row in group:
                 yield row, _whole(row.key, found.get(row.chunk, NOTHING))
 
@@ -242,10 +265,11 @@ class Reader(Lookup):
         holding = self._holding(keys)
         heads = self.records_of({row.number: row.first for row, _ in holding})
         for row, held in holding:
-            records = heads[row.number]
+            records = heads[row.number] or []
             for key in held:
-                if records is not None and key - row.first < len(records):
-                    found[key] = entry_of(base, key, records[key - row.first])
+                position = key - row.first
+                if position < len(records) and records[position] != HOLE:
+                    found[key] = entry_of(base, key, records[position])
 
     def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
         """Give the builder what left its chunks: as much as it may need, and where more begins."""
@@ -286,7 +310,7 @@ class Reader(Lookup):
         while at < len(rows) and builder.has_room():
             stop = _enough(rows, at, builder)
             group = rows[at:stop]
-            found = self.heads_and_bodies(_BYTES, [row.number for row in group])
+            found = self.chunks([row.number for row in group])
             for row in group:
                 head, body = found.get(row.number, NOTHING)
                 builder.add_chunk(row, ask.start_key, head, body)
@@ -297,7 +321,7 @@ class Reader(Lookup):
         held = self._holding(keys)
         rows = [row for row, _ in held]
         for start, end in _groups([row.size_bytes for row in rows]):
-            chunks = self.heads_and_bodies(_BYTES, [row.number for row in rows[start:end]])
+            chunks = self.chunks([row.number for row in rows[start:end]])
             for row, inside in held[start:end]:
                 head, body = chunks.get(row.number, NOTHING)
                 _slice(row, head, body, inside, found)
@@ -308,7 +332,7 @@ class Reader(Lookup):
         holding: list[tuple[ChunkRow, list[int]]] = []
         for row in chunk_rows(text):
             start = bisect_left(keys, row.first)
-            end = bisect_left(keys, row.first + row.count)
+            end = bisect_left(keys, row.first + row.span)
             held = [key for key in keys[start:end] if not row.gone >> (key - row.first) & 1]
             if held and row.gone >= 0:
                 holding.append((row, held))
@@ -417,7 +441,7 @@ def _enough(rows: list[ChunkRow], start: int, builder: PageBuilder) -> int:
         row = rows[stop]
         if stop > start and row.size_bytes > READ_BYTES_MAX:
             break
-        count -= row.count - max(row.gone, 0).bit_count()
+        count -= row.span - max(row.gone, 0).bit_count()
         size_bytes -= row.size_bytes
         stop += 1
     return max(stop, start + 1)

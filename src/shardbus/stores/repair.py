@@ -16,17 +16,21 @@ from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
 from shardbus.stores.base import StoreError
 from shardbus.stores.check import examine, not_there
 from shardbus.stores.chunk import (
-    CHUNK_COUNT_MAX,
+    CHUNK_SPAN_MAX,
     COUNTER_MAX,
+    HOLE,
+    Record,
     due_of,
     is_intact,
     local_of,
     pack_counters,
     pack_gap,
     pack_head,
+    pack_scattered,
     pack_state,
     sequence_of,
     session_state_bytes,
+    unpack_spots,
 )
 from shardbus.stores.damage import StoreReport
 from shardbus.stores.database import (
@@ -36,7 +40,7 @@ from shardbus.stores.database import (
     store_error,
     sync_directory,
 )
-from shardbus.stores.finding import Aside, Nowhere, Owner, Piece, Place, count_in
+from shardbus.stores.finding import Aside, Nowhere, Owner, Piece, Place, Stored, count_in
 from shardbus.stores.salvage import Salvage, blob, integer, open_unchanged
 from shardbus.stores.survey import Progress
 
@@ -188,7 +192,7 @@ class Copy:
             self.keep(aside.key, aside.head or aside.data, aside.body)
             self._set_aside(owner, aside.key, MAIN_LINE, aside.size_bytes)
             return
-        number = self._add_bytes(aside.head, aside.body) if aside.head else 0
+        number = self._add_bytes(owner, aside.stored) if aside.head else 0
         entry = aside.entry(owner.base)
         due_at_ms = aside.due_at_ms if entry is None else entry.due_ms()
         name = aside.session_name(owner.base)
@@ -220,7 +224,7 @@ class Copy:
     def finish(self, *, is_torn: bool) -> None:
         """Decide on strays and store the counters."""
         for key, gone, head, body in self._connection.execute("SELECT * FROM temp.stray"):
-            piece = Piece(Place(key, 0, 0, len(body), 0), head, body)
+            piece = Piece(Place(key, 0, 0, len(body), 0), Stored(head, body))
             piece.gone = int(gone)
             if not (is_torn and self._restore(piece)):
                 self.keep(key, head, body)
@@ -252,6 +256,7 @@ class Copy:
         sql = "SELECT key FROM entry WHERE key >= ? AND key < ?"
         for (key,) in self._connection.execute(sql, (start, end)).fetchall():
             piece.gone |= 1 << (key - start)
+        piece.stored = Stored(_own_head(start, records), piece.body)
         self._add_chunk(owner, piece)
         return True
 
@@ -260,7 +265,7 @@ class Copy:
             "SELECT 1 FROM place WHERE first > ?1 - ?3 AND first < ?2 AND first + count > ?1 "
             "LIMIT 1"
         )
-        row = (start, end, CHUNK_COUNT_MAX)
+        row = (start, end, CHUNK_SPAN_MAX)
         return self._connection.execute(sql, row).fetchone() is not None
 
     def _add_chunk(self, owner: Owner, piece: Piece) -> None:
@@ -269,7 +274,7 @@ class Copy:
         first, count = piece.place.first, len(records)
         if piece.gone == (1 << count) - 1:
             return
-        number = self._add_bytes(piece.head, piece.body)
+        number = self._add_bytes(owner, piece.stored)
         due_at_ms, is_mixed = due_of(records, piece.gone)
         size = sum(record[2] for record in records)
         row = (first, number, count, size, due_at_ms, int(is_mixed))
@@ -281,10 +286,25 @@ class Copy:
             if not piece.gone >> position & 1:
                 self._count(owner, first + position, MAIN_LINE, record[2], 0)
 
-    def _add_bytes(self, head: bytes, body: bytes) -> int:
+    def _add_bytes(self, owner: Owner, stored: Stored) -> int:
         number, self._next_number = self._next_number, self._next_number + 1
-        self._write("INSERT INTO chunk VALUES (?, ?, ?)", (number, head, body))
+        parts = unpack_spots(stored.head)[1]
+        body = self._add_parts(owner, stored, parts) if parts else stored.body
+        self._write("INSERT INTO chunk VALUES (?, ?, ?)", (number, stored.head, body))
         return number
+
+    def _add_parts(self, owner: Owner, stored: Stored, parts: list[int]) -> str:
+        """What stands in place of the body: parts keep their numbers, which are in the head."""
+        for part, body in stored.parts.items():
+            self._write("INSERT OR IGNORE INTO part VALUES (?, ?)", (part, body))
+        for part in parts:
+            self._write(
+                "INSERT INTO part_users VALUES (?, 1) "
+                "ON CONFLICT (part) DO UPDATE SET users = users + 1",
+                (part,),
+            )
+        self._write("UPDATE fragment SET has_parts = 1 WHERE local = ?", (owner.local,))
+        return str(parts)
 
     def _set_aside(self, owner: Owner, key: int, line: int, size_bytes: int) -> None:
         entry = Entry(
@@ -331,10 +351,19 @@ class Copy:
         return is_new
 
 
+def _own_head(first: int, records: list[Record]) -> bytes:
+    """The head of a chunk that has its payloads to itself."""
+    positions = [at for at, record in enumerate(records) if record != HOLE]
+    if len(positions) == len(records):
+        return pack_head(first, records)
+    return pack_scattered(first, [records[at] for at in positions], positions)
+
+
 def _is_whole(piece: Piece) -> bool:
     offset = 0
-    for _, _, size, digest in piece.records or []:
-        if not is_intact(piece.body[offset : offset + size], digest):
+    for record in piece.records or []:
+        size = record[2]
+        if record != HOLE and not is_intact(piece.body[offset : offset + size], record[3]):
             return False
         offset += size
     return True

@@ -14,7 +14,7 @@ from typing import Final, final
 from shardbus.core.change import LineCounters
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SET_ASIDE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.stores.chunk import (
-    CHUNK_COUNT_MAX,
+    CHUNK_SPAN_MAX,
     due_of,
     is_intact,
     local_of,
@@ -23,8 +23,9 @@ from shardbus.stores.chunk import (
     unpack_head,
 )
 from shardbus.stores.damage import StoreReport
-from shardbus.stores.database import RECORDS_VERSION, SESSIONS_VERSION, user_version
-from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink
+from shardbus.stores.database import SESSIONS_VERSION, TOPICS_VERSION, user_version
+from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink, Stored
+from shardbus.stores.part_survey import PartSurvey
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
 from shardbus.stores.session_survey import SessionSurvey
 
@@ -53,11 +54,12 @@ class Survey:
         self._report = report
         self._findings = Findings(report)
         self._sessions = SessionSurvey(connection, self._salvage, self._findings, self.owners)
+        self._parts = PartSurvey(connection, self._salvage, self._findings)
         self._sink = sink
         self._progress = progress
         # A file that was not opened since has none of what later schemas brought.
         self._has_sessions = user_version(connection) >= SESSIONS_VERSION
-        self._has_records = user_version(connection) >= RECORDS_VERSION
+        self._has_parts = user_version(connection) >= TOPICS_VERSION
 
     def run(self) -> None:
         self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
@@ -70,9 +72,11 @@ class Survey:
         self._walk()
         if self._has_sessions:
             self._sessions.finish(self._sink)
-        if self._has_records:
+        if self._has_parts:
             self._sessions.records(self._sink)
         self._strays()
+        if self._has_parts:
+            self._parts.finish()
         for unreadable in self._salvage.unreadable:
             self._findings.add("a page cannot be read: " + unreadable, "what was on it is lost")
         for owner in self.owners.values():
@@ -90,11 +94,11 @@ class Survey:
             if place.first < end:
                 self._overlap(place)
                 continue
-            inside = list(entries.below(place.first + min(place.messages, CHUNK_COUNT_MAX)))
+            inside = list(entries.below(place.first + min(place.span, CHUNK_SPAN_MAX)))
             self._piece(place, {aside.key for aside in inside})
             for aside in inside:
                 self._aside(aside)
-            end = place.first + place.messages
+            end = place.first + place.span
         for aside in entries.below(1 << 63):
             self._aside(aside)
 
@@ -115,29 +119,27 @@ class Survey:
             columns += ", session"
         for row in self._salvage.rows("entry", "key", columns):
             number = integer(row[5])
-            head, body = self._chunk(number) if number > 0 else (b"", b"")
-            yield Aside(row, head, body)
+            yield Aside(row, self._chunk(number) if number > 0 else Stored(b"", b""))
 
-    def _chunk(self, number: int) -> tuple[bytes, bytes]:
+    def _chunk(self, number: int) -> Stored:
         self._connection.execute("INSERT OR IGNORE INTO temp.named VALUES (?)", (number,))
         try:
             row = self._salvage.row("chunk", "id", "head, body", number)
         except Unreadable:
             row = None
-        head, body = (b"", b"") if row is None else (blob(row[0]), blob(row[1]))
-        self._progress(len(head) + len(body))
-        return head, body
+        stored = Stored(b"", b"") if row is None else self._parts.stored(number, row)
+        self._progress(len(stored.head) + len(stored.body))
+        return stored
 
     def _piece(self, place: Place, changed: set[int]) -> None:
-        head, body = self._chunk(place.number)
-        piece = Piece(place, head, body)
+        piece = Piece(place, self._chunk(place.number))
         owner = self.owners.get(local_of(place.first))
         if owner is None:
             self._sink.stray(None, piece)
             self._findings.add(
                 f"chunk {place.number} belongs to fragment {local_of(place.first)} of the file, "
                 "which is not listed",
-                f"{place.messages} messages cannot be assigned and are not served",
+                f"{place.span} messages cannot be assigned and are not served",
             )
             return
         if owner.is_deleted:
@@ -159,11 +161,11 @@ class Survey:
         return 0 if gap is None else unpack_gap(place.first, blob(gap[0]))
 
     def _lose_chunk(self, owner: Owner, piece: Piece, changed: set[int], fault: str) -> None:
-        gone = max(piece.gone, 0)
+        gone = max(piece.gone, 0) | piece.holes()
         first = piece.place.first
-        count = min(max(piece.place.messages, 0), CHUNK_COUNT_MAX)
+        span = min(max(piece.place.span, 0), CHUNK_SPAN_MAX)
         piece.records = None
-        piece.lost = [at for at in range(count) if not gone >> at & 1 and first + at not in changed]
+        piece.lost = [at for at in range(span) if not gone >> at & 1 and first + at not in changed]
         owner.is_size_known = False
         for at in piece.lost:
             self._saw(owner, first + at, MAIN_LINE, 0, 0)
@@ -173,6 +175,11 @@ class Survey:
 
     def _examine(self, owner: Owner, piece: Piece, changed: set[int]) -> None:
         assert piece.records is not None
+        if piece.holes() & ~piece.gone:
+            piece.gone |= piece.holes()
+            self._findings.mend(
+                owner, f"chunk {piece.place.number} does not say which numbers it has not"
+            )
         place, first, offset = piece.place, piece.place.first, 0
         for position, record in enumerate(piece.records):
             end = offset + record[2]
@@ -194,7 +201,7 @@ class Survey:
             keys = [first + position for position in piece.lost]
             self._findings.lose(owner, f"chunk {place.number}: payloads fail their checksums", keys)
         due_at_ms, _ = due_of(piece.records, piece.gone)
-        if (place.messages, place.size_bytes) != (len(piece.records), offset):
+        if (place.span, place.size_bytes) != (len(piece.records), offset):
             self._findings.mend(owner, f"chunk {place.number} is not as its row describes it")
         elif due_at_ms != NEVER_MS and not NEVER_MS < place.due_at_ms <= due_at_ms:
             self._findings.mend(owner, f"messages of chunk {place.number} would expire too late")
@@ -203,7 +210,7 @@ class Survey:
         owner = self.owners.get(local_of(aside.key))
         if owner is None:
             place = Place(aside.key, aside.number, 1, aside.size_bytes, aside.due_at_ms)
-            self._sink.stray(None, Piece(place, aside.head, aside.body))
+            self._sink.stray(None, Piece(place, aside.stored))
             self._findings.add(
                 f"message {aside.key} belongs to a fragment that is not listed", _SERVED_NOT
             )
@@ -226,7 +233,7 @@ class Survey:
 
     def _overlap(self, place: Place) -> None:
         owner = self.owners.get(local_of(place.first))
-        self._sink.stray(None, Piece(place, *self._chunk(place.number)))
+        self._sink.stray(None, Piece(place, self._chunk(place.number)))
         self._findings.add(
             f"chunk {place.number} is listed for messages of the chunk before it",
             "they are served from that one only",
@@ -242,10 +249,12 @@ class Survey:
             number = integer(row[0])
             if self._connection.execute(sql, (number,)).fetchone() is not None:
                 continue
-            head, body = self._chunk(number)
-            key = int.from_bytes(head[4:12], "little", signed=True)
-            piece = Piece(Place(key, number, 0, len(body), NEVER_MS), head, body)
+            stored = self._chunk(number)
+            key = int.from_bytes(stored.head[4:12], "little", signed=True)
+            piece = Piece(Place(key, number, 0, len(stored.body), NEVER_MS), stored)
             piece.gone = self._gone(piece.place)
+            if piece.gone >= 0:
+                piece.gone |= piece.holes()
             owner = None if piece.records is None else self.owners.get(local_of(key))
             self._sink.stray(owner, piece)
             numbers = [] if owner is None else _left(owner, piece)
@@ -304,7 +313,7 @@ class _Peekable:
 
 def _left(owner: Owner, piece: Piece) -> list[int]:
     """The sequence numbers of what did not leave a chunk, of all when that cannot be told."""
-    gone = max(piece.gone, 0)
+    gone = max(piece.gone, 0) | piece.holes()
     return [
         sequence_of(owner.base, piece.place.first + at)
         for at in range(len(piece.records or []))

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from shardbus.core.change import new_counters
 from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
-from shardbus.stores.batch import COLUMNS, Batch, Cell
+from shardbus.stores.batch import COLUMNS, Batch, Cell, Head
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     LOCALS_MAX,
@@ -16,7 +16,7 @@ from shardbus.stores.chunk import (
     pack_counters,
     unpack_counters,
 )
-from shardbus.stores.directory import Directory, listed_chunks
+from shardbus.stores.directory import Directory, Known, listed_chunks
 from shardbus.stores.reader import Lookup
 
 # Rows of one INSERT; a commit that needs more takes several, in a transaction around them.
@@ -39,6 +39,10 @@ SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' 
     is_mixed || ' ' || coalesce(hex(bitmap), ''), ';')
 FROM recent LEFT JOIN gap USING (chunk)
 """
+_NEXT: Final = """
+SELECT 1 + coalesce((SELECT max(id) FROM chunk), 0), 1 + max(
+    coalesce((SELECT max(id) FROM part), 0), coalesce((SELECT max(part) FROM part_users), 0))
+"""
 _PLACES: Final = """
 SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' || due_at || ' ' ||
     is_mixed || ' ' || coalesce(hex(bitmap), ''), ';')
@@ -57,6 +61,28 @@ SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM fragment WHERE local = 0) THEN 0
 ELSE (SELECT min(local) + 1 FROM fragment AS f
     WHERE NOT EXISTS (SELECT 1 FROM fragment WHERE local = f.local + 1)) END
 """
+_GOING_CHUNKS: Final = """
+SELECT part, count(*) AS count FROM chunk_part WHERE chunk IN (
+    SELECT chunk FROM place WHERE first BETWEEN ?1 AND ?2 ORDER BY first LIMIT ?3)
+GROUP BY part
+"""
+_GOING_ENTRIES: Final = """
+SELECT part, count(*) AS count FROM chunk_part WHERE chunk IN (
+    SELECT chunk FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
+GROUP BY part
+"""
+# What kind 19 of `work` does for one chunk, for all that go next; {} is one of the queries above.
+_RELEASE: Final = (
+    """
+    UPDATE part_users SET users = users - count FROM ({}) AS going
+    WHERE part_users.part = going.part
+    """,
+    """
+    DELETE FROM part WHERE id IN (
+        SELECT part FROM ({}) JOIN part_users USING (part) WHERE users <= 0)
+    """,
+    "DELETE FROM part_users WHERE users <= 0 AND part IN (SELECT part FROM ({}))",
+)
 _SWEEP: Final = (
     """
     DELETE FROM gap WHERE chunk IN (
@@ -114,8 +140,7 @@ class Writer(Lookup):
         super().__init__(connection)
         self._recent_max = recent_max
         self._directory: Directory | None = None
-        self._next_chunk = 0
-        self._last_counters: dict[int, int] = {}
+        self._known = Known()
 
     def fragments(self) -> dict[FragmentId, int]:
         """The local numbers of all fragments that exist."""
@@ -140,7 +165,8 @@ class Writer(Lookup):
             created[fragment] = local
         self.connection.execute("COMMIT")
         for local in created.values():
-            self._last_counters[local] = 0
+            self._known.last_counters[local] = 0
+            self._known.has_parts.discard(local)
         return created
 
     def delete(self, locals_: Sequence[int]) -> None:
@@ -152,13 +178,20 @@ class Writer(Lookup):
         self._directory = None
 
     def sweep(self) -> bool:
-        sql = "SELECT min(local) FROM fragment WHERE is_deleted = 1"
-        local = self.connection.execute(sql).fetchone()[0]
-        if local is None:
+        sql = "SELECT local, has_parts FROM fragment WHERE is_deleted = 1 ORDER BY local LIMIT 1"
+        row = self.connection.execute(sql).fetchone()
+        if row is None:
             return False
+        local, has_parts = row
         low, high = key_of(local, 0), key_of(local, COUNTER_MAX)
         self.connection.execute("BEGIN IMMEDIATE")
         removed = 0
+        for sql in _RELEASE if has_parts else ():
+            for going, limit in (
+                (_GOING_CHUNKS, SWEEP_CHUNKS_MAX),
+                (_GOING_ENTRIES, SWEEP_ENTRIES_MAX),
+            ):
+                self.connection.execute(sql.format(going), (low, high, limit))
         for sql in _SWEEP:
             removed += self.connection.execute(sql, (low, high, SWEEP_CHUNKS_MAX)).rowcount
         for sql in _SWEEP_KEYED:
@@ -173,16 +206,19 @@ class Writer(Lookup):
         return True
 
     def commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
-        batch = Batch(self._loaded(), self._next_chunk, self._last_counters)
+        batch = Batch(self._loaded(), self._known)
         for local, commit in commits:
             batch.add(local, commit)
         missing = batch.find()
         if missing:
             text = self.text(_PLACES, (str(missing),))
             batch.learn(missing, listed_chunks(text, is_recent=False))
-        batch.plan(self.records_of(batch.unread()))
+        needed = batch.unread()
+        heads = self.heads_of(list(needed)) if needed else {}
+        batch.plan(
+            {number: Head(first, heads.get(number, b"")) for number, first in needed.items()}
+        )
         self._store(batch)
-        self._next_chunk = batch.next_chunk
 
     def roll_back(self) -> None:
         """After a failure: nothing was stored, and memory must be loaded again."""
@@ -196,13 +232,15 @@ class Writer(Lookup):
         directory = Directory()
         for chunk in listed_chunks(self.text(_RECENT, ()), is_recent=True):
             directory.add_recent(chunk)
-        last = self.connection.execute("SELECT max(id) FROM chunk").fetchone()[0]
-        self._next_chunk = 1 if last is None else int(last) + 1
-        self._last_counters = {}
-        for local, data in self.connection.execute("SELECT local, counters FROM fragment"):
+        known = Known()
+        known.next_chunk, known.next_part = self.connection.execute(_NEXT).fetchone()
+        sql = "SELECT local, counters, has_parts FROM fragment"
+        for local, data, has_parts in self.connection.execute(sql):
             counters = unpack_counters(local, data)
-            self._last_counters[local] = COUNTER_MAX if counters is None else counters.last_counter
-        self._directory = directory
+            known.last_counters[local] = COUNTER_MAX if counters is None else counters.last_counter
+            if has_parts:
+                known.has_parts.add(local)
+        self._directory, self._known = directory, known
         return directory
 
     def _store(self, batch: Batch) -> None:
