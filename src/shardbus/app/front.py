@@ -19,11 +19,13 @@ from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import Clock
 from shardbus.broker.namespace import NamespaceSettings
+from shardbus.broker.recovering_transactions import Recovery
 from shardbus.core.access import ALL_RIGHTS, AccessRule
 from shardbus.core.errors import Unavailable
 from shardbus.core.tier import tier_named
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.amqp.transactions import TransactionRules
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.fragments import FragmentsPage
@@ -54,6 +56,11 @@ async def serve_clients(
         ConnectionConfig(),
         connections_max=CONNECTIONS_MAX,
         throttle=_throttle(settings, bus),
+        transaction_rules=TransactionRules(
+            is_extended=settings.transactions == "extended",
+            messages_max=settings.transaction_messages_max,
+            lifetime_ms=settings.transaction_ms,
+        ),
     )
     admin = Admin(bus.namespace, bus.authorizer, bus.clock)
     fragments = FragmentsPage(bus.namespace, bus.authorizer, broker_names)
@@ -90,6 +97,7 @@ async def serve_clients(
                 tasks.create_task(garbage.collect_now_and_then(lambda: amqp.closed_connections)),
                 tasks.create_task(_sweep_now_and_then(bus)),
                 tasks.create_task(_delete_idle_now_and_then(bus)),
+                tasks.create_task(Recovery(bus, bus.clock).run()),
             ]
             await stopping.wait()
             for chore in chores:

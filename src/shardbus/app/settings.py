@@ -164,6 +164,19 @@ TABLE: Final[tuple[Setting, ...]] = (
         most=100_000_000,
     ),
     _choice(
+        "transactions",
+        ("compatible", "extended"),
+        "compatible",
+        "compatible: one partition key per partitioned entity and transaction; extended: any.",
+    ),
+    _count(
+        "transaction_messages_max",
+        1_000,
+        10_000,
+        "Most messages sent, and most settled, in an extended transaction; compatible: 100.",
+    ),
+    _count("transaction_ms", 120_000, 600_000, "After so long an open transaction is rolled back."),
+    _choice(
         "log_level", ("debug", "info", "warning", "error"), "info", "Least level that is logged."
     ),
 )
@@ -198,6 +211,9 @@ class Settings:
     partitioned_entities_max: int
     fragment_mb_max: int
     throttle_credits_per_s: int
+    transactions: str
+    transaction_messages_max: int
+    transaction_ms: int
     log_level: str
 
     @property
@@ -292,6 +308,9 @@ class _Gathered:
             partitioned_entities_max=self._number("partitioned_entities_max"),
             fragment_mb_max=self._number("fragment_mb_max"),
             throttle_credits_per_s=self._number("throttle_credits_per_s"),
+            transactions=self._text("transactions"),
+            transaction_messages_max=self._number("transaction_messages_max"),
+            transaction_ms=self._number("transaction_ms"),
             log_level=self._text("log_level"),
         )
 

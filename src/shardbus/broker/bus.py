@@ -16,11 +16,12 @@ from shardbus.broker.operations import Operations
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import UNAVAILABLE
 from shardbus.core.entity import Entity
-from shardbus.core.errors import Unavailable
+from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base import FragmentId
 
 # Reasons that `problems` names; what is beyond them is merely counted.
 PROBLEMS_MAX: Final = 20
+DOUBT_WAIT_MS: Final = 5_000
 
 
 class OpenFragment(FragmentPort, Browsable, Protocol):
@@ -106,8 +107,9 @@ class Bus:
         """The fragments that have transactions to finish, of those brokers that can be asked."""
         found: list[FragmentId] = []
         for broker in self._brokers:
-            with suppress(Unavailable):
-                found += await broker.in_doubt()
+            with suppress(Refused, Unavailable, TimeoutError):
+                async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
+                    found += await broker.in_doubt()
         return found
 
     def _handle(self, entity: Entity) -> EntityHandle:

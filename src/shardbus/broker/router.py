@@ -171,7 +171,7 @@ class EntityRouter:
         unkeyed: list[int] = []
         for position, message in enumerate(messages):
             try:
-                key = self._key_of(message)
+                key = self.key_of(message)
             except Refused as refusal:
                 sink.sent([position], refusal)
                 continue
@@ -195,7 +195,7 @@ class EntityRouter:
         try:
             key = None
             for message in messages:
-                self._key_of(message)
+                self.key_of(message)
             if self.is_partitioned:
                 key = batch_key_of(messages, self._detects_duplicates)
         except Refused as refusal:
@@ -209,7 +209,7 @@ class EntityRouter:
         keyed: dict[int, list[int]] = {}
         unkeyed: list[int] = []
         for position, message in enumerate(messages):
-            key = self._key_of(message)
+            key = self.key_of(message)
             if key is None and self.is_partitioned:
                 unkeyed.append(position)
             else:
@@ -249,6 +249,10 @@ class EntityRouter:
         """The position in `ports` of the fragment where all messages with this key are."""
         return fragment_at(hash_point(key), self._hash_starts)
 
+    def next_index(self) -> int:
+        """Where a message without a key goes."""
+        return self._round_robin.next()
+
     def place_elsewhere(self, job: _SendJob, answer: Unavailable) -> None:
         """Try the other fragments in turn, again and again, as long as R16 allows."""
         now_ms = self._clock.now_ms()
@@ -273,7 +277,8 @@ class EntityRouter:
         job.index = (job.index + 1) % len(self.ports)
         job.start()
 
-    def _key_of(self, message: Message) -> str | None:
+    def key_of(self, message: Message) -> str | None:
+        """What chooses the message's fragment, if something does; Refused when it is at fault."""
         if self.requires_session and message.session_id is None:
             raise Refused(NOT_ALLOWED, NO_SESSION_ID_TEXT)
         return key_of(message, self._detects_duplicates)

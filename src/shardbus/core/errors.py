@@ -44,6 +44,15 @@ ENTITY_DISABLED: Final = ErrorKind("entity-disabled", "com.microsoft:entity-disa
 NOT_IMPLEMENTED: Final = ErrorKind("not-implemented", "amqp:not-implemented", 501, 50100)
 TIMEOUT: Final = ErrorKind("timeout", "com.microsoft:timeout", 408, 40800)
 SERVER_BUSY: Final = ErrorKind("server-busy", "com.microsoft:server-busy", 503, 50004)
+TRANSACTION_UNKNOWN: Final = ErrorKind(
+    "transaction-unknown", "amqp:transaction:unknown-id", 404, 40400
+)
+TRANSACTION_TIMEOUT: Final = ErrorKind(
+    "transaction-timeout", "amqp:transaction:timeout", 408, 40800
+)
+TRANSACTION_ROLLBACK: Final = ErrorKind(
+    "transaction-rollback", "amqp:transaction:rollback", 409, 40900
+)
 
 ALL_KINDS: Final = (
     NOT_FOUND,
@@ -62,6 +71,9 @@ ALL_KINDS: Final = (
     NOT_IMPLEMENTED,
     TIMEOUT,
     SERVER_BUSY,
+    TRANSACTION_UNKNOWN,
+    TRANSACTION_TIMEOUT,
+    TRANSACTION_ROLLBACK,
 )
 
 

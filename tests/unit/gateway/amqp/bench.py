@@ -25,6 +25,7 @@ from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.amqp.transactions import TransactionRules
 from shardbus.stores.catalogue import MemoryCatalogue
 from tests.simulation.world import EPOCH_MS, VirtualWorker
 from tests.unit.broker.house import House
@@ -44,6 +45,7 @@ class Bench(House):
         fragment_bytes_max: int = 0,
         receivers_max: int = 5_000,
         credits_per_s: int = 0,
+        transaction_rules: TransactionRules | None = None,
     ) -> None:
         super().__init__()
         payloads = payload_format()
@@ -77,6 +79,7 @@ class Bench(House):
             connections_max=connections_max,
             receivers_max=receivers_max,
             throttle=Throttle(credits_per_s, self.clock, self.loop) if credits_per_s else None,
+            transaction_rules=transaction_rules,
         )
         self.run(self.namespace.recover())
         self.create("q")

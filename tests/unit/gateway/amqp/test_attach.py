@@ -172,12 +172,13 @@ def test_a_session_receiver_is_refused_by_a_queue_without_sessions(bench: Bench)
     assert "non-sessionful entity" in error.description
 
 
-def test_a_transaction_coordinator_is_not_implemented(bench: Bench) -> None:
+def test_a_transaction_coordinator_is_a_target_that_is_echoed(bench: Bench) -> None:
     client = bench.client()
     link = client.sender(Coordinator())
     bench.pass_s()
 
-    assert client.detach_error(link).condition == "amqp:not-implemented"
+    assert isinstance(link.remote_target, Coordinator)
+    assert link.credit > 0
 
 
 @pytest.mark.parametrize(

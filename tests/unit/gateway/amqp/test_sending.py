@@ -198,7 +198,7 @@ def test_a_malformed_message_among_good_ones_is_refused_alone(bench: Bench) -> N
     assert bench.left("q") == [b"good", b"good"]
 
 
-def test_transactions_are_not_implemented(bench: Bench) -> None:
+def test_a_send_in_a_transaction_that_nobody_declared_is_rejected(bench: Bench) -> None:
     client = bench.client()
     link = client.sender("q")
     bench.pass_s()
@@ -209,7 +209,7 @@ def test_transactions_are_not_implemented(bench: Bench) -> None:
     client.flush()
     bench.pass_s()
 
-    assert condition_of(client.outcomes(link)[ident]) == "amqp:not-implemented"
+    assert condition_of(client.outcomes(link)[ident]) == "amqp:transaction:unknown-id"
     assert bench.left("q") == []
 
 

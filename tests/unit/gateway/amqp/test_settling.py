@@ -212,12 +212,12 @@ def test_a_settled_disposition_takes_effect_and_is_not_answered(bench: Bench) ->
     assert bench.left("q") == []
 
 
-def test_transactions_are_refused_and_the_lock_is_kept(bench: Bench) -> None:
+def test_a_transaction_that_nobody_declared_settles_nothing(bench: Bench) -> None:
     reader = Reader(bench)
     reader.settle(TransactionalState(b"t", ACCEPTED))
     bench.pass_s()
 
-    assert [condition_of(told) for told in reader.told()] == ["amqp:not-implemented"]
+    assert [condition_of(told) for told in reader.told()] == ["amqp:transaction:unknown-id"]
     assert bench.left("q") == []
     bench.pass_s(61)
     assert bench.left("q") == [b"0"]
