@@ -6,13 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Final, final
 
-from shardbus.broker.auth import Authorizer, claims_required
+from shardbus.broker.auth import Authorizer
 from shardbus.broker.host import FragmentStatistics
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import LISTEN, MANAGE
-from shardbus.core.address import audience_path
-from shardbus.core.errors import UNAUTHORIZED, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import JSON, Request, Response
 
 _PREFIX: Final = "api/v1/entities/"
@@ -28,13 +27,13 @@ class FragmentsPage:
     ) -> None:
         """`broker_names[i]` is the broker that fragment maps call `i`."""
         self._namespace = namespace
-        self._authorizer = authorizer
+        self._gate = Gate(namespace, authorizer)
         self._broker_names = broker_names
 
     async def respond(self, request: Request) -> Response:
         """The fragments of the entity that the path names; Refused as in management."""
         name = entity_of(request.path)
-        self._authorize(request, name)
+        self._gate.require(request, LISTEN, name, otherwise=MANAGE)
         entity = self._namespace.get(name)
         statistics = await self._namespace.statistics(entity)
         brokers = {home.number: self._name(home.broker_index) for home in entity.fragments}
@@ -44,18 +43,6 @@ class FragmentsPage:
             "fragments": [_part(part, brokers[part.number]) for part in statistics.fragments],
         }
         return Response(200, JSON, json.dumps(answer))
-
-    def _authorize(self, request: Request, name: str) -> None:
-        token = request.headers.get("authorization", "")
-        if not token:
-            raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
-        path = audience_path("/" + name)
-        try:
-            grant = self._authorizer.verify_token(token, "/" + name)
-        except Refused as refusal:
-            raise Refused(UNAUTHORIZED, refusal.message) from refusal
-        if not grant.allows(MANAGE, path) and not grant.allows(LISTEN, path):
-            raise claims_required(LISTEN, f"sb://{self._namespace.settings.name}/{path}")
 
     def _name(self, index: int) -> str:
         return self._broker_names[index] if index < len(self._broker_names) else f"broker-{index}"

@@ -14,18 +14,23 @@ from shardbus.broker.clock import Clock
 from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.atom import error_document
+from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage, is_fragments_path
 from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Response
+from shardbus.gateway.http.messaging import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
+from shardbus.gateway.http.target import read_target
 
 log = logging.getLogger(__name__)
 
-ANSWER_MS_MAX: Final = 60_000
+# A receive waits as long as a client may ask for, and only then has to be answered.
+ANSWER_MS_MAX: Final = 60_000 + WAIT_MS_MAX
 
 _INTERNAL: Final = ErrorKind("internal", "amqp:internal-error", 500, 50000)
 _WELCOME: Final = (
     "Shardbus: a message bus of partitioned queues.\n"
-    "Management is under /{queue} and /$Resources/queues, health under /health.\n"
+    "Management is under /{queue} and /$Resources/queues, messages under /{queue}/messages,\n"
+    "health under /health.\n"
 )
 
 Health = Callable[[], list[str]]
@@ -36,7 +41,7 @@ Health = Callable[[], list[str]]
 class Site:
     """Everything that HTTP clients can reach."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the site, most of them by keyword
         self,
         admin: Admin,
         health: Health,
@@ -44,6 +49,8 @@ class Site:
         *,
         system: str,
         fragments: FragmentsPage | None = None,
+        messaging: Messaging | None = None,
+        counts: HttpCounts | None = None,
     ) -> None:
         """`system` names this process in the tracking line of errors."""
         self._admin = admin
@@ -51,9 +58,16 @@ class Site:
         self._clock = clock
         self._system = system
         self._fragments = fragments
+        self._messaging = messaging
+        self._counts = counts or HttpCounts()
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request, whatever happens; only cancellation passes through."""
+        response = await self._answer(request)
+        self._counts.answered(request.method, response.status)
+        return response
+
+    async def _answer(self, request: Request) -> Response:
         try:
             async with asyncio.timeout(ANSWER_MS_MAX / 1000):
                 return await self._route(request)
@@ -84,7 +98,18 @@ class Site:
             return self._healthy()
         if self._fragments is not None and is_fragments_path(request.path) and is_read:
             return await self._fragments.respond(request)
+        target = read_target(request)
+        if target is not None and self._messaging is not None and not self._is_managed(request):
+            return await self._messaging.respond(request, target)
         return await self._admin.respond(request)
+
+    def _is_managed(self, request: Request) -> bool:
+        """Whether an entity is meant whose own name ends like the URL of messages.
+
+        There is no POST in management, and management always says its api-version.
+        """
+        is_possible = request.method != "POST" and "api-version" in request.query
+        return is_possible and self._admin.is_entity(request.path)
 
     def _healthy(self) -> Response:
         reasons = self._health()
