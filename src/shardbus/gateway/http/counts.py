@@ -6,8 +6,8 @@ from typing import Final, final
 
 ENTITIES_MAX: Final = 200
 """Entities that are counted, and shown in metrics, each for itself."""
-OTHER: Final = "_other"
-"""As an entity's name: all those beyond. No entity's name starts like that in the metrics."""
+OTHER: Final = "(other)"
+"""As an entity's name, which never has parentheses: all those beyond."""
 
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "POST", "PUT"})
 

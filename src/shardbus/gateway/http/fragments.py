@@ -34,15 +34,18 @@ class FragmentsPage:
         """The fragments of the entity that the path names; Refused as in management."""
         name = entity_of(request.path)
         self._gate.require(request, LISTEN, name, otherwise=MANAGE)
+        return Response(200, JSON, json.dumps(await self.document(name)))
+
+    async def document(self, name: str) -> dict[str, object]:
+        """What is answered about an entity; Refused when there is none."""
         entity = self._namespace.get(name)
         statistics = await self._namespace.statistics(entity)
         brokers = {home.number: self._name(home.broker_index) for home in entity.fragments}
-        answer = {
+        return {
             "name": entity.name,
             "availability": statistics.availability,
             "fragments": [_part(part, brokers[part.number]) for part in statistics.fragments],
         }
-        return Response(200, JSON, json.dumps(answer))
 
     def _name(self, index: int) -> str:
         return self._broker_names[index] if index < len(self._broker_names) else f"broker-{index}"

@@ -6,10 +6,13 @@ from uuid import UUID
 
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.api import Api
 from shardbus.gateway.http.connection import HttpConnection, HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
+from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.message import Request, Response
 from shardbus.gateway.http.messaging import Messaging
+from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.transport import FakeTransport
@@ -20,19 +23,42 @@ NO_HEADERS: dict[str, str] = {}
 class Web(Bench):
     """HTTP clients of the queues `q` (one fragment) and `many` (sixteen)."""
 
-    def __init__(self, *, credits_per_s: int = 0, fragment_bytes_max: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        credits_per_s: int = 0,
+        fragment_bytes_max: int = 0,
+        entities_max: int = 200,
+        is_open: bool = False,
+    ) -> None:
         super().__init__(fragment_bytes_max=fragment_bytes_max)
-        self.counts = HttpCounts()
+        self.counts = HttpCounts(entities_max)
+        self.reasons: list[str] = []
+        namespace, authorizer = self.namespace, self.bus.authorizer
+        self.metrics = Metrics(namespace, self.health, self.counts, entities_max=entities_max)
+        self.metrics.watch("amqp", lambda: self.server.connections)
+        self.api = Api(
+            namespace,
+            authorizer,
+            FragmentsPage(namespace, authorizer, ["b0"]),
+            self.metrics,
+            health=self.health,
+            is_open=is_open,
+        )
         throttle = Throttle(credits_per_s, self.clock, self.loop) if credits_per_s else None
         self.messaging = Messaging(self.bus, self.counts, throttle)
         self.site = Site(
-            Admin(self.namespace, self.bus.authorizer, self.clock),
-            self.namespace.problems,
+            Admin(namespace, authorizer, self.clock),
+            self.health,
             self.clock,
             system="test",
+            api=self.api,
             messaging=self.messaging,
             counts=self.counts,
         )
+
+    def health(self) -> list[str]:
+        return [*self.namespace.problems(), *self.reasons]
 
     def request(
         self,
