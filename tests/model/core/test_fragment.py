@@ -1,156 +1,378 @@
 """A fragment against the simplest model, whatever happens in whatever order.
 
-Commands, time, pages and reloads interleave freely; after every step the fragment, what it stored
-and the model agree.
+Commands, time, pages, commits and crashes interleave freely, with and without sessions and
+duplicate detection, and with bounds so small that everything overflows; after every step the
+fragment, what it stored and the model agree.
 """
 
+import copy
 import os
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shardbus.core.calendar import DUE_RETRY_MS
+from shardbus.core.bounds import Bounds
 from shardbus.core.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
+    DEFER,
+    NO_SESSION,
     RELEASE,
+    AcceptSession,
+    Cancel,
+    Command,
+    Done,
+    GetState,
+    NoSession,
     Purge,
     Purged,
     Receive,
     Received,
+    ReceiveDeferred,
+    ReleaseSession,
     Renew,
     Renewed,
+    RenewSession,
+    Reply,
+    Send,
+    Sent,
+    SessionAccepted,
+    SessionState,
+    SetState,
     Settle,
     Settled,
 )
-from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused
-from shardbus.core.limits import WINDOW_BYTES_MAX, WINDOW_COUNT_MAX
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
-from tests.model.core.model import Model, Modelled
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_LOCK_LOST,
+    Refused,
+)
+from shardbus.core.line import Line
+from shardbus.core.message import (
+    ACTIVE,
+    DEAD_LETTER_LINE,
+    DEFERRED,
+    DELAYED,
+    MAIN_LINE,
+    NEVER_MS,
+    SCHEDULED,
+    SESSIONS,
+    Message,
+)
+from shardbus.core.properties import pack, unpack
+from tests.model.core.model import Hold, Model, Modelled
 from tests.unit.core.desk import Desk, rules
 
 LINES = (MAIN_LINE, DEAD_LETTER_LINE)
+NAMES = ("a", "b", "c", "d", "e", "f", "g")
 LOCK_MS = 5_000
+WINDOW_MS = 6_000
+REMEMBERED_MAX = 12
+HELD_MAX = 4
 TTLS_MS = (-1, -1, -1, 0, 700, 4_000, 20_000)
 
 lines = st.sampled_from(LINES)
 counts = st.integers(min_value=1, max_value=6)
-ways = st.sampled_from([COMPLETE, ABANDON, DEAD_LETTER, RELEASE])
+names = st.sampled_from(NAMES)
+ways = st.sampled_from([COMPLETE, ABANDON, DEAD_LETTER, RELEASE, DEFER])
 choices = st.lists(st.integers(min_value=0, max_value=40), min_size=1, max_size=4)
+choice = st.integers(min_value=0, max_value=40)
+modifications = st.dictionaries(st.sampled_from("xyz"), st.binary(max_size=2), max_size=2)
 
 
 class FragmentMachine(RuleBasedStateMachine):
+    requires_session = False
+
     @initialize(
         limit=st.sampled_from([1, 2, 5]),
         dead_letters_on_expiry=st.booleans(),
-        page_count=st.sampled_from([1, 2, 3, 1_000]),
+        detects_duplicates=st.booleans(),
+        is_batching=st.booleans(),
+        is_small=st.booleans(),
     )
-    def start(self, limit: int, dead_letters_on_expiry: bool, page_count: int) -> None:
+    def start(
+        self,
+        limit: int,
+        dead_letters_on_expiry: bool,
+        detects_duplicates: bool,
+        is_batching: bool,
+        is_small: bool,
+    ) -> None:
         fragment_rules = rules(
             lock_ms=LOCK_MS,
             max_delivery_count=limit,
             dead_letters_on_expiry=dead_letters_on_expiry,
+            requires_session=self.requires_session,
+            duplicate_window_ms=WINDOW_MS if detects_duplicates else 0,
         )
-        self.desk = Desk(fragment_rules, page_count=page_count)
+        self.bounds = _small_bounds() if is_small else _large_bounds()
+        self.detects_duplicates = detects_duplicates
+        self.desk = Desk(fragment_rules, bounds=self.bounds, is_batching=is_batching)
         self.model = Model(limit, dead_letters_on_expiry)
+        self.stored = copy.deepcopy(self.model)
         self.tokens: list[bytes] = []
+        self.holds: list[bytes] = []
         self.sent = 0
-        self.seeds = 0
+        self.commits = 0
 
-    @rule(count=counts, ttl_ms=st.sampled_from(TTLS_MS))
-    def send(self, count: int, ttl_ms: int) -> None:
+    # Sending.
+
+    @rule(
+        count=counts,
+        session_id=names,
+        message_id=st.one_of(st.none(), st.integers(min_value=0, max_value=20)),
+        ttl_ms=st.sampled_from(TTLS_MS),
+        delay_ms=st.sampled_from([0, 0, 0, 300, 3_000]),
+    )
+    def send(
+        self, count: int, session_id: str, message_id: int | None, ttl_ms: int, delay_ms: int
+    ) -> None:
+        """Several messages; ids rise from the first, and the last repeats the first."""
+        now_ms = self.desk.now_ms
+        session = session_id if self.requires_session else None
+        ids = self.message_ids(count, message_id)
         payloads = [b"%d" % (self.sent + each) for each in range(count)]
         self.sent += count
-        expires_at_ms = NEVER_MS if ttl_ms < 0 else self.desk.now_ms + ttl_ms
+        messages = [
+            Message(
+                payload,
+                message_id=each,
+                session_id=session,
+                ttl_ms=ttl_ms,
+                scheduled_at_ms=now_ms + delay_ms if delay_ms else NEVER_MS,
+            )
+            for payload, each in zip(payloads, ids, strict=True)
+        ]
+        fresh = self.fresh_ids(ids)
+        is_full = self.is_history_full([ids[position] for position in fresh])
 
-        numbers = self.desk.send(*payloads, ttl_ms=ttl_ms)
+        reply = self.ask(Send(messages))
 
-        for number, payload in zip(numbers, payloads, strict=True):
-            self.model.messages.append(Modelled(number, payload, expires_at_ms))
-        self.see_expiries()
+        if isinstance(reply, Refused):
+            assert reply.kind is QUOTA_EXCEEDED and is_full
+            return
+        assert isinstance(reply, Sent) and not is_full
+        assert reply.duplicates == [each for each in range(count) if each not in fresh]
+        assert reply.count == len(fresh)
+        for position in fresh:
+            self.model.last_number += 1
+            assert reply.numbers()[position] == self.model.last_number
+            enqueued_at_ms = now_ms + delay_ms
+            message = Modelled(self.model.last_number, payloads[position], session, enqueued_at_ms)
+            message.state = SCHEDULED if delay_ms else ACTIVE
+            message.expires_at_ms = NEVER_MS if ttl_ms < 0 else enqueued_at_ms + ttl_ms
+            self.model.messages.append(message)
+            name = ids[position]
+            if name is not None:
+                self.model.accepted[name] = now_ms
+        self.model.duplicates += count - len(fresh)
+        self.settle_down()
 
-    @rule(line=lines, count_max=counts)
-    def receive(self, line: int, count_max: int) -> None:
-        for message, delivery in self.handed_out(line, count_max, is_locking=True):
-            message.token = delivery
-            message.locked_until_ms = self.desk.now_ms + LOCK_MS
-            self.tokens.append(delivery)
-        self.see_expiries()
+    def message_ids(self, count: int, first: int | None) -> list[str | None]:
+        if first is None:
+            return [None] * count
+        ids: list[str | None] = [str(first + each) for each in range(count)]
+        ids[-1] = ids[0]
+        return ids
 
-    @rule(line=lines, count_max=st.integers(min_value=1, max_value=2), is_purging=st.booleans())
-    def remove(self, line: int, count_max: int, is_purging: bool) -> None:
-        if is_purging:
-            self.purge(line, count_max)
-        else:
-            self.receive_and_delete(line, count_max)
+    def fresh_ids(self, ids: list[str | None]) -> list[int]:
+        """The positions of those that are no duplicates."""
+        if not self.detects_duplicates:
+            return list(range(len(ids)))
+        seen: set[str] = set()
+        fresh: list[int] = []
+        for position, name in enumerate(ids):
+            if name is None:
+                fresh.append(position)
+            elif name not in seen and not self.is_remembered(name):
+                seen.add(name)
+                fresh.append(position)
+        return fresh
 
-    def receive_and_delete(self, line: int, count_max: int) -> None:
-        for message, token in self.handed_out(line, count_max, is_locking=False):
-            assert token == b""
-            self.model.forget(message)
-        self.see_expiries()
+    def is_remembered(self, name: str) -> bool:
+        accepted_at_ms = self.model.accepted.get(name)
+        return accepted_at_ms is not None and accepted_at_ms + WINDOW_MS > self.desk.now_ms
 
-    def handed_out(
-        self, line: int, count_max: int, *, is_locking: bool
-    ) -> list[tuple[Modelled, bytes]]:
-        """What a receive gave: the first available ones, and if not all, more may be had."""
-        self.seeds += 1
-        seed = self.seeds.to_bytes(8, "big")
-        expected = self.model.available(line, self.desk.now_ms)[:count_max]
+    def is_history_full(self, ids: list[str | None]) -> bool:
+        if not self.detects_duplicates:
+            return False
+        kept = sum(self.is_remembered(name) for name in self.model.accepted)
+        return kept + sum(name is not None for name in ids) > self.bounds.remembered_max
 
-        reply = self.desk.do(Receive(line, count_max, is_locking=is_locking, token_seed=seed))
+    # Receiving.
 
-        assert isinstance(reply, Received)
+    @rule(line=lines, count_max=counts, chosen=choice, is_locking=st.booleans())
+    def receive(self, line: int, count_max: int, chosen: int, is_locking: bool) -> None:
+        self.receive_with(line, count_max, self.session_for(line, chosen), is_locking)
+
+    def receive_with(self, line: int, count_max: int, session: bytes, is_locking: bool) -> None:
+        now_ms = self.desk.now_ms
+        hold = self.model.hold_of(session, now_ms)
+        is_refused = self.is_refused(line, hold)
+        session_id = None if hold is None else hold.session_id
+        available = self.model.available(line, session_id, now_ms)
+
+        reply = self.ask(
+            Receive(
+                line,
+                count_max,
+                is_locking=is_locking,
+                token_seed=self.desk.seed(),
+                session=session,
+            )
+        )
+
+        if isinstance(reply, Refused):
+            assert is_refused
+            assert reply.kind is (SESSION_LOCK_LOST if session else NOT_ALLOWED)
+            return
+        assert isinstance(reply, Received) and not is_refused
+        room = self.bounds.locks_max - len(self.model.locked()) if is_locking else count_max
+        expected = available[: min(count_max, room)]
         found = [(each.entry.sequence_number, each.payload) for each in reply.deliveries]
         assert found == [(each.number, each.payload) for each in expected[: len(found)]]
         assert len(found) == len(expected) or reply.has_more
         for message, delivery in zip(expected, reply.deliveries, strict=False):
             assert delivery.delivery_count == message.count
-        tokens = [delivery.token for delivery in reply.deliveries]
-        return list(zip(expected, tokens, strict=False))
+            self.hand_over(message, delivery.token, delivery.locked_until_ms, hold, is_locking)
+        self.settle_down()
+
+    def hand_over(
+        self, message: Modelled, token: bytes, until_ms: int, hold: Hold | None, is_locking: bool
+    ) -> None:
+        if not is_locking:
+            assert token == b""
+            self.model.forget(message)
+            return
+        deadline_ms = self.desk.now_ms + LOCK_MS if hold is None else hold.until_ms
+        assert until_ms == deadline_ms
+        message.lock(token, deadline_ms, hold)
+        self.tokens.append(token)
+
+    def session_for(self, line: int, chosen: int) -> bytes:
+        if not self.requires_session or line != MAIN_LINE:
+            return NO_SESSION
+        return self.chosen_hold(chosen)
+
+    def is_refused(self, line: int, hold: Hold | None) -> bool:
+        return self.requires_session and line == MAIN_LINE and hold is None
+
+    def chosen_hold(self, chosen: int) -> bytes:
+        """Mostly a session that is held; sometimes one that was, or none at all."""
+        live = [hold.token for hold in self.model.holds]
+        if live and chosen % 8:
+            return live[chosen % len(live)]
+        return [NO_SESSION, *self.holds][-(chosen % (len(self.holds) + 1))]
+
+    @rule(line=lines, chosen=choices, which=choice, is_locking=st.booleans())
+    def receive_deferred(self, line: int, chosen: list[int], which: int, is_locking: bool) -> None:
+        now_ms = self.desk.now_ms
+        session = self.session_for(line, which)
+        hold = self.model.hold_of(session, now_ms)
+        is_refused = self.is_refused(line, hold)
+        deferred = [each.number for each in self.model.messages if each.state == DEFERRED]
+        known = deferred + [each.number for each in self.model.messages[:2]] + [12_345]
+        numbers = list(dict.fromkeys(known[each % len(known)] for each in chosen))
+        messages = [self.model.numbered(number) for number in numbers]
+        is_there = all(
+            each is not None
+            and each.line == line
+            and each.state == DEFERRED
+            and not each.is_locked()
+            and not each.is_expired(now_ms)
+            and (hold is None or each.session_id == hold.session_id)
+            for each in messages
+        )
+        room = self.bounds.locks_max - len(self.model.locked())
+
+        reply = self.ask(
+            ReceiveDeferred(
+                line,
+                numbers,
+                is_locking=is_locking,
+                token_seed=self.desk.seed(),
+                session=session,
+            )
+        )
+
+        if isinstance(reply, Refused):
+            if is_refused:
+                assert reply.kind in (SESSION_LOCK_LOST, NOT_ALLOWED)
+            elif is_there:
+                assert reply.kind is SERVER_BUSY and is_locking and room < len(numbers)
+            else:
+                assert reply.kind is MESSAGE_NOT_FOUND
+            return
+        assert isinstance(reply, Received) and is_there and not is_refused
+        for message, delivery in zip(messages, reply.deliveries, strict=True):
+            assert message is not None
+            assert (delivery.payload, delivery.delivery_count) == (message.payload, message.count)
+            self.hand_over(message, delivery.token, delivery.locked_until_ms, hold, is_locking)
+        self.settle_down()
+
+    # Settling.
 
     @precondition(lambda self: self.held_tokens() != [])
-    @rule(how=ways, chosen=choices)
-    def settle_what_is_held(self, how: int, chosen: list[int]) -> None:
+    @rule(
+        how=ways,
+        chosen=choices,
+        modified=modifications,
+        delay_ms=st.sampled_from([0, 0, 400, 2_500]),
+    )
+    def settle_what_is_held(
+        self, how: int, chosen: list[int], modified: dict[str, bytes], delay_ms: int
+    ) -> None:
         held = self.held_tokens()
-        self.settle(how, [held[each % len(held)] for each in chosen])
+        self.settle(how, [held[each % len(held)] for each in chosen], modified, delay_ms)
 
     @precondition(lambda self: self.tokens != [])
     @rule(how=ways, chosen=choices)
     def settle_what_was_held_once(self, how: int, chosen: list[int]) -> None:
-        self.settle(how, self.chosen_tokens(chosen))
+        self.settle(how, self.chosen_tokens(chosen), {}, 0)
 
-    def settle(self, how: int, tokens: list[bytes]) -> None:
+    def settle(
+        self, how: int, tokens: list[bytes], modified: dict[str, bytes], delay_ms: int
+    ) -> None:
         now_ms = self.desk.now_ms
         held = [self.model.held(token, now_ms) for token in tokens]
         is_refused = how == DEAD_LETTER and any(
             each is not None and each.line == DEAD_LETTER_LINE for each in held
         )
 
-        try:
-            reply = self.desk.do(Settle(how, tokens, reason="why"))
-        except Refused:
+        reply = self.ask(
+            Settle(how, tokens, reason="why", modified=pack(modified), delay_ms=delay_ms)
+        )
+
+        if isinstance(reply, Refused):
             assert is_refused
             return
-
         assert not is_refused
         assert isinstance(reply, Settled)
         for token, is_lost in zip(tokens, reply.lost, strict=True):
             message = self.model.held(token, now_ms)
             assert is_lost == (message is None)
             if message is not None:
-                self.settle_one(how, message)
-        self.see_expiries()
+                if how in (ABANDON, DEAD_LETTER, DEFER):
+                    message.modified.update(modified)
+                self.settle_one(how, message, delay_ms)
+        self.settle_down()
 
-    def settle_one(self, how: int, message: Modelled) -> None:
+    def settle_one(self, how: int, message: Modelled, delay_ms: int) -> None:
         if how == COMPLETE:
             self.model.forget(message)
         elif how == ABANDON:
-            self.model.fail(message, self.desk.now_ms)
+            self.model.fail(message, self.desk.now_ms, delay_ms)
         elif how == DEAD_LETTER:
             message.die("why")
+        elif how == DEFER:
+            self.model.defer(message, self.desk.now_ms)
         else:
             self.model.give_back(message, self.desk.now_ms)
 
@@ -160,138 +382,472 @@ class FragmentMachine(RuleBasedStateMachine):
         tokens = self.chosen_tokens(chosen)
         held = [self.model.held(token, self.desk.now_ms) for token in tokens]
 
-        try:
-            reply = self.desk.do(Renew(tokens))
-        except Refused as refusal:
-            assert refusal.kind is MESSAGE_LOCK_LOST
+        reply = self.ask(Renew(tokens))
+
+        if isinstance(reply, Refused):
+            assert reply.kind is MESSAGE_LOCK_LOST
             assert None in held
             return
-
         assert isinstance(reply, Renewed)
         for message in held:
             assert message is not None
             message.locked_until_ms = self.desk.now_ms + LOCK_MS
+        deadlines = [each.deadline_ms() for each in held if each is not None]
+        assert reply.locked_until_ms == min(deadlines)
+        self.settle_down()
 
-    def purge(self, line: int, count_max: int) -> None:
-        expected = self.model.available(line, self.desk.now_ms)[:count_max]
+    # Removing.
 
-        reply = self.desk.do(Purge(line, count_max))
+    @rule(
+        line=lines,
+        count_max=st.integers(min_value=1, max_value=2),
+        chosen=choice,
+        age_ms=st.sampled_from([-1, 0, 1_000]),
+    )
+    def purge(self, line: int, count_max: int, chosen: int, age_ms: int) -> None:
+        now_ms = self.desk.now_ms
+        until_ms = NEVER_MS if age_ms < 0 else now_ms - age_ms
+        session = self.session_for(line, chosen)
+        hold = self.model.hold_of(session, now_ms)
+        is_refused = self.is_refused(line, hold)
+        session_id = None if hold is None else hold.session_id
+        available = self.model.available(line, session_id, now_ms)
+        too_late = [e for e in available if until_ms != NEVER_MS and e.enqueued_at_ms > until_ms]
+        if too_late:
+            available = available[: available.index(too_late[0])]
 
-        assert isinstance(reply, Purged)
+        reply = self.ask(Purge(line, count_max, enqueued_until_ms=until_ms, session=session))
+
+        if isinstance(reply, Refused):
+            assert is_refused
+            return
+        assert isinstance(reply, Purged) and not is_refused
+        expected = available[:count_max]
+        assert reply.count == len(expected) or reply.has_more
         assert reply.count <= len(expected)
         for message in expected[: reply.count]:
             self.model.forget(message)
-        self.see_expiries()
+        self.settle_down()
+
+    @precondition(lambda self: any(e.state == SCHEDULED for e in self.model.messages))
+    @rule(chosen=choices, has_wrong=st.booleans())
+    def cancel(self, chosen: list[int], has_wrong: bool) -> None:
+        scheduled = [each for each in self.model.messages if each.state == SCHEDULED]
+        messages = list(
+            {id(m): m for m in (scheduled[e % len(scheduled)] for e in chosen)}.values()
+        )
+        numbers = [each.number for each in messages] + ([12_345] if has_wrong else [])
+
+        reply = self.ask(Cancel(numbers))
+
+        if isinstance(reply, Refused):
+            assert reply.kind is MESSAGE_NOT_FOUND and has_wrong
+            return
+        assert not has_wrong
+        for message in messages:
+            self.model.forget(message)
+        self.settle_down()
+
+    # Time, pages, commits and crashes.
 
     @rule(ms=st.sampled_from([1, 500, 1_500, LOCK_MS - 1, LOCK_MS]), is_noticed=st.booleans())
     def pass_time(self, ms: int, is_noticed: bool) -> None:
         self.desk.now_ms += ms
         if is_noticed:
-            self.desk.wait(0)
             self.model.tick(self.desk.now_ms)
-            self.see_expiries()
-
-    @rule()
-    def look_for_what_expired(self) -> None:
-        """However many of them are locked, the others are gone after a retry."""
-        self.desk.wait(0)
-        self.model.tick(self.desk.now_ms)
-        self.desk.wait(DUE_RETRY_MS)
-        self.model.tick(self.desk.now_ms)
-        self.see_expiries()
-        now_ms = self.desk.now_ms
-        late = [each for each in self.model.messages if each.is_expired(now_ms)]
-        assert all(each.is_locked() for each in late)
+            self.desk.wait(0)
+            self.settle_down()
 
     @rule(line=lines)
     def turn_page(self, line: int) -> None:
-        self.desk.turn_page(line)
+        if line == MAIN_LINE and self.requires_session:
+            return
+        self.flush()
+        if self.desk.fragment._lines[line].is_low():
+            self.desk.turn_page(line)
 
     @rule()
-    def reload(self) -> None:
+    def flush(self) -> None:
+        self.desk.flush()
+        self.settle_down()
+
+    @rule()
+    def crash(self) -> None:
+        """What was not committed is gone, and so are locks and holds."""
+        if self.desk.is_pending():
+            self.model = copy.deepcopy(self.stored)
+        self.model.crash()
         self.desk.reload()
-        for message in self.model.locked():
-            message.unlock()
+        self.flush()
+
+    def ask(self, command: Command) -> Reply | Refused:
+        try:
+            return self.desk.do(command)
+        except Refused as refusal:
+            # What was read for it may have stored what waited.
+            self.flush()
+            return refusal
+
+    def settle_down(self) -> None:
+        """A step ends with all of it stored, or with nothing of it stored.
+
+        What expired leaves with a command that comes upon it, or when the fragment goes on.
+        """
+        has_stored = self.desk.shelf.commits != self.commits
+        if self.desk.is_pending() and (has_stored or self.model.has_expired(self.desk.now_ms)):
+            self.desk.flush()
+        if not self.desk.is_pending():
+            self.model.settle_due(self.desk.now_ms)
+            self.stored = copy.deepcopy(self.model)
+        self.commits = self.desk.shelf.commits
 
     def held_tokens(self) -> list[bytes]:
         now_ms = self.desk.now_ms
-        return [each.token for each in self.model.locked() if each.locked_until_ms > now_ms]
+        return [each.token for each in self.model.locked() if each.deadline_ms() > now_ms]
 
     def chosen_tokens(self, chosen: list[int]) -> list[bytes]:
         """Tokens of now and of long ago, and one that nobody ever had."""
         known = [b"never given out!", *self.tokens]
         return [known[-(each % len(known))] for each in chosen]
 
-    def see_expiries(self) -> None:
-        """Expired messages leave when the fragment comes to it; never before, never otherwise."""
-        for message in list(self.model.messages):
-            if message.is_locked() or not message.is_expired(self.desk.now_ms):
-                continue
-            stored = self.desk.shelf.entries.get(message.number)
-            if stored is None or stored.line == DEAD_LETTER_LINE:
-                self.model.expire(message)
+    # What is true after every step.
 
     @invariant()
     def the_store_holds_what_the_model_holds(self) -> None:
+        if self.desk.is_pending():
+            return
         stored = [
-            (entry.sequence_number, entry.line, entry.delivery_count, entry.payload, entry.reason)
+            (
+                entry.sequence_number,
+                entry.line,
+                entry.state,
+                entry.delivery_count,
+                entry.payload,
+                entry.reason,
+                entry.session_id,
+                entry.enqueued_at_ms,
+                entry.expires_at_ms,
+                entry.delayed_until_ms,
+                unpack(entry.modified),
+            )
             for _, entry in sorted(self.desk.shelf.entries.items())
         ]
 
         assert stored == [
-            (each.number, each.line, each.count, each.payload, each.reason)
+            (
+                each.number,
+                each.line,
+                each.state,
+                each.count,
+                each.payload,
+                each.reason,
+                each.session_id,
+                each.enqueued_at_ms,
+                each.expires_at_ms,
+                each.delayed_until_ms,
+                each.modified,
+            )
             for each in self.model.messages
         ]
+        states = {name: state for name, (state, _) in self.desk.shelf.kept.states.items()}
+        assert states == self.model.states
 
     @invariant()
     def the_counters_are_those_of_the_model(self) -> None:
-        for counters in (self.desk.fragment.counters, self.desk.shelf.counters):
+        known = [self.desk.fragment.counters]
+        if not self.desk.is_pending():
+            known.append(self.desk.shelf.counters)
+        for counters in known:
             for line in LINES:
                 held = [each for each in self.model.messages if each.line == line]
-                assert counters.lines[line].count == len(held)
+                states = [each.state for each in held]
+                assert counters.lines[line].count == states.count(ACTIVE)
+                assert counters.lines[line].deferred == states.count(DEFERRED)
+                waiting = states.count(SCHEDULED) + states.count(DELAYED)
+                assert counters.lines[line].scheduled == waiting
                 size_bytes = sum(len(each.payload) for each in held)
                 assert counters.lines[line].size_bytes == size_bytes
+            assert counters.states == len(self.model.states)
+            assert counters.state_bytes == sum(map(len, self.model.states.values()))
+            assert counters.duplicates == self.model.duplicates
         assert self.desk.fragment.locked() == len(self.model.locked())
+        assert self.desk.fragment.held_sessions() == len(self.model.holds)
 
     @invariant()
     def every_waiting_message_is_reachable_exactly_once(self) -> None:
         for number in LINES:
             line = self.desk.fragment._lines[number]
-            front = line.front(1 << 30)
-            in_memory = [entry.sequence_number for entry in front]
-            waiting = [
+            if number == MAIN_LINE and self.requires_session:
+                assert len(line) == 0 and not line.has_tail
+            else:
+                self.check_window(line, number, None)
+                assert len(line) <= 2 * self.bounds.window_count_max
+                assert line.size_bytes <= 2 * self.bounds.window_bytes_max
+        sessions = self.desk.fragment._sessions
+        for hold in [] if sessions is None else self.model.holds:
+            assert sessions is not None
+            held = sessions.by_token(hold.token)
+            assert held is not None
+            self.check_window(held.line, MAIN_LINE, hold.session_id)
+            assert len(held.line) <= 2 * self.bounds.session_window_count_max
+
+    def check_window(self, line: Line, number: int, session_id: str | None) -> None:
+        front = line.front(1 << 30)
+        in_memory = [entry.sequence_number for entry in front]
+        waiting = [
+            each.number
+            for each in self.model.messages
+            if each.line == number
+            and each.state == ACTIVE
+            and not each.is_locked()
+            and (number != MAIN_LINE or each.session_id == session_id)
+        ]
+        assert in_memory == [each for each in waiting if each <= line.end]
+        assert line.has_tail or in_memory == waiting
+        assert len(line) == len(front)
+        read = [entry.size_bytes for entry in front if entry.payload is not None]
+        assert line.size_bytes == sum(read)
+
+    @invariant()
+    def every_free_session_with_messages_will_be_found(self) -> None:
+        table = self.desk.fragment._sessions
+        if table is None:
+            return
+        assert len(table._known) <= self.bounds.sessions_known_max
+        for name in NAMES:
+            active = [
                 each.number
                 for each in self.model.messages
-                if each.line == number and not each.is_locked()
+                if each.session_id == name and each.line == MAIN_LINE and each.state == ACTIVE
             ]
-            assert in_memory == [each for each in waiting if each <= line.end]
-            assert line.has_tail or in_memory == waiting
-            assert len(line) == len(front) <= 2 * WINDOW_COUNT_MAX
-            read = [entry.size_bytes for entry in front if entry.payload is not None]
-            assert line.size_bytes == sum(read) <= 2 * WINDOW_BYTES_MAX
+            if not active or self.model.holder(name) is not None:
+                continue
+            is_ahead = table.has_tail and (min(active) > table.end or table._must_restart)
+            assert name in table._known or is_ahead
 
     def teardown(self) -> None:
         """In the end everything comes out, once and in order."""
         if not hasattr(self, "desk"):
             return
-        self.desk.wait(1_000_000)
+        self.flush()
+        self.desk.now_ms += 1_000_000
         self.model.tick(self.desk.now_ms)
-        self.see_expiries()
+        self.desk.wait(0)
+        self.flush()
+        self.fetch_deferred()
         for line in LINES:
-            expected = [each.payload for each in self.model.available(line, self.desk.now_ms)]
-            received: list[bytes | None] = []
-            while deliveries := self.desk.receive(3, line=line):
-                received += [delivery.payload for delivery in deliveries]
-                self.desk.settle(COMPLETE, *deliveries)
-            assert received == expected
+            if line == MAIN_LINE and self.requires_session:
+                self.drain_sessions()
+            else:
+                expected = self.model.available(line, None, self.desk.now_ms)
+                self.drain(line, NO_SESSION, [each.payload for each in expected])
         assert self.desk.shelf.entries == {}
+
+    def fetch_deferred(self) -> None:
+        for message in [each for each in self.model.messages if each.state == DEFERRED]:
+            token = NO_SESSION
+            if message.line == MAIN_LINE and message.session_id is not None:
+                token = self.desk.accept(message.session_id).token
+            [delivery] = self.desk.receive_deferred(
+                message.number, line=message.line, session=token
+            )
+            assert delivery.payload == message.payload
+            self.desk.settle(COMPLETE, delivery)
+            self.model.forget(message)
+            if token:
+                self.desk.do(ReleaseSession(token))
+
+    def drain_sessions(self) -> None:
+        while self.desk.fragment.is_ready(SESSIONS):
+            accepted = self.desk.do(AcceptSession(None, self.desk.seed()))
+            if isinstance(accepted, NoSession):
+                break
+            assert isinstance(accepted, SessionAccepted)
+            waiting = self.model.available(MAIN_LINE, accepted.session_id, self.desk.now_ms)
+            self.drain(MAIN_LINE, accepted.token, [each.payload for each in waiting])
+            self.desk.do(ReleaseSession(accepted.token))
+
+    def drain(self, line: int, session: bytes, expected: list[bytes]) -> None:
+        received: list[bytes | None] = []
+        while deliveries := self.desk.receive(3, line=line, session=session):
+            received += [delivery.payload for delivery in deliveries]
+            self.desk.settle(COMPLETE, *deliveries)
+        assert received == expected
+        self.desk.flush()
+
+
+class SessionMachine(FragmentMachine):
+    """The same, and the commands about sessions."""
+
+    requires_session = True
+
+    @rule()
+    def send_without_a_session(self) -> None:
+        reply = self.ask(Send([Message(b"ok", session_id="a"), Message(b"none")]))
+
+        assert isinstance(reply, Refused) and reply.kind is NOT_ALLOWED
+
+    @rule(session_id=names)
+    def accept(self, session_id: str) -> None:
+        now_ms = self.desk.now_ms
+
+        reply = self.ask(AcceptSession(session_id, self.desk.seed()))
+
+        if isinstance(reply, Refused):
+            if reply.kind is SESSION_CANNOT_BE_LOCKED:
+                hold = self.model.holder(session_id)
+                assert hold is not None and hold.until_ms > now_ms
+            else:
+                assert reply.kind is SERVER_BUSY
+                held = [hold for hold in self.model.holds if hold.until_ms > now_ms]
+                assert len(held) >= self.bounds.sessions_held_max
+            return
+        self.model.end_overdue(now_ms)
+        assert self.model.holder(session_id) is None
+        assert isinstance(reply, SessionAccepted) and reply.session_id == session_id
+        self.take_hold(reply)
+        self.settle_down()
+
+    @rule()
+    def accept_next(self) -> None:
+        now_ms = self.desk.now_ms
+        is_full = len(self.model.holds) >= self.bounds.sessions_held_max
+        free = self.model.free_sessions(now_ms)
+
+        reply = self.ask(AcceptSession(None, self.desk.seed()))
+
+        self.model.end_overdue(now_ms)
+        if isinstance(reply, NoSession):
+            assert is_full or not free
+        else:
+            assert isinstance(reply, SessionAccepted) and not is_full
+            assert reply.session_id in free
+            self.take_hold(reply)
+        self.settle_down()
+
+    def take_hold(self, accepted: SessionAccepted) -> None:
+        assert accepted.locked_until_ms == self.desk.now_ms + LOCK_MS
+        hold = Hold(accepted.session_id, accepted.token, accepted.locked_until_ms)
+        self.model.holds.append(hold)
+        self.holds.append(accepted.token)
+
+    @precondition(lambda self: self.holds != [])
+    @rule(chosen=choice)
+    def renew_session(self, chosen: int) -> None:
+        token = self.chosen_hold(chosen)
+        hold = self.model.hold_of(token, self.desk.now_ms)
+
+        reply = self.ask(RenewSession(token))
+
+        if isinstance(reply, Refused):
+            assert reply.kind is SESSION_LOCK_LOST and hold is None
+            return
+        assert hold is not None and isinstance(reply, Renewed)
+        hold.until_ms = reply.locked_until_ms
+        assert hold.until_ms == self.desk.now_ms + LOCK_MS
+        self.settle_down()
+
+    @precondition(lambda self: self.holds != [])
+    @rule(chosen=choice)
+    def release_session(self, chosen: int) -> None:
+        self.let_go(self.chosen_hold(chosen))
+
+    def let_go(self, token: bytes) -> None:
+        hold = self.model.hold_of(token, self.desk.now_ms)
+
+        assert isinstance(self.ask(ReleaseSession(token)), Done)
+
+        if hold is not None:
+            self.model.release(hold, self.desk.now_ms)
+        self.settle_down()
+
+    @precondition(lambda self: self.holds != [])
+    @rule(chosen=choice, state=st.one_of(st.none(), st.binary(max_size=4)))
+    def set_state(self, chosen: int, state: bytes | None) -> None:
+        token = self.chosen_hold(chosen)
+        hold = self.model.hold_of(token, self.desk.now_ms)
+
+        reply = self.ask(SetState(token, state))
+
+        if isinstance(reply, Refused):
+            assert reply.kind is SESSION_LOCK_LOST and hold is None
+            return
+        assert hold is not None
+        self.model.states.pop(hold.session_id, None)
+        if state is not None:
+            self.model.states[hold.session_id] = state
+        self.settle_down()
+
+    @precondition(lambda self: self.holds != [])
+    @rule(chosen=choice)
+    def get_state(self, chosen: int) -> None:
+        token = self.chosen_hold(chosen)
+        hold = self.model.hold_of(token, self.desk.now_ms)
+
+        reply = self.ask(GetState(token))
+
+        if isinstance(reply, Refused):
+            assert reply.kind is SESSION_LOCK_LOST and hold is None
+            return
+        assert hold is not None and isinstance(reply, SessionState)
+        assert reply.state == self.model.states.get(hold.session_id)
+        self.settle_down()
+
+    @rule(
+        session_id=st.one_of(st.none(), names),
+        count_max=counts,
+        how=ways,
+        delay_ms=st.sampled_from([0, 400, 2_500]),
+        is_released=st.booleans(),
+    )
+    def serve(
+        self,
+        session_id: str | None,
+        count_max: int,
+        how: int,
+        delay_ms: int,
+        is_released: bool,
+    ) -> None:
+        """What receivers do all day: accept, receive, settle, let go."""
+        held = len(self.model.holds)
+        self.accept_next() if session_id is None else self.accept(session_id)
+        if len(self.model.holds) <= held:
+            return
+        hold = self.model.holds[-1]
+        self.receive_with(MAIN_LINE, count_max, hold.token, True)
+        tokens = [each.token for each in self.model.messages if each.hold is hold]
+        if tokens:
+            self.settle(how, tokens, {}, delay_ms)
+        if is_released:
+            self.let_go(hold.token)
+
+
+def _small_bounds() -> Bounds:
+    return Bounds(
+        window_count_max=4,
+        window_bytes_max=40,
+        window_count_low=2,
+        page_count_max=2,
+        page_bytes_max=20,
+        due_count_max=2,
+        locks_max=12,
+        sessions_held_max=HELD_MAX,
+        sessions_known_max=2,
+        sessions_page_max=2,
+        session_window_count_max=2,
+        session_window_bytes_max=20,
+        remembered_max=REMEMBERED_MAX,
+    )
+
+
+def _large_bounds() -> Bounds:
+    return Bounds(sessions_held_max=HELD_MAX, remembered_max=REMEMBERED_MAX)
 
 
 # A planted bug need only be found; making its example small can take minutes.
 PHASES = [Phase.generate] if os.environ.get("MUTANT") else list(Phase)
 
-TestFragment = FragmentMachine.TestCase
-TestFragment.settings = settings(
+SETTINGS = settings(
     max_examples=200,
     stateful_step_count=50,
     deadline=None,
@@ -300,3 +856,9 @@ TestFragment.settings = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+TestFragment = FragmentMachine.TestCase
+TestFragment.settings = SETTINGS
+
+TestFragmentWithSessions = SessionMachine.TestCase
+TestFragmentWithSessions.settings = SETTINGS
