@@ -84,6 +84,7 @@ async def serve_clients(
             tls=await listen(secure, settings.tls_port) if settings.tls_port else 0,
         )
         garbage.calm()
+        await bus.open_timed()
         click.echo(ready_line(settings, ports))
         async with asyncio.TaskGroup() as tasks:
             chores = [
@@ -103,6 +104,7 @@ async def _sweep_now_and_then(bus: Bus) -> None:
     while True:
         await asyncio.sleep(SWEEP_AGAIN_S)
         waited_s += SWEEP_AGAIN_S
+        await bus.open_timed()
         if waited_s < SWEEP_S and not bus.namespace.has_leftovers():
             continue
         waited_s = 0

@@ -71,7 +71,7 @@ class FakeHost:
             self.fragments.pop(FragmentId(entity_id, number), None)
         self.step()
 
-    async def fragment_ids(self) -> list[FragmentId]:
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
         await self.reach()
         return list(self.fragments)
 
