@@ -27,7 +27,8 @@ class Stamp:
 
     `message_state` is 0 active, 1 deferred, 2 scheduled. `ttl_ms` replaces the sender's in the
     header. `absolute_expiry_ms` sets the property of that name in the sender's properties, which
-    otherwise stay as they are.
+    otherwise stay as they are; only of a sender that gave both times the creation time becomes the
+    enqueued time, so that they stay as far apart as the message lives.
     """
 
     def __init__(  # noqa: PLR0913 - the annotations of one delivery, given by keyword
@@ -180,6 +181,9 @@ def _append_bare(
         properties = _with_field(properties, 0, _identifier(stamp))
     if stamp.absolute_expiry_ms >= 0:
         properties = _with_field(properties, 8, b"\x83" + u64(stamp.absolute_expiry_ms))
+        if head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
+            # The JavaScript SDK takes the difference of the two times for the time to live.
+            properties = _with_field(properties, 9, b"\x83" + u64(stamp.enqueued_time_ms))
     application = _slice(
         payload, head.application_properties_offset, head.application_properties_length
     )
