@@ -127,7 +127,6 @@ class HttpConnection(asyncio.Protocol):
         self._is_answering = False
         self._is_writable = True
         self._is_ending = False
-        self._has_left = False
         self._departure: Departure | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -158,14 +157,14 @@ class HttpConnection(asyncio.Protocol):
 
         Who says nothing more has mostly gone: what would only wait on its behalf ends.
         """
-        self._leave_alone()
+        self._end_waiting()
         if self._transport is not None and not self._is_ending:
             self._http.receive_data(b"")
             self._advance()
         return self._is_answering and not self._is_secure()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._leave_alone()
+        self._end_waiting()
         self._transport = None
         self._cancel_timer()
         self._gateway.forget(self)
@@ -182,8 +181,7 @@ class HttpConnection(asyncio.Protocol):
     def shut_down(self) -> None:
         """Close now, or after the answer that is under way."""
         self._is_ending = True
-        if self._departure is not None:
-            self._departure.happen()
+        self._end_waiting()
         if not self._is_answering:
             self._close()
 
@@ -198,17 +196,12 @@ class HttpConnection(asyncio.Protocol):
         response = await self._gateway.respond(request)
         self._is_answering = False
         self._departure = None
-        if self._has_left and response.if_unsent is not None:
-            response.if_unsent()
-            self._close()
-            return
         if self._transport is None:
             return
         self._send(response, is_head=request.method == "HEAD")
         self._finish()
 
-    def _leave_alone(self) -> None:
-        self._has_left = True
+    def _end_waiting(self) -> None:
         if self._departure is not None:
             self._departure.happen()
 

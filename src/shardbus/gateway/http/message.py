@@ -77,14 +77,10 @@ class Request:
 
 @final
 class Response:
-    """What is answered; length, date and connection headers are the connection's business.
-
-    `if_unsent` takes back what must not be lost on a client that has gone.
-    """
+    """What is answered; length, date and connection headers are the connection's business."""
 
     def __init__(self, status: int, content_type: str, body: str | bytes = b"") -> None:
         self.status = status
         self.content_type = content_type
         self.body = body.encode() if isinstance(body, str) else body
         self.headers: list[tuple[str, str]] = []
-        self.if_unsent: Callable[[], None] | None = None

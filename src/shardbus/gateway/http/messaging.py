@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Final, Protocol, final
 
@@ -38,7 +39,6 @@ from shardbus.gateway.http.refusal import (
 )
 from shardbus.gateway.http.sent import read_messages
 from shardbus.gateway.http.target import Target
-from shardbus.gateway.http.user_properties import header_json
 
 WAIT_MS_MAX: Final = 60_000
 """How long a receive waits at most, and unless it says otherwise."""
@@ -156,14 +156,11 @@ class Messaging:
         delivery = await self._wait(request, handle, line, wait_ms)
         if delivery is None:
             return Response(204, ERROR_XML)
+        # From here to the connection nothing waits: a message that is locked now can be sent.
         if request.departure.has_happened:
             release(handle.router, delivery)
             return Response(204, ERROR_XML)
-        try:
-            return await self._handed_out(request, target, handle, delivery)
-        except BaseException:
-            release(handle.router, delivery)
-            raise
+        return await self._handed_out(request, target, handle, delivery)
 
     async def _wait(
         self, request: Request, handle: EntityHandle, line: int, wait_ms: int
@@ -191,7 +188,6 @@ class Messaging:
             return response
         base_url = request.base_url(self._bus.namespace.settings.name)
         response = locked_response(delivery, f"{base_url}/{target.entity_path}")
-        response.if_unsent = lambda: release(handle.router, delivery)
         self._counts.count(name, count_of.LOCKED)
         return response
 
@@ -204,7 +200,7 @@ class Messaging:
             if request.method == "POST":
                 [locked_until_ms] = await operations.renew([target.token])
                 until = {"LockedUntilUtc": format_http_date(locked_until_ms)}
-                response.headers.append((BROKER_PROPERTIES, header_json(until)))
+                response.headers.append((BROKER_PROPERTIES, json.dumps(until)))
                 self._counts.count(name, count_of.RENEWED)
                 return response
             is_complete = request.method == "DELETE"

@@ -26,7 +26,6 @@ from shardbus.core.tier import INFINITE_MS
 from shardbus.gateway.http.message import JSON, TEXT, Response
 from shardbus.gateway.http.moment import format_http_date
 from shardbus.gateway.http.user_properties import (
-    header_json,
     headers_of_properties,
     plain,
 )
@@ -53,7 +52,7 @@ def locked_response(delivery: Delivery, entity_url: str) -> Response:
     if not name or name in _SWALLOWED:
         name = str(delivery.entry.sequence_number)
     location = f"{entity_url}/messages/{quote(name, safe='')}/{token}"
-    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, header_json(broker))]
+    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, json.dumps(broker))]
     return response
 
 
@@ -61,7 +60,7 @@ def deleted_response(delivery: Delivery) -> Response:
     """200 with the message, which is the client's now."""
     response, head = _response(200, delivery)
     broker = _broker_properties(delivery, head)
-    response.headers.insert(0, (BROKER_PROPERTIES, header_json(broker)))
+    response.headers.insert(0, (BROKER_PROPERTIES, json.dumps(broker)))
     return response
 
 

@@ -143,11 +143,6 @@ def plain(value: Value) -> object:
     return _plain_of_wrapper(value)
 
 
-def header_json(value: object) -> str:
-    """JSON that a header can carry: without controls, DEL included."""
-    return json.dumps(value).replace("\x7f", "\\u007f")
-
-
 def header_text(value: str) -> str:
     """A header's text: what is UTF-8 is read as such, although HTTP has no word for it."""
     try:
@@ -180,12 +175,12 @@ class _Page:
         shown_ones: dict[str, object] = {}
         left_bytes = self._left_bytes
         for name, value in others.items():
-            left_bytes -= len(header_json({name: value}))
+            left_bytes -= len(json.dumps({name: value}))
             if left_bytes < 0:
                 break
             shown_ones[name] = value
         if shown_ones:
-            self.headers.append((OTHERS_HEADER, header_json(shown_ones)))
+            self.headers.append((OTHERS_HEADER, json.dumps(shown_ones)))
         if len(shown_ones) < len(others):
             self.headers.append((OMITTED_HEADER, str(len(others) - len(shown_ones))))
 
@@ -261,7 +256,7 @@ def _header_text(value: Value) -> str | None:
         date = format_http_date(value.value)
         return str(value.value) if date is None else f'"{date}"'
     said = plain(value)
-    return None if isinstance(said, list | dict) else header_json(said)
+    return None if isinstance(said, list | dict) else json.dumps(said)
 
 
 def _plain_of_wrapper(value: Value) -> object:

@@ -1,8 +1,11 @@
 """Receives that wait: woken at once, ended in time, never holding what nobody gets (R18, R19)."""
 
+import gc
+
 import pytest
 
 from shardbus.core.entity import DISABLED_STATUS
+from shardbus.gateway.http.head_receiver import HeadReceiver
 from tests.unit.gateway.http.web import Web, Wire, broker_properties, settle_path
 
 HEAD = "/many/messages/head?timeout=30"
@@ -72,22 +75,23 @@ def test_a_receive_takes_one_message_and_locks_no_other(web: Web) -> None:
     assert delivery_counts(web) == [1] * 19
 
 
-def test_a_client_that_leaves_while_it_waits_leaves_nothing_locked(web: Web) -> None:
-    """Neither when it closes nor when it is cut off."""
-    for leave in ("eof_received", "connection_lost"):
-        wire = Wire(web)
-        wire.send("POST", HEAD)
-        web.pass_s(1)
-        if leave == "eof_received":
-            web.loop.call_soon(wire.protocol.eof_received)
-        else:
-            web.loop.call_soon(wire.protocol.connection_lost, None)
-        web.pass_s(1)
-        wire.close()
+@pytest.mark.parametrize("is_polite", [True, False], ids=["closes", "is cut off"])
+def test_a_client_that_leaves_while_it_waits_leaves_nothing_locked(
+    web: Web, is_polite: bool
+) -> None:
+    wire = Wire(web)
+    wire.send("POST", HEAD)
+    web.pass_s(1)
+    if is_polite:
+        web.loop.call_soon(wire.protocol.eof_received)
+    else:
+        web.loop.call_soon(wire.protocol.connection_lost, None)
+    web.pass_s(1)
 
     web.send("many", b"mine")
 
     assert delivery_counts(web) == [1]
+    wire.close()
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -148,19 +152,37 @@ def test_a_message_that_comes_when_time_is_over_is_not_lost(web: Web, method: st
             pass
 
 
-def test_a_cancelled_receive_gives_its_message_back(web: Web) -> None:
-    web.send("many")
-    for steps in range(1, 40):
+def test_a_cancelled_receive_gives_its_message_back_at_once(web: Web) -> None:
+    """Whatever it was doing."""
+    cancelled = 0
+    for turns in range(12):
+        web.send("many")
         task = web.start(web.request("POST", HEAD))
-        for _ in range(steps):
+        for _ in range(turns):
             web.run(_nothing())
-        if task.done():
-            break
         task.cancel()
         web.pass_s(0.1)
-    web.pass_s(61)
+        if task.cancelled():
+            cancelled += 1
+            assert delivery_counts(web) == [1]
+        web.pass_s(61)
+        assert web.take("many").status == 200
 
-    assert len(delivery_counts(web)) == 1
+    assert 1 < cancelled < 12
+
+
+def test_nothing_is_left_of_receives_that_ended(web: Web) -> None:
+    web.take("many", timeout=1)
+    web.send("many")
+    web.take("many", timeout=1)
+    task = web.start(web.request("POST", HEAD))
+    web.pass_s(1)
+    task.cancel()
+    web.pass_s(1)
+    del task
+    gc.collect()
+
+    assert [one for one in gc.get_objects() if isinstance(one, HeadReceiver)] == []
 
 
 async def _nothing() -> None:

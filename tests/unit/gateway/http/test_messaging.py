@@ -367,6 +367,29 @@ def test_a_throttled_client_is_told_to_wait() -> None:
     web.close()
 
 
+@pytest.mark.parametrize("failure", ["before", "after"])
+def test_a_deletion_that_fails_is_said_and_loses_nothing_that_was_not_deleted(
+    web: Web, failure: str
+) -> None:
+    """An unknown outcome is one to try again after; D1."""
+    web.send("q", b"x")
+    web.disk.commit_failures.append(failure)
+
+    failed = web.take("q")
+
+    assert failed.status == 503
+    web.pass_s(61)
+    assert web.take("q").status == (200 if failure == "before" else 204)
+
+
+def test_a_send_that_fails_is_one_to_try_again(web: Web) -> None:
+    web.disk.commit_failures.append("before")
+
+    assert web.fetch("POST", "/q/messages", b"x").status == 503
+    web.pass_s(1)
+    web.send("q")
+
+
 def test_an_entity_named_like_the_url_of_messages_can_still_be_managed(web: Web) -> None:
     web.create("a/messages/head")
     web.create("a")
