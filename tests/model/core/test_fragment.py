@@ -119,6 +119,7 @@ class FragmentMachine(RuleBasedStateMachine):
         self.stored = copy.deepcopy(self.model)
         self.tokens: list[bytes] = []
         self.holds: list[bytes] = []
+        self.once_deferred: list[int] = []
         self.sent = 0
         self.commits = 0
 
@@ -271,15 +272,51 @@ class FragmentMachine(RuleBasedStateMachine):
             return live[chosen % len(live)]
         return [NO_SESSION, *self.holds][-(chosen % (len(self.holds) + 1))]
 
+    @rule(
+        line=lines,
+        count_max=counts,
+        chosen=choice,
+        how=ways,
+        delay_ms=st.sampled_from([0, 400, 2_500]),
+    )
+    def work(self, line: int, count_max: int, chosen: int, how: int, delay_ms: int) -> None:
+        """What receivers do all day: receive and settle."""
+        before = set(self.held_tokens())
+        self.receive_with(line, count_max, self.session_for(line, chosen), True)
+        tokens = [token for token in self.held_tokens() if token not in before]
+        if tokens:
+            self.settle(how, tokens, {}, delay_ms)
+
+    @precondition(lambda self: self.deferred_numbers() != [])
+    @rule(chosen=choice, how=st.one_of(st.none(), ways))
+    def work_on_a_deferred_one(self, chosen: int, how: int | None) -> None:
+        numbers = self.deferred_numbers()
+        message = self.model.numbered(numbers[chosen % len(numbers)])
+        assert message is not None
+        session = NO_SESSION
+        if message.line == MAIN_LINE and message.session_id is not None:
+            hold = self.model.holder(message.session_id)
+            session = NO_SESSION if hold is None else hold.token
+        self.receive_numbers(message.line, [message.number], session, True)
+        if how is not None and message.token in self.held_tokens():
+            self.settle(how, [message.token], {}, 0)
+
+    def deferred_numbers(self) -> list[int]:
+        return [each.number for each in self.model.messages if each.state == DEFERRED]
+
     @rule(line=lines, chosen=choices, which=choice, is_locking=st.booleans())
     def receive_deferred(self, line: int, chosen: list[int], which: int, is_locking: bool) -> None:
+        known = self.deferred_numbers() + self.once_deferred[-3:]
+        known += [each.number for each in self.model.messages[:2]] + [12_345]
+        numbers = list(dict.fromkeys(known[each % len(known)] for each in chosen))
+        self.receive_numbers(line, numbers, self.session_for(line, which), is_locking)
+
+    def receive_numbers(
+        self, line: int, numbers: list[int], session: bytes, is_locking: bool
+    ) -> None:
         now_ms = self.desk.now_ms
-        session = self.session_for(line, which)
         hold = self.model.hold_of(session, now_ms)
         is_refused = self.is_refused(line, hold)
-        deferred = [each.number for each in self.model.messages if each.state == DEFERRED]
-        known = deferred + [each.number for each in self.model.messages[:2]] + [12_345]
-        numbers = list(dict.fromkeys(known[each % len(known)] for each in chosen))
         messages = [self.model.numbered(number) for number in numbers]
         is_there = all(
             each is not None
@@ -314,6 +351,7 @@ class FragmentMachine(RuleBasedStateMachine):
         for message, delivery in zip(messages, reply.deliveries, strict=True):
             assert message is not None
             assert (delivery.payload, delivery.delivery_count) == (message.payload, message.count)
+            self.once_deferred.append(message.number)
             self.hand_over(message, delivery.token, delivery.locked_until_ms, hold, is_locking)
         self.settle_down()
 
@@ -377,9 +415,15 @@ class FragmentMachine(RuleBasedStateMachine):
             self.model.give_back(message, self.desk.now_ms)
 
     @precondition(lambda self: self.tokens != [])
-    @rule(chosen=choices)
-    def renew(self, chosen: list[int]) -> None:
-        tokens = self.chosen_tokens(chosen)
+    @rule(chosen=choices, is_held=st.booleans())
+    def renew(self, chosen: list[int], is_held: bool) -> None:
+        live = self.held_tokens()
+        if is_held and live:
+            self.renew_all([live[each % len(live)] for each in chosen])
+        else:
+            self.renew_all(self.chosen_tokens(chosen))
+
+    def renew_all(self, tokens: list[bytes]) -> None:
         held = [self.model.held(token, self.desk.now_ms) for token in tokens]
 
         reply = self.ask(Renew(tokens))
@@ -796,7 +840,7 @@ class SessionMachine(FragmentMachine):
     @rule(
         session_id=st.one_of(st.none(), names),
         count_max=counts,
-        how=ways,
+        how=st.one_of(st.none(), ways),
         delay_ms=st.sampled_from([0, 400, 2_500]),
         is_released=st.booleans(),
     )
@@ -804,19 +848,22 @@ class SessionMachine(FragmentMachine):
         self,
         session_id: str | None,
         count_max: int,
-        how: int,
+        how: int | None,
         delay_ms: int,
         is_released: bool,
     ) -> None:
-        """What receivers do all day: accept, receive, settle, let go."""
+        """What receivers of sessions do all day: accept, receive, settle, let go."""
         held = len(self.model.holds)
-        self.accept_next() if session_id is None else self.accept(session_id)
+        if session_id is None:
+            self.accept_next()
+        else:
+            self.accept(session_id)
         if len(self.model.holds) <= held:
             return
         hold = self.model.holds[-1]
         self.receive_with(MAIN_LINE, count_max, hold.token, True)
         tokens = [each.token for each in self.model.messages if each.hold is hold]
-        if tokens:
+        if tokens and how is not None:
             self.settle(how, tokens, {}, delay_ms)
         if is_released:
             self.let_go(hold.token)
