@@ -195,7 +195,7 @@ class FaultyStore(Disk):
         faults = self._faults
         self._journal.applied(commits, EPOCH_MS + int(self._now_s() * 1000 + 1e-6))
         self._commits += 1
-        if self._commits % 16 == 0:
+        if self._commits % 24 == 0:
             for commit in commits:
                 check_conservation(self.kept, commit.fragment, self._journal)
         if faults.happens(faults.crash_after):
