@@ -74,7 +74,7 @@ class Api:
 
     def is_json(self, request: Request) -> bool:
         """Whether a refusal is to be said in JSON."""
-        return request.path.startswith(PREFIX) and "api-version" not in request.query
+        return f"{request.path}/".startswith(PREFIX) and "api-version" not in request.query
 
     async def respond(self, request: Request) -> Response:
         """The answer; Refused or Unavailable is raised."""

@@ -300,12 +300,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _send(self, response: Response, *, is_head: bool) -> None:
         headers = [
-            ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
             ("Date", formatdate(usegmt=True)),
             ("Server", "Shardbus"),
             *response.headers,
         ]
+        # "A server MUST NOT send a Content-Length header field in any response with a status code
+        # of 1xx (Informational) or 204 (No Content)" (RFC 9110, 8.6).
+        if response.status != HTTPStatus.NO_CONTENT:
+            headers.append(("Content-Type", response.content_type))
+            headers.append(("Content-Length", str(len(response.body))))
         if self._is_ending:
             headers.append(("Connection", "close"))
         phrase = HTTPStatus(response.status).phrase

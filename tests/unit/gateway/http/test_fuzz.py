@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from urllib.parse import quote, urlencode
 
 import h11
 import pytest
@@ -212,6 +213,26 @@ def test_no_path_breaks_the_reading_of_it(path: str, method: str) -> None:
     target = read_target(request)
 
     assert target is None or target.address().entity
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH"]),
+    st.sampled_from(["queues", "queues/", "entities/", "namespace", "metrics", "health", ""]),
+    st.text(st.characters(codec="utf-8"), max_size=30).map(lambda text: quote(text, safe="/")),
+    st.sampled_from(["", "/fragments"]),
+    st.dictionaries(st.sampled_from(["skip", "top", "x"]), texts, max_size=2),
+)
+def test_no_request_breaks_the_api(
+    shared: Web, method: str, start: str, name: str, end: str, query: dict[str, str]
+) -> None:
+    encodable_query = urlencode(query, errors="replace")
+
+    response = shared.fetch(method, f"/api/v1/{start}{name}{end}?{encodable_query}")
+
+    assert response.status in (200, 400, 404, 405)
+    answer = json.loads(response.body)
+    assert ("error" in answer) == (response.status != 200)
 
 
 def test_unknown_members_are_passed_over() -> None:

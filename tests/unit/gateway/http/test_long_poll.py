@@ -44,6 +44,19 @@ def test_who_waited_in_vain_hears_it_in_time(web: Web) -> None:
     assert web.loop.time() - started == pytest.approx(2.5 + 60 + 60)
 
 
+def test_an_answer_without_a_message_has_no_length_and_keeps_the_connection(web: Web) -> None:
+    """RFC 9110, 8.6."""
+    wire = Wire(web)
+    for _ in range(2):
+        wire.send("DELETE", "/q/messages/head?timeout=0")
+        web.pass_s(1)
+
+    assert wire.statuses() == [204, 204]
+    assert b"content-length" not in wire.transport.written.lower()
+    assert not wire.transport.is_closed
+    wire.close()
+
+
 def test_who_does_not_want_to_wait_looks_once(web: Web) -> None:
     started = web.loop.time()
 
