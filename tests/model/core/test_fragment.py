@@ -267,7 +267,11 @@ class FragmentMachine(RuleBasedStateMachine):
 
     def chosen_hold(self, chosen: int) -> bytes:
         """Mostly a session that is held; sometimes one that was, or none at all."""
-        live = [hold.token for hold in self.model.holds]
+        now_ms = self.desk.now_ms
+        live = [hold.token for hold in self.model.holds if hold.until_ms > now_ms]
+        if not live and chosen % 8:
+            self.hold_one(NAMES[chosen % len(NAMES)])
+            live = [hold.token for hold in self.model.holds if hold.until_ms > now_ms]
         if live and chosen % 8:
             return live[chosen % len(live)]
         return [NO_SESSION, *self.holds][-(chosen % (len(self.holds) + 1))]
@@ -281,16 +285,29 @@ class FragmentMachine(RuleBasedStateMachine):
     )
     def work(self, line: int, count_max: int, chosen: int, how: int, delay_ms: int) -> None:
         """What receivers do all day: receive and settle."""
+        session = self.session_for(line, chosen)
+        self.top_up(line, session)
         before = set(self.held_tokens())
-        self.receive_with(line, count_max, self.session_for(line, chosen), True)
+        self.receive_with(line, count_max, session, True)
         tokens = [token for token in self.held_tokens() if token not in before]
         if tokens:
             self.settle(how, tokens, {}, delay_ms)
 
-    @precondition(lambda self: self.deferred_numbers() != [])
-    @rule(chosen=choice, how=st.one_of(st.none(), ways))
-    def work_on_a_deferred_one(self, chosen: int, how: int | None) -> None:
+    def top_up(self, line: int, session: bytes) -> None:
+        """See to it that there is something to receive; much of what matters needs messages."""
+        hold = self.model.hold_of(session, self.desk.now_ms)
+        session_id = None if hold is None else hold.session_id
+        available = self.model.available(MAIN_LINE, session_id, self.desk.now_ms)
+        if line == MAIN_LINE and not available and not self.is_refused(line, hold):
+            self.send(3, session_id or "", None, -1, 0)
+
+    @rule(line=lines, chosen=choice, how=st.one_of(st.none(), ways))
+    def work_on_a_deferred_one(self, line: int, chosen: int, how: int | None) -> None:
+        if not self.deferred_numbers():
+            self.work(line, 3, chosen, DEFER, 0)
         numbers = self.deferred_numbers()
+        if not numbers:
+            return
         message = self.model.numbered(numbers[chosen % len(numbers)])
         assert message is not None
         session = NO_SESSION
@@ -303,6 +320,9 @@ class FragmentMachine(RuleBasedStateMachine):
 
     def deferred_numbers(self) -> list[int]:
         return [each.number for each in self.model.messages if each.state == DEFERRED]
+
+    def hold_one(self, session_id: str) -> None:
+        """Nobody holds a session where none are required."""
 
     @rule(line=lines, chosen=choices, which=choice, is_locking=st.booleans())
     def receive_deferred(self, line: int, chosen: list[int], which: int, is_locking: bool) -> None:
@@ -414,9 +434,12 @@ class FragmentMachine(RuleBasedStateMachine):
         else:
             self.model.give_back(message, self.desk.now_ms)
 
-    @precondition(lambda self: self.tokens != [])
-    @rule(chosen=choices, is_held=st.booleans())
-    def renew(self, chosen: list[int], is_held: bool) -> None:
+    @rule(line=lines, chosen=choices, is_held=st.booleans())
+    def renew(self, line: int, chosen: list[int], is_held: bool) -> None:
+        if not self.held_tokens():
+            session = self.session_for(line, chosen[0])
+            self.top_up(line, session)
+            self.receive_with(line, 3, session, True)
         live = self.held_tokens()
         if is_held and live:
             self.renew_all([live[each % len(live)] for each in chosen])
@@ -752,7 +775,20 @@ class SessionMachine(FragmentMachine):
         self.take_hold(reply)
         self.settle_down()
 
-    @rule()
+    def hold_one(self, session_id: str) -> None:
+        self.accept(session_id)
+
+    @rule(is_topped_up=st.booleans())
+    def wait_for_a_session(self, is_topped_up: bool) -> None:
+        if is_topped_up:
+            self.top_up_sessions()
+        self.accept_next()
+
+    def top_up_sessions(self) -> None:
+        if not self.model.free_sessions(self.desk.now_ms):
+            for name in NAMES[:4]:
+                self.send(2, name, None, -1, 0)
+
     def accept_next(self) -> None:
         now_ms = self.desk.now_ms
         is_full = len(self.model.holds) >= self.bounds.sessions_held_max
@@ -775,7 +811,6 @@ class SessionMachine(FragmentMachine):
         self.model.holds.append(hold)
         self.holds.append(accepted.token)
 
-    @precondition(lambda self: self.holds != [])
     @rule(chosen=choice)
     def renew_session(self, chosen: int) -> None:
         token = self.chosen_hold(chosen)
@@ -791,7 +826,6 @@ class SessionMachine(FragmentMachine):
         assert hold.until_ms == self.desk.now_ms + LOCK_MS
         self.settle_down()
 
-    @precondition(lambda self: self.holds != [])
     @rule(chosen=choice)
     def release_session(self, chosen: int) -> None:
         self.let_go(self.chosen_hold(chosen))
@@ -805,7 +839,6 @@ class SessionMachine(FragmentMachine):
             self.model.release(hold, self.desk.now_ms)
         self.settle_down()
 
-    @precondition(lambda self: self.holds != [])
     @rule(chosen=choice, state=st.one_of(st.none(), st.binary(max_size=4)))
     def set_state(self, chosen: int, state: bytes | None) -> None:
         token = self.chosen_hold(chosen)
@@ -822,7 +855,6 @@ class SessionMachine(FragmentMachine):
             self.model.states[hold.session_id] = state
         self.settle_down()
 
-    @precondition(lambda self: self.holds != [])
     @rule(chosen=choice)
     def get_state(self, chosen: int) -> None:
         token = self.chosen_hold(chosen)
@@ -854,6 +886,7 @@ class SessionMachine(FragmentMachine):
     ) -> None:
         """What receivers of sessions do all day: accept, receive, settle, let go."""
         held = len(self.model.holds)
+        self.top_up_sessions()
         if session_id is None:
             self.accept_next()
         else:
