@@ -58,7 +58,7 @@ def test_a_sound_directory_ends_with_code_0(data_dir: Path) -> None:
     result = check(data_dir)
 
     assert result.exit_code == 0, result.output
-    assert "broker-0.db: sound, 3 fragments" in result.stdout
+    assert "broker-0.db: sound, 4 fragments" in result.stdout
     assert result.stdout.endswith("everything is sound\n")
     assert document(data_dir)[1]["sound"] is True
 

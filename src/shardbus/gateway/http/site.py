@@ -17,7 +17,6 @@ from shardbus.gateway.http.api import Api, refusal_body
 from shardbus.gateway.http.atom import error_document
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.documents import health_document
-from shardbus.gateway.http.fragments import FragmentsPage, is_fragments_path
 from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Response
 from shardbus.gateway.http.messaging import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
@@ -51,7 +50,6 @@ class Site:
         clock: Clock,
         *,
         system: str,
-        fragments: FragmentsPage | None = None,
         api: Api | None = None,
         messaging: Messaging | None = None,
         counts: HttpCounts | None = None,
@@ -61,7 +59,6 @@ class Site:
         self._health = health
         self._clock = clock
         self._system = system
-        self._fragments = fragments
         self._api = api
         self._messaging = messaging
         self._counts = counts or HttpCounts()
@@ -111,8 +108,6 @@ class Site:
             return await self._messaging.respond(request, target)
         if self._api is not None and self._api.is_for(request):
             return await self._api.respond(request)
-        if self._fragments is not None and is_fragments_path(request.path) and is_read:
-            return await self._fragments.respond(request)
         return await self._admin.respond(request)
 
     def _is_managed(self, request: Request) -> bool:

@@ -40,7 +40,7 @@ class Web(Bench):
         self.api = Api(
             namespace,
             authorizer,
-            FragmentsPage(namespace, authorizer, ["b0"]),
+            FragmentsPage(namespace, ["b0"]),
             self.metrics,
             health=self.health,
             is_open=is_open,
