@@ -342,6 +342,24 @@ def test_a_state_that_cannot_be_read_is_unavailable_and_the_fragment_stays(house
     assert isinstance(state, SessionState) and state.state == b"anew"
 
 
+def test_a_state_is_not_replaced_while_the_disk_cannot_tell_whether_there_is_one(
+    house: House,
+) -> None:
+    """Otherwise it would be counted twice."""
+    runner = session_runner(house)
+    token = accepted(house, runner, "a").token
+    house.disk.failing_reads.add("state")
+
+    answer = house.answer(runner, SetState(token, b"state"))
+    house.disk.failing_reads.clear()
+    house.pass_s(1)
+
+    assert isinstance(answer, Unavailable) and not answer.is_unknown
+    again = accepted(house, runner, "a").token
+    assert isinstance(house.answer(runner, SetState(again, b"state")), Done)
+    assert house.disk.kept.load(runner.fragment_id).counters.states == 1
+
+
 def test_one_session_can_be_browsed(house: House) -> None:
     runner = session_runner(house)
     sent_to(house, runner, "a", b"1")
