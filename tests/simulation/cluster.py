@@ -53,11 +53,16 @@ class TappedBroker:
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         await self._broker.update_fragments(entity, numbers)
 
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        await self._broker.update_topic(topic, subscriptions, numbers)
+
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         await self._broker.delete_fragments(entity_id, numbers)
 
-    async def fragment_ids(self) -> list[FragmentId]:
-        return await self._broker.fragment_ids()
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        return await self._broker.fragment_ids(is_timed=is_timed)
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return await self._broker.statistics(entity_id, numbers)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 
-from shardbus.app.atom import Queue
+from shardbus.app.atom import QUEUE, Described
 from shardbus.app.client import HttpTransport, Management
 from shardbus.app.sas import parse_connection_string
 from tests.support.server import Server
 
 
-def create_queue(server: Server, name: str, **elements: str) -> Queue:
+def create_queue(server: Server, name: str, **elements: str) -> Described:
     """Make a queue; `elements` are those of the management API, such as `LockDuration="PT5S"`."""
-    return _management(server).create_queue(name, elements)
+    return _management(server).create(QUEUE, name, elements)
 
 
-def describe_queue(server: Server, name: str) -> Queue:
-    return _management(server).queue(name)
+def describe_queue(server: Server, name: str) -> Described:
+    return _management(server).entity(QUEUE, name)
 
 
 def _management(server: Server) -> Management:

@@ -191,8 +191,8 @@ class RemoteBroker:
             self._entities.pop(entity_id, None)
         await self.ask(delete_question(entity_id, numbers))
 
-    async def fragment_ids(self) -> list[FragmentId]:
-        return self._read(read_ids, await self.ask(list_question()))
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(list_question(is_timed=is_timed)))
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))

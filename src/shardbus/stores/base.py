@@ -120,6 +120,10 @@ class MessageStore(Protocol):
         """All fragments that exist here (deleted ones do not, even before they are swept)."""
         ...
 
+    def timed(self) -> list[FragmentId]:
+        """Those of them that hold a message that is or will be due."""
+        ...
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         """Make fragments with empty lines, all or none, durably; existing ones stay as they are."""
         ...

@@ -45,19 +45,16 @@ COUNTERS: Final = 2
 GAP: Final = 3
 DROP: Final = 4
 DUE: Final = 5
-ENTER: Final = 6
+MOVE: Final = 6
 CHANGE: Final = 7
-KEEP: Final = 8
-COPY: Final = 9
-FORGET: Final = 10
-EVIDENCE: Final = 11
-BRING: Final = 12
-BRING_TO_SESSION: Final = 13
-CHANGE_IN_SESSION: Final = 14
-STATE: Final = 15
-NO_STATE: Final = 16
-REMEMBER: Final = 17
-FORGET_IDS: Final = 18
+FORGET: Final = 8
+BRING: Final = 9
+REMEMBER: Final = 10
+STATE: Final = 11
+NO_STATE: Final = 12
+FORGET_IDS: Final = 13
+EVIDENCE: Final = 14
+LOSE: Final = 15
 RECORD: Final = 19
 
 Cell = int | bytes | None
@@ -287,10 +284,9 @@ class Batch:
         return last
 
     def _bring(self, key: int, entry: Entry, payload: bytes) -> None:
-        """A new message that is not like the others, with a chunk of its own."""
-        name = session_of(entry)
+        """A message that is not like the others, with a chunk of its own."""
         self.cells += (
-            BRING if name is None else BRING_TO_SESSION,
+            BRING,
             key,
             self._take_number(),
             entry.line,
@@ -300,36 +296,44 @@ class Batch:
             pack_head(key, [record_of(entry, payload)]),
             payload,
             pack_state(key, entry),
-            name,
+            session_of(entry),
         )
 
-    def _enter(self, key: int, entry: Entry, size: int, number: int) -> None:
-        data = pack_state(key, entry)
-        due_at_ms = entry.due_ms()
-        self.cells += (
-            ENTER, key, number, entry.line, size, due_at_ms, entry.state, None, None, data, None,
-        )  # fmt: skip
-
-    def _keep(self, key: int, entry: Entry, payload: bytes) -> int:
-        """A chunk for one message that is not like the others; its number."""
-        number = self._take_number()
-        head = pack_head(key, [record_of(entry, payload)])
-        self.cells += (KEEP, None, number, None, None, None, None, head, payload, None, None)
-        return number
-
-    def _copy(self, key: int, chunk: Chunk, records: list[Record]) -> int:
-        """A chunk for one message that leaves its chunk, with the bytes as they are stored."""
-        number = self._take_number()
+    def _move(self, key: int, entry: Entry, chunk: Chunk, records: list[Record]) -> None:
+        """A message leaves its chunk for one of its own, with the bytes as they are stored."""
         position = key - chunk.first
         offset = 0
         for before in records[:position]:
             offset += before[2]
-        size = records[position][2]
-        head = pack_head(key, [records[position]])
         self.cells += (
-            COPY, None, number, offset, size, None, chunk.number, head, None, None, None,
-        )  # fmt: skip
-        return number
+            MOVE,
+            key,
+            self._take_number(),
+            entry.line,
+            records[position][2],
+            entry.due_ms(),
+            entry.state,
+            pack_head(key, [records[position]]),
+            chunk.number,
+            pack_state(key, entry),
+            offset,
+        )
+
+    def _lose(self, key: int, entry: Entry) -> None:
+        """A message whose bytes nobody has any more."""
+        self.cells += (
+            LOSE,
+            key,
+            None,
+            entry.line,
+            entry.size_bytes,
+            entry.due_ms(),
+            entry.state,
+            None,
+            None,
+            pack_state(key, entry),
+            None,
+        )
 
     def _take_number(self) -> int:
         self.next_chunk += 1
@@ -353,18 +357,18 @@ class Batch:
             self._change(key, entry)
             return
         if records is not None and key - chunk.first < len(records):
-            size = records[key - chunk.first][2]
-            self._enter(key, entry, size, self._copy(key, chunk, records))
+            self._move(key, entry, chunk, records)
         else:
             self._row(EVIDENCE, chunk.first, chunk.number)
-            number = 0 if entry.payload is None else self._keep(key, entry, entry.payload)
-            self._enter(key, entry, entry.size_bytes, number)
+            if entry.payload is None:
+                self._lose(key, entry)
+            else:
+                self._bring(key, entry, entry.payload)
         self._leave(key, chunk)
 
     def _change(self, key: int, entry: Entry) -> None:
-        name = session_of(entry)
         self.cells += (
-            CHANGE if name is None else CHANGE_IN_SESSION,
+            CHANGE,
             key,
             None,
             entry.line,
@@ -374,7 +378,7 @@ class Batch:
             None,
             None,
             pack_state(key, entry),
-            name,
+            session_of(entry),
         )
 
     def _leave(self, key: int, chunk: Chunk) -> None:

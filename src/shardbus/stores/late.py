@@ -45,6 +45,9 @@ class LateStore:
     def fragments(self) -> list[FragmentId]:
         return self.open().fragments()
 
+    def timed(self) -> list[FragmentId]:
+        return self.open().timed()
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         self.open().create(fragments)
 

@@ -42,6 +42,9 @@ class MemoryStore:
     def fragments(self) -> list[FragmentId]:
         return list(self._fragments)
 
+    def timed(self) -> list[FragmentId]:
+        return [f for f, known in self._fragments.items() if known.next_due_ms(set()) != NEVER_MS]
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         for fragment in fragments:
             self._fragments.setdefault(fragment, MemoryFragment())

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, final
 
-from shardbus.core.message import MAIN_LINE, Entry
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -75,6 +75,14 @@ class SqliteStore:
 
     def fragments(self) -> list[FragmentId]:
         return list(self._locals)
+
+    def timed(self) -> list[FragmentId]:
+        with Translated(self.path):
+            return [
+                fragment
+                for fragment, local in self._locals.items()
+                if self._due.next_due_ms(local, after_ms=0) != NEVER_MS
+            ]
 
     def create(self, fragments: Sequence[FragmentId]) -> None:
         new = [f for f in dict.fromkeys(fragments) if f not in self._locals]

@@ -58,7 +58,8 @@ CREATE TRIGGER entry_went AFTER DELETE ON entry WHEN old.session IS NOT NULL BEG
     AND NOT EXISTS (SELECT 1 FROM session_state WHERE session = old.session);
 END;
 
--- The view with two more columns: a message with a session comes in one row, bytes and all.
+-- The view with two more columns, so that a message with bytes of its own is one row. Every row runs
+-- into every trigger, so what is rare shares one.
 DROP VIEW work;
 CREATE VIEW work AS
 SELECT 0 AS kind, 0 AS key, 0 AS chunk, 0 AS count, 0 AS size, 0 AS due_at, 0 AS flag,
@@ -90,78 +91,41 @@ CREATE TRIGGER work_due INSTEAD OF INSERT ON work WHEN new.kind = 5 BEGIN
     UPDATE place SET due_at = new.due_at, is_mixed = new.flag WHERE first = new.key;
 END;
 
--- count: the line; flag: the state. A message that is here already was taken for a part of its
--- chunk because the gap of the chunk is damaged; then what is here is right.
-CREATE TRIGGER work_enter INSTEAD OF INSERT ON work WHEN new.kind = 6 BEGIN
+-- A message leaves its chunk. body: the chunk that the payload is copied from; name: where in its
+-- body it begins; count: the line; flag: the state. A message that is an entry already was taken
+-- for a part of its chunk because the gap of the chunk is damaged; then what is here is right.
+CREATE TRIGGER work_move INSTEAD OF INSERT ON work WHEN new.kind = 6 BEGIN
+    INSERT INTO chunk SELECT new.chunk, new.head, substr(body, new.name + 1, new.size)
+    FROM chunk WHERE id = new.body;
     INSERT OR IGNORE INTO entry
     VALUES (new.key, new.count, new.flag, new.size, new.due_at, new.chunk, new.data, NULL);
 END;
 
 CREATE TRIGGER work_change INSTEAD OF INSERT ON work WHEN new.kind = 7 BEGIN
-    UPDATE entry SET line = new.count, state = new.flag, due_at = new.due_at, data = new.data,
-        session = NULL
-    WHERE key = new.key;
-END;
-
-CREATE TRIGGER work_keep INSTEAD OF INSERT ON work WHEN new.kind = 8 BEGIN
-    INSERT INTO chunk VALUES (new.chunk, new.head, new.body);
-END;
-
--- flag: the chunk that the payload is copied from; count: where in its body it begins.
-CREATE TRIGGER work_copy INSTEAD OF INSERT ON work WHEN new.kind = 9 BEGIN
-    INSERT INTO chunk SELECT new.chunk, new.head, substr(body, new.count + 1, new.size)
-    FROM chunk WHERE id = new.flag;
-END;
-
-CREATE TRIGGER work_forget INSTEAD OF INSERT ON work WHEN new.kind = 10 BEGIN
-    DELETE FROM chunk WHERE id = (SELECT chunk FROM entry WHERE key = new.key);
-    DELETE FROM entry WHERE key = new.key;
-END;
-
-CREATE TRIGGER work_evidence INSTEAD OF INSERT ON work WHEN new.kind = 11 BEGIN
-    INSERT OR IGNORE INTO evidence SELECT new.key, head, body FROM chunk WHERE id = new.chunk;
-END;
-
--- As 6, with its own chunk in the same row.
-CREATE TRIGGER work_bring INSTEAD OF INSERT ON work WHEN new.kind = 12 BEGIN
-    INSERT INTO chunk VALUES (new.chunk, new.head, new.body);
-    INSERT INTO entry
-    VALUES (new.key, new.count, new.flag, new.size, new.due_at, new.chunk, new.data, NULL);
-END;
-
-CREATE TRIGGER work_bring_to_session INSTEAD OF INSERT ON work WHEN new.kind = 13 BEGIN
-    INSERT INTO chunk VALUES (new.chunk, new.head, new.body);
-    INSERT OR IGNORE INTO session (local, name) VALUES (new.key >> 43, new.name);
-    INSERT INTO entry
-    SELECT new.key, new.count, new.flag, new.size, new.due_at, new.chunk, new.data, id
-    FROM session WHERE local = new.key >> 43 AND name = new.name;
-END;
-
--- As 7, for a message that belongs to a session.
-CREATE TRIGGER work_change_in_session INSTEAD OF INSERT ON work WHEN new.kind = 14 BEGIN
     INSERT OR IGNORE INTO session (local, name)
-    SELECT new.key >> 43, new.name FROM entry WHERE key = new.key;
+    SELECT new.key >> 43, new.name FROM entry WHERE new.name IS NOT NULL AND key = new.key;
     UPDATE entry SET line = new.count, state = new.flag, due_at = new.due_at, data = new.data,
         session = (SELECT id FROM session WHERE local = new.key >> 43 AND name = new.name)
     WHERE key = new.key;
 END;
 
--- key: the fragment; due_at: when the state was set.
-CREATE TRIGGER work_state INSTEAD OF INSERT ON work WHEN new.kind = 15 BEGIN
-    INSERT OR IGNORE INTO session (local, name) VALUES (new.key, new.name);
-    INSERT OR REPLACE INTO session_state
-    SELECT id, new.due_at, new.data FROM session WHERE local = new.key AND name = new.name;
+CREATE TRIGGER work_forget INSTEAD OF INSERT ON work WHEN new.kind = 8 BEGIN
+    DELETE FROM chunk WHERE id = (SELECT chunk FROM entry WHERE key = new.key);
+    DELETE FROM entry WHERE key = new.key;
 END;
 
-CREATE TRIGGER work_no_state INSTEAD OF INSERT ON work WHEN new.kind = 16 BEGIN
-    DELETE FROM session_state
-    WHERE session = (SELECT id FROM session WHERE local = new.key AND name = new.name);
-    DELETE FROM session WHERE local = new.key AND name = new.name
-    AND NOT EXISTS (SELECT 1 FROM entry WHERE session = session.id);
+-- A message with a chunk of its own; name: that of its session, if it has one.
+CREATE TRIGGER work_bring INSTEAD OF INSERT ON work WHEN new.kind = 9 BEGIN
+    INSERT INTO chunk VALUES (new.chunk, new.head, new.body);
+    INSERT OR IGNORE INTO session (local, name)
+    SELECT new.key >> 43, new.name WHERE new.name IS NOT NULL;
+    INSERT OR IGNORE INTO entry VALUES (
+        new.key, new.count, new.flag, new.size, new.due_at, new.chunk, new.data,
+        (SELECT id FROM session WHERE local = new.key >> 43 AND name = new.name));
 END;
 
 -- key: that of no message, the lowest of the fragment; due_at: when they were accepted.
-CREATE TRIGGER work_remember INSTEAD OF INSERT ON work WHEN new.kind = 17 BEGIN
+CREATE TRIGGER work_remember INSTEAD OF INSERT ON work WHEN new.kind = 10 BEGIN
     INSERT INTO remembered SELECT
         1 + max(new.key, forgotten_to, coalesce(
             (SELECT max(key) FROM remembered WHERE key BETWEEN new.key AND new.key + (1 << 43) - 1),
@@ -175,14 +139,27 @@ CREATE TRIGGER work_remember INSTEAD OF INSERT ON work WHEN new.kind = 17 BEGIN
     AND at_ms <= (SELECT forgotten_at FROM fragment WHERE local = new.key >> 43);
 END;
 
--- due_at: up to when; count: how many rows may go now.
-CREATE TRIGGER work_forget_ids INSTEAD OF INSERT ON work WHEN new.kind = 18 BEGIN
+-- 11: the state of a session (key: the fragment; due_at: when it was set); 12: it has none.
+-- 13: ids may be forgotten (key: as for 10; due_at: up to when; count: how many rows may go now).
+-- 14: a chunk with a damaged head is kept. 15: a message whose bytes are lost becomes an entry.
+CREATE TRIGGER work_other INSTEAD OF INSERT ON work WHEN new.kind > 10 BEGIN
+    INSERT OR IGNORE INTO session (local, name) SELECT new.key, new.name WHERE new.kind = 11;
+    INSERT OR REPLACE INTO session_state SELECT id, new.due_at, new.data FROM session
+    WHERE new.kind = 11 AND local = new.key AND name = new.name;
+    DELETE FROM session_state WHERE new.kind = 12
+    AND session = (SELECT id FROM session WHERE local = new.key AND name = new.name);
+    DELETE FROM session WHERE new.kind = 12 AND local = new.key AND name = new.name
+    AND NOT EXISTS (SELECT 1 FROM entry WHERE session = session.id);
     UPDATE fragment SET forgotten_at = new.due_at, forgotten_to = coalesce(
         (SELECT max(key) FROM remembered WHERE key BETWEEN new.key AND new.key + (1 << 43) - 1),
         forgotten_to)
-    WHERE local = new.key >> 43;
-    DELETE FROM remembered WHERE key IN (
+    WHERE new.kind = 13 AND local = new.key >> 43;
+    DELETE FROM remembered WHERE new.kind = 13 AND at_ms <= new.due_at AND key IN (
         SELECT key FROM remembered WHERE key BETWEEN new.key AND new.key + (1 << 43) - 1
-        ORDER BY key LIMIT new.count)
-    AND at_ms <= new.due_at;
+        ORDER BY key LIMIT new.count);
+    INSERT OR IGNORE INTO evidence SELECT new.key, head, body FROM chunk
+    WHERE new.kind = 14 AND id = new.chunk;
+    INSERT OR IGNORE INTO entry
+    SELECT new.key, new.count, new.flag, new.size, new.due_at, 0, new.data, NULL
+    WHERE new.kind = 15;
 END;
