@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from shardbus.amqp.codec import encode
+from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.outcomes import Modified
+from shardbus.amqp.types import Symbol, Timestamp, Value
+from shardbus.app.sas import Credential
+from tests.conformance.conftest import Queues
+from tests.support.amqp_client import Address, connected
 from tests.support.server import Server
 
 SHARDBUS: Final = str(Path(sys.executable).with_name("shardbus"))
@@ -66,6 +75,38 @@ def test_a_bad_name_is_refused_with_a_reason(server: Server) -> None:
     assert code != 0
     assert "not*allowed" in output or "'*'" in output
     assert "Traceback" not in output
+
+
+async def test_fragments_tell_what_they_hold_by_state_and_what_they_dropped(
+    server: Server,
+    address: Address,
+    credential: Credential,
+    queues: Queues,
+    is_partitioned: bool,
+) -> None:
+    """R13, R29: duplicates are counted where operators look."""
+    queue = queues.make(is_partitioned, requires_duplicate_detection=True)
+    tomorrow: dict[Value, Value] = {
+        Symbol("x-opt-scheduled-enqueue-time"): Timestamp(int(time.time() * 1000) + 86_400_000)
+    }
+    async with connected(address, credential) as client:
+        sender = await client.sender(queue.name)
+        for ident in ("one", "two", "one", "one"):
+            await sender.send(encode_data_message(b"x", message_id=ident))
+        await sender.send(b"\x00\x53\x72" + encode(tomorrow) + encode_data_message(b"later"))
+        receiver = await client.receiver(queue.name, credit=1)
+        deferring = Modified(delivery_failed=True, undeliverable_here=True)
+        await receiver.settle(await receiver.take_many(1), deferring)
+    code, output = await asyncio.to_thread(run, server, "fragments", queue.name, "--json")
+
+    assert code == 0, output
+    fragments = json.loads(output)["fragments"]
+    assert len(fragments) == queue.fragment_count
+    sums = {
+        name: sum(fragment[name] for fragment in fragments)
+        for name in ("active", "deferred", "scheduled", "duplicates")
+    }
+    assert sums == {"active": 1, "deferred": 1, "scheduled": 1, "duplicates": 2}
 
 
 @pytest.mark.parametrize("is_secure", [False, True], ids=["http", "https"])

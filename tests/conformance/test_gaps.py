@@ -5,65 +5,45 @@ Each test here is to be replaced by one that the feature passes.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from azure.core.exceptions import HttpResponseError
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.outcomes import Accepted
 from shardbus.amqp.termini import Coordinator
 from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queue
 from tests.support.amqp_client import Address, Ended, Sender, connected
-from tests.support.server import Server
-
-TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
 
-def test_scheduled_messages_are_refused(server: Server, queue: Queue) -> None:
-    with (
-        ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
-        client.get_queue_sender(queue.name) as sender,
-        client.get_queue_receiver(queue.name) as receiver,
-    ):
-        with pytest.raises(ServiceBusError, match=r"not available yet|not-implemented"):
-            sender.send_messages(ServiceBusMessage("x", scheduled_enqueue_time_utc=TOMORROW))
-        with pytest.raises(ServiceBusError):
-            sender.schedule_messages(ServiceBusMessage("x"), TOMORROW)
-
-        assert receiver.peek_messages(1, sequence_number=1) == []
-
-
-def test_deferring_is_refused_and_the_message_stays(server: Server, queue: Queue) -> None:
-    with (
-        ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
-        client.get_queue_sender(queue.name) as sender,
-        client.get_queue_receiver(queue.name) as receiver,
-    ):
-        sender.send_messages(ServiceBusMessage("x"))
-        [message] = receiver.receive_messages(1, 20)
-        with pytest.raises(ServiceBusError):
-            receiver.defer_message(message)
-
-        assert len(receiver.peek_messages(1, sequence_number=1)) == 1
-
-
-def test_queues_that_need_what_is_missing_are_not_made(
-    administration: ServiceBusAdministrationClient, queue_name: str
+def test_queues_that_forward_are_not_made(
+    administration: ServiceBusAdministrationClient, queue: Queue, queue_name: str
 ) -> None:
-    with pytest.raises(HttpResponseError, match="not"):
-        administration.create_queue(queue_name, requires_session=True)
-    with pytest.raises(HttpResponseError, match="not"):
-        administration.create_queue(queue_name, requires_duplicate_detection=True)
-    with pytest.raises(HttpResponseError, match="not"):
-        administration.create_queue(queue_name, forward_to="elsewhere")
+    """R27 is missing."""
+    with pytest.raises(HttpResponseError, match="does not offer ForwardTo"):
+        administration.create_queue(queue_name, forward_to=queue.name)
+    with pytest.raises(HttpResponseError, match="does not offer ForwardDeadLettered"):
+        administration.create_queue(queue_name, forward_dead_lettered_messages_to=queue.name)
 
     assert queue_name not in [queue.name for queue in administration.list_queues()]
 
 
-async def test_transactions_are_refused(address: Address, credential: Credential) -> None:
+def test_topics_are_not_made(
+    administration: ServiceBusAdministrationClient, queue_name: str
+) -> None:
+    """R30 is missing."""
+    with pytest.raises(HttpResponseError) as refusal:
+        administration.create_topic(queue_name)
+
+    assert refusal.value.status_code in (400, 501)
+    assert queue_name not in [queue.name for queue in administration.list_queues()]
+
+
+async def test_transactions_are_refused(
+    address: Address, credential: Credential, queue: Queue
+) -> None:
+    """R22 is missing; the connection goes on."""
     async with connected(address, credential) as client:
         link = client.session.attach_sender("coordinator", target=Coordinator())
         end = Sender(client, link)
@@ -72,3 +52,5 @@ async def test_transactions_are_refused(address: Address, credential: Credential
             await end.opened
 
         assert refusal.value.condition == "amqp:not-implemented"
+        sender = await client.sender(queue.name)
+        assert isinstance(await sender.send(encode_data_message(b"x")), Accepted)

@@ -1,9 +1,21 @@
 """Browsing with the Python SDKs."""
 
+from datetime import UTC, datetime, timedelta
+
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 
 from tests.conformance.conftest import Queue
-from tests.conformance.sdk import Received, Receiver, Sdk, fragments, pair, sequence_number, texts
+from tests.conformance.sdk import (
+    Received,
+    Receiver,
+    Sdk,
+    fragments,
+    pair,
+    receive_all,
+    send_texts,
+    sequence_number,
+    texts,
+)
 
 
 async def walk(receiver: Receiver, count: int) -> list[list[Received]]:
@@ -71,3 +83,41 @@ async def test_peeking_locks_nothing_and_shows_locked_messages(sdk: Sdk, queue: 
 async def test_peeking_an_empty_queue_gives_nothing(sdk: Sdk, queue: Queue) -> None:
     async with sdk.receiver(queue.name) as receiver:
         assert await receiver.peek(10) == []
+
+
+async def test_peeking_shows_every_state_and_changes_none(sdk: Sdk, queue: Queue) -> None:
+    """R20: active, locked, deferred and scheduled messages, in the order of their numbers."""
+    states = {
+        "locked": ServiceBusMessageState.ACTIVE,
+        "deferred": ServiceBusMessageState.DEFERRED,
+        "active": ServiceBusMessageState.ACTIVE,
+        "scheduled": ServiceBusMessageState.SCHEDULED,
+    }
+    async with pair(sdk, queue.name) as (sender, receiver):
+        await send_texts(sender, "locked", "deferred")
+        held = {texts([message])[0]: message for message in await receive_all(receiver, 2)}
+        await receiver.defer(held["deferred"])
+        await send_texts(sender, "active")
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
+        await sender.send(ServiceBusMessage("scheduled", scheduled_enqueue_time_utc=tomorrow))
+        shown = await receiver.peek(10)
+        again = await receiver.peek(10)
+
+        assert {texts([message])[0]: message.state for message in shown} == states
+        assert texts(again) == texts(shown)
+        assert {message.delivery_count for message in shown} == {0}
+        await receiver.complete(held["locked"])
+
+
+async def test_peeking_goes_on_from_any_number_over_the_fragments(sdk: Sdk, queue: Queue) -> None:
+    """R20: what has a number from there on, whichever fragment gave it."""
+    async with pair(sdk, queue.name) as (sender, receiver):
+        await send_texts(sender, *(str(number) for number in range(48)))
+        everything = sorted(sequence_number(message) for message in await receiver.peek(100))
+        start = everything[20]
+        found: list[int] = []
+        while page := await receiver.peek(7, found[-1] + 1 if found else start):
+            found += map(sequence_number, page)
+
+        assert len(everything) == 48
+        assert found == everything[20:]

@@ -5,7 +5,7 @@ is known exactly, whoever asked; what senders and receivers were told is heard a
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shardbus.broker.runner import Answer
 from shardbus.core.command import (
@@ -32,7 +32,7 @@ from shardbus.core.command import (
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import ACTIVE, DEFERRED, NEVER_MS, SCHEDULED
 from shardbus.stores.base import FragmentId
-from tests.simulation.holds import HoldBook
+from tests.simulation.holds import HoldBook, MayLose
 from tests.simulation.journal import Journal
 from tests.simulation.locks import Heard, LockBook, is_not_found
 from tests.simulation.records import Place, Record
@@ -57,10 +57,7 @@ class Checker:
         self._lives: dict[FragmentId, int] = {}
         self._last_of_key: dict[tuple[int, str], int] = {}
         self._seen: set[int] = set()
-        # Whether an answer of a fragment may have been lost on its way between two moments.
-        self.may_lose: Callable[[FragmentId, int, int], bool] = lambda fragment, from_ms, to_ms: (
-            False
-        )
+        self.may_lose: MayLose = lambda fragment, from_ms, to_ms: False
 
     # What senders are told.
 
@@ -102,6 +99,8 @@ class Checker:
         """`heard` is what `asked` gave, with the moment of the answer."""
         heard.life = self.life(heard.fragment)
         self._open(command, -1)
+        if isinstance(answer, Unavailable) and "internal error" in answer.message:
+            raise Violation(f"{heard.fragment} decided wrongly: {answer.message}")
         if not self._is_hasty(heard, answer):
             self._check(heard, command, answer)
 
@@ -109,8 +108,8 @@ class Checker:
         """What ends a lock or a hold is asked for (1) or answered (-1)."""
         if isinstance(command, Settle):
             self.locks.settling(command.tokens, change)
-        elif isinstance(command, RenewSession | ReleaseSession):
-            self.holds.asking(command.session, command, change)
+        elif isinstance(command, RenewSession | ReleaseSession | Purge):
+            self.holds.asking(command, change)
 
     def _is_hasty(self, heard: Heard, answer: Answer) -> bool:
         """Whether a refusal is told that was decided upon what the fragment has just forgotten."""
@@ -215,7 +214,7 @@ class Checker:
 
     def _purged(self, heard: Heard, command: Purge, answer: Answer) -> None:
         if isinstance(answer, Unavailable) and answer.is_unknown:
-            self.journal.explain_all(heard.fragment)
+            self.locks.perhaps_removed(heard.fragment)
         elif isinstance(answer, Refused) and command.session:
             self.holds.refused(heard, command.session, answer)
         if not isinstance(answer, Purged):
@@ -297,6 +296,7 @@ class Checker:
         for batch, commits in batches.items():
             if len(commits) != 1:
                 raise Violation(f"batch {batch} is spread over commits {commits}")
+        self.holds.check_owners(self.life, self.may_lose)
         for held in self.locks.held.values():
             is_current = held.life == self.life(held.track.place.fragment)
             if not is_current or held.is_delivered or held.is_settling:

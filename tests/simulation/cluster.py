@@ -61,8 +61,8 @@ class TappedBroker:
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         await self._broker.delete_fragments(entity_id, numbers)
 
-    async def fragment_ids(self) -> list[FragmentId]:
-        return await self._broker.fragment_ids()
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        return await self._broker.fragment_ids(is_timed=is_timed)
 
     async def in_doubt(self) -> list[FragmentId]:
         return await self._broker.in_doubt()

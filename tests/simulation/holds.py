@@ -1,6 +1,7 @@
 """Sessions: one owner at a time, messages in their order and for the owner alone, states kept."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from shardbus.broker.runner import Answer
 from shardbus.core.command import (
@@ -8,6 +9,7 @@ from shardbus.core.command import (
     Done,
     GetState,
     NoSession,
+    Purge,
     Receive,
     Received,
     ReceiveDeferred,
@@ -28,21 +30,29 @@ from tests.simulation.records import Record
 from tests.simulation.sending import Violation
 
 Held = RenewSession | ReleaseSession | GetState | SetState
+Ending = RenewSession | ReleaseSession | Purge
+# Whether an answer of a fragment may have been lost on its way between two moments.
+MayLose = Callable[[FragmentId, int, int], bool]
 
 
 class Hold:
     """A session as a fragment gave it to somebody."""
 
-    def __init__(self, key: SessionKey, term: Term, life: int) -> None:
+    def __init__(self, key: SessionKey, term: Term, life: int, granted_at_ms: int) -> None:
         self.key = key
         self.term = term
         self.life = life
+        self.granted_at_ms = granted_at_ms
         # Every deadline that it had.
         self.deadlines_ms = [term.until_ms]
         self.released_at_ms: int | None = None
-        # Renewals and releases that were asked for and are not answered yet.
+        # Renewals, releases and purges that were asked for and are not answered yet.
         self.renewing = 0
         self.releasing = 0
+        self.purging = 0
+        # Whether somebody was told that it is theirs, or wanted to let it go.
+        self.is_owned = False
+        self.was_let_go = False
 
     def may_hold(self, life: int, from_ms: int) -> bool:
         """Whether it can have been held at or after a moment."""
@@ -66,17 +76,41 @@ class HoldBook:
     def of_token(self, token: bytes) -> Hold | None:
         return self._by_token.get(token)
 
-    def is_lost(self, token: bytes, life: int, now_ms: int) -> bool:
-        """Whether who held it may be told that it is lost."""
-        return not self._by_token[token].must_hold(life, now_ms)
+    def fragment_of(self, token: bytes) -> FragmentId:
+        return self._by_token[token].key.fragment
 
-    def asking(self, token: bytes, command: Held, change: int) -> None:
-        """A renewal or release is asked for (1) or answered (-1)."""
-        hold = self._by_token.get(token)
-        if hold is not None and isinstance(command, RenewSession):
+    def owned(self, token: bytes) -> None:
+        """Somebody was told that a session is theirs."""
+        self._by_token[token].is_owned = True
+
+    def check_lost(self, token: bytes, life: int, now_ms: int) -> None:
+        """Somebody was told that their session is lost."""
+        hold = self._by_token[token]
+        if hold.must_hold(life, now_ms):
+            raise Violation(f"{hold.key} is told to be lost, and is held")
+
+    def check_owners(self, life_of: Callable[[FragmentId], int], may_lose: MayLose) -> None:
+        """Whoever did not get a session that was granted had it let go at once (R18)."""
+        for hold in self._by_token.values():
+            fragment = hold.key.fragment
+            is_current = hold.life == life_of(fragment)
+            if not is_current or hold.is_owned or hold.was_let_go:
+                continue
+            if not may_lose(fragment, hold.granted_at_ms, hold.term.until_ms):
+                raise Violation(f"{hold.key} was held for nobody")
+
+    def asking(self, command: Ending, change: int) -> None:
+        """A renewal, release or purge is asked for (1) or answered (-1)."""
+        hold = self._by_token.get(command.session)
+        if hold is None:
+            return
+        if isinstance(command, RenewSession):
             hold.renewing += change
-        elif hold is not None and isinstance(command, ReleaseSession):
+        elif isinstance(command, ReleaseSession):
             hold.releasing += change
+            hold.was_let_go = True
+        else:
+            hold.purging += change
 
     # Accepting.
 
@@ -121,7 +155,7 @@ class HoldBook:
             raise Violation(f"{key} is held by two: until {last.term.until_ms} and again")
         if command.session_id is None and not self._may_wait(key, decided_at_ms):
             raise Violation(f"{key} was given as the next one, but has no messages")
-        self._last[key] = Hold(key, Term(answer.locked_until_ms), heard.life)
+        self._last[key] = Hold(key, Term(answer.locked_until_ms), heard.life, heard.now_ms)
         self._by_token[answer.token] = self._last[key]
         self._events["session accepted"] += 1
 
@@ -174,6 +208,9 @@ class HoldBook:
 
     def _check_order(self, heard: Heard, hold: Hold, answer: Received) -> None:
         """Nothing was passed over that could have been delivered, and nothing is forgotten."""
+        if hold.purging:
+            # What is being removed is passed over by those who are answered beside it.
+            return
         waiting = [
             record.place.sequence_number
             for record in self._waiting(hold.key, heard.asked_at_ms, heard.now_ms)

@@ -170,7 +170,7 @@ class LockBook:
             self._note(command)
 
     def perhaps_removed(self, fragment: FragmentId) -> None:
-        """A receive without locks ended unknown."""
+        """A receive without locks, or a purge, ended unknown."""
         self._journal.explain_all(fragment)
         # They may have been taken, and come back after what was locked meanwhile.
         self._returning[fragment] = self.newest(fragment)

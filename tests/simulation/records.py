@@ -130,6 +130,8 @@ def check_updated(old: Record, entry: Entry, rules: FragmentRules, now_ms: int) 
         raise Violation(
             f"{old.place} was counted {old.delivery_count}, then {entry.delivery_count}"
         )
+    if entry.state == DELAYED and NEVER_MS < entry.expires_at_ms < entry.delayed_until_ms:
+        raise Violation(f"{old.place} is delayed beyond its life")
     if entry.session_id != old.session_id or entry.enqueued_at_ms != old.enqueued_at_ms:
         raise Violation(f"{old.place} changed its session or its age")
 

@@ -44,6 +44,9 @@ class SessionFlow(Flow):
         if self.is_lost:
             raise Violation("a session was lost twice")
         self.is_lost = self.is_closed = True
+        checker, token = self._simulation.checker, self._accepted.token
+        life = checker.life(checker.holds.fragment_of(token))
+        checker.holds.check_lost(token, life, self._simulation.now_ms())
         self._simulation.note(f"session {self._accepted.session_id} lost")
         self.changed.set()
 
@@ -156,7 +159,10 @@ async def accept(
         if name is not None or waited_ms < wait_ms:
             raise Violation(f"a wait of {wait_ms} ms for {name!r} ended after {waited_ms} ms")
         check_none_free(simulation, plan, wait_ms)
-    return answer if isinstance(answer, SessionAccepted) else None
+    if isinstance(answer, SessionAccepted):
+        simulation.checker.holds.owned(answer.token)
+        return answer
+    return None
 
 
 def told_of(answer: SessionAccepted | Refused | Unavailable | None) -> str:

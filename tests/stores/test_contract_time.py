@@ -316,3 +316,21 @@ def test_a_commit_of_a_state_or_an_id_alone_changes_no_message(
 
     assert numbers(read_all(store, pen.fragment)) == numbers(kept)
     assert store.load(pen.fragment).counters.lines[MAIN_LINE].count == 1
+
+
+def test_only_fragments_in_which_time_does_something_are_timed(case: StoreCase, pen: Pen) -> None:
+    """R21: a bus that starts must know which fragments to run although nobody asks for them."""
+    case.store.create([FragmentId(pen.fragment.entity_id, 9)])
+    plain = pen.append([b"plain"])
+    pen.write(case.store)
+    assert case.store.timed() == []
+
+    pen.append([b"fleeting"], expires_at_ms=9_000)
+    pen.write(case.store)
+    case.reopen()
+    assert case.store.timed() == [pen.fragment]
+
+    pen.append([b"later"], scheduled_at_ms=5_000)
+    pen.remove(plain)
+    pen.write(case.store)
+    assert case.store.timed() == [pen.fragment]

@@ -27,7 +27,8 @@ class Stamp:
 
     `message_state` is 0 active, 1 deferred, 2 scheduled. `ttl_ms` replaces the sender's in the
     header. `absolute_expiry_ms` sets the property of that name in the sender's properties, which
-    otherwise stay as they are.
+    otherwise stay as they are; only of a sender that gave both times the creation time becomes the
+    enqueued time, so that they stay as far apart as the message lives.
     """
 
     def __init__(  # noqa: PLR0913 - the annotations of one delivery, given by keyword
@@ -181,6 +182,10 @@ def _append_bare(
     if stamp.absolute_expiry_ms >= 0:
         moment = b"\x83" + u64(stamp.absolute_expiry_ms)
         properties = with_field(properties, codes.PROPERTIES, 8, moment)
+        if head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
+            # The JavaScript SDK takes the difference of the two times for the time to live.
+            created = b"\x83" + u64(stamp.enqueued_time_ms)
+            properties = with_field(properties, codes.PROPERTIES, 9, created)
     application = _slice(
         payload, head.application_properties_offset, head.application_properties_length
     )

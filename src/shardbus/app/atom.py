@@ -1,5 +1,6 @@
 """The ATOM documents of management, as the command line writes and reads them."""
 
+import json
 from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree
@@ -151,11 +152,23 @@ def read_feed(document: bytes) -> list[ElementTree.Element]:
 
 
 def read_error(document: bytes) -> str:
-    """The detail of an error document; empty when there is none."""
+    """The detail of an error document, in XML or JSON; empty when there is none."""
+    if document.startswith(b"{"):
+        return _read_json_error(document)
     try:
         return parse(document).findtext("Detail") or ""
     except AtomError:
         return ""
+
+
+def _read_json_error(document: bytes) -> str:
+    try:
+        answer: object = json.loads(document)
+    except ValueError:
+        return ""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return message if isinstance(message, str) else ""
 
 
 def parse(document: bytes) -> ElementTree.Element:

@@ -27,8 +27,12 @@ from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
 from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.api import Api
 from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
+from shardbus.gateway.http.messaging import Messaging
+from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
@@ -51,28 +55,29 @@ async def serve_clients(
     broker_names: Sequence[str],
 ) -> None:
     """Open the ports, say that we are ready, and serve until told to stop."""
+    throttle = _throttle(settings, bus)
     amqp = AmqpServer(
         bus,
         ConnectionConfig(),
         connections_max=CONNECTIONS_MAX,
-        throttle=_throttle(settings, bus),
+        throttle=throttle,
         transaction_rules=TransactionRules(
             is_extended=settings.transactions == "extended",
             messages_max=settings.transaction_messages_max,
             lifetime_ms=settings.transaction_ms,
         ),
     )
-    admin = Admin(bus.namespace, bus.authorizer, bus.clock)
-    fragments = FragmentsPage(bus.namespace, bus.authorizer, broker_names)
 
     def health() -> list[str]:
         return [*problems(), *bus.problems()]
 
-    site = Site(admin, health, bus.clock, system="shardbus", fragments=fragments)
+    site, metrics = _web(settings, bus, health, broker_names, throttle)
     context = _tls_context(settings, bus.clock)
     # Whoever is bound to the loopback may use the key that everybody knows.
     websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
     gateway = HttpGateway(site.respond, site.refused, websockets=websockets)
+    metrics.watch("amqp", lambda: amqp.connections)
+    metrics.watch("http", lambda: len(gateway.connections))
     async with gateway as http, AsyncExitStack() as listeners:
         # Administration clients dial HTTPS on whatever port the connection string names.
         everything = Protocols(amqp=amqp.new_protocol, http=http.connection, tls=context)
@@ -91,6 +96,7 @@ async def serve_clients(
             tls=await listen(secure, settings.tls_port) if settings.tls_port else 0,
         )
         garbage.calm()
+        await bus.open_timed()
         click.echo(ready_line(settings, ports))
         async with asyncio.TaskGroup() as tasks:
             chores = [
@@ -105,12 +111,38 @@ async def serve_clients(
         amqp.close()
 
 
+def _web(
+    settings: Settings,
+    bus: Bus,
+    health: Callable[[], list[str]],
+    broker_names: Sequence[str],
+    throttle: Throttle | None,
+) -> tuple[Site, Metrics]:
+    """All that HTTP clients reach, and the metrics, which want to know more."""
+    namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
+    metrics = Metrics(namespace, health, counts)
+    fragments = FragmentsPage(namespace, broker_names)
+    # On the loopback everybody has the development key anyway.
+    is_open = settings.is_loopback
+    site = Site(
+        Admin(namespace, authorizer, bus.clock),
+        health,
+        bus.clock,
+        system="shardbus",
+        api=Api(namespace, authorizer, fragments, metrics, health=health, is_open=is_open),
+        messaging=Messaging(bus, counts, throttle),
+        counts=counts,
+    )
+    return site, metrics
+
+
 async def _sweep_now_and_then(bus: Bus) -> None:
     """Remove what deletions and crashes left behind, should a broker have been away at the time."""
     waited_s = 0
     while True:
         await asyncio.sleep(SWEEP_AGAIN_S)
         waited_s += SWEEP_AGAIN_S
+        await bus.open_timed()
         if waited_s < SWEEP_S and not bus.namespace.has_leftovers():
             continue
         waited_s = 0

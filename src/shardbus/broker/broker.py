@@ -125,8 +125,8 @@ class Broker:
         await self._write(lambda store: store.delete(fragments))
         self._sweep_soon()
 
-    async def fragment_ids(self) -> list[FragmentId]:
-        return await self._read(lambda store: store.fragments())
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        return await self._read(lambda store: store.timed() if is_timed else store.fragments())
 
     async def in_doubt(self) -> list[FragmentId]:
         return await self._read(lambda store: store.recorded((PREPARED, DECISION)))

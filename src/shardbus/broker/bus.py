@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, final
@@ -18,6 +19,8 @@ from shardbus.broker.runner import UNAVAILABLE
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base import FragmentId
+
+log = logging.getLogger(__name__)
 
 # Reasons that `problems` names; what is beyond them is merely counted.
 PROBLEMS_MAX: Final = 20
@@ -86,6 +89,8 @@ class Bus:
         self._brokers = brokers
         self._new_seed = new_seed
         self._handles: dict[int, EntityHandle] = {}
+        # Brokers that have not been asked yet for fragments in which something is due.
+        self._brokers_to_open = set(range(len(brokers)))
         namespace.subscribe(self)
 
     def find(self, name: str) -> EntityHandle | None:
@@ -118,6 +123,22 @@ class Bus:
             handle = self._open(entity)
             self._handles[entity.entity_id] = handle
         return handle
+
+    async def open_timed(self) -> None:
+        """Run the fragments in which time does something, although nobody asks for them.
+
+        Otherwise what was scheduled would wait, after a restart, for the first one who comes.
+        Brokers that cannot be reached are left for the next call.
+        """
+        for index in list(self._brokers_to_open):
+            try:
+                timed = await self.namespace.timed(index)
+            except Unavailable as error:
+                log.warning("broker %s is asked again for what is scheduled: %s", index, error)
+                continue
+            self._brokers_to_open.discard(index)
+            for entity in timed:
+                self.find(entity.name.lower())
 
     def _open(self, entity: Entity) -> EntityHandle:
         runners = [

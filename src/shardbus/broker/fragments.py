@@ -178,6 +178,11 @@ class Fragments:
             except Unavailable as error:
                 self._unswept[host.name] = error.message
 
+    async def timed(self, broker_index: int) -> list[FragmentId]:
+        """The fragments of a broker in which something is or will be due."""
+        host = self._hosts[broker_index]
+        return await self._answer(host, host.fragment_ids(is_timed=True))
+
     def problems(self) -> list[str]:
         return [
             f"broker {name} may hold fragments of deleted entities: {reason}"

@@ -76,8 +76,8 @@ class FragmentHost(Protocol):
         """Stop fragments and remove them, durably; unknown ones are passed over."""
         ...
 
-    async def fragment_ids(self) -> list[FragmentId]:
-        """Every fragment that its store holds."""
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        """Every fragment that its store holds; only those in which something is due, if asked."""
         ...
 
     async def in_doubt(self) -> list[FragmentId]:

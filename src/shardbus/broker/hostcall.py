@@ -33,8 +33,8 @@ def delete_question(entity_id: int, numbers: Sequence[int]) -> str:
     return _document(DELETE, {"entity_id": entity_id, "numbers": list(numbers)})
 
 
-def list_question() -> str:
-    return _document(LIST, {})
+def list_question(*, is_timed: bool = False) -> str:
+    return _document(LIST, {"is_timed": is_timed})
 
 
 def doubt_question() -> str:
@@ -87,7 +87,7 @@ class HostCalls:
             self._topics.forget(entity_id)
             return "{}"
         if do == LIST:
-            ids = await self._host.fragment_ids()
+            ids = await self._host.fragment_ids(is_timed=fields.boolean("is_timed"))
             return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
         if do == DOUBT:
             ids = await self._host.in_doubt()

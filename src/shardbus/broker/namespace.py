@@ -270,6 +270,15 @@ class Namespace:
                 except Unavailable as error:
                     self._untold[index] = error.message
 
+    def broker_count(self) -> int:
+        return self._fragments.broker_count()
+
+    async def timed(self, broker_index: int) -> list[Entity]:
+        """Entities for which a broker holds messages that are or will be due."""
+        ids = {fragment.entity_id for fragment in await self._fragments.timed(broker_index)}
+        found = [self._directory.find_id(entity_id) for entity_id in sorted(ids)]
+        return [entity for entity in found if entity is not None]
+
     async def sweep(self) -> None:
         """Finish what failures left undone: orphaned fragments, descriptions not yet in effect.
 

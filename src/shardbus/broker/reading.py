@@ -7,11 +7,12 @@ steps the reader lets the event loop run, also while it loads a million remember
 from __future__ import annotations
 
 import logging
-from typing import final
+from typing import Final, final
 
 from shardbus.core.change import Change
 from shardbus.core.fragment import Fragment
 from shardbus.core.history import History
+from shardbus.core.limits import STATES_MAX
 from shardbus.core.message import Entry
 from shardbus.core.need import (
     Need,
@@ -32,6 +33,8 @@ from shardbus.stores.base import (
 )
 
 log = logging.getLogger(__name__)
+
+LIST_COUNT_MAX: Final = 10_000
 
 
 @final
@@ -97,7 +100,7 @@ def read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
         )
     if isinstance(need, NeedSessions):
         return store.read_sessions(fragment, after=need.after, count_max=need.count_max)
-    return _state(store, fragment, need.session_id)
+    return _replaced_state(store, fragment, need.session_id)
 
 
 def read_lacking(
@@ -130,7 +133,8 @@ def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Chan
         intake.sessions_in(ranks, names, found.is_end)
     else:
         assert isinstance(need, NeedState)
-        intake.state_in(need, found.state)
+        # How large a damaged state was cannot be told any more: it stays counted.
+        intake.state_in(need, b"" if found.error else found.state)
     return []
 
 
@@ -138,6 +142,27 @@ def _payloads(
     store: MessageStore, fragment: FragmentId, numbers: list[int]
 ) -> dict[int, bytes | None]:
     return dict(zip(numbers, store.read_payloads(fragment, numbers), strict=True))
+
+
+def _replaced_state(store: MessageStore, fragment: FragmentId, session_id: str) -> ReadState:
+    """The state that is to be replaced; what fails for another reason than damage has failed."""
+    found = _state(store, fragment, session_id)
+    if found.error and not _has_state(store, fragment, session_id):
+        raise StoreError(found.error)
+    return found
+
+
+def _has_state(store: MessageStore, fragment: FragmentId, session_id: str) -> bool:
+    """Whether a state is stored, readable or not."""
+    for skip in range(0, STATES_MAX, LIST_COUNT_MAX):
+        names = store.list_sessions(
+            fragment, updated_after_ms=0, skip=skip, count_max=LIST_COUNT_MAX
+        )
+        if session_id in names:
+            return True
+        if len(names) < LIST_COUNT_MAX:
+            break
+    return False
 
 
 def _state(store: MessageStore, fragment: FragmentId, session_id: str) -> ReadState:

@@ -192,8 +192,8 @@ class RemoteBroker:
             self._entities.pop(entity_id, None)
         await self.ask(delete_question(entity_id, numbers))
 
-    async def fragment_ids(self) -> list[FragmentId]:
-        return self._read(read_ids, await self.ask(list_question()))
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(list_question(is_timed=is_timed)))
 
     async def in_doubt(self) -> list[FragmentId]:
         return self._read(read_ids, await self.ask(doubt_question()))

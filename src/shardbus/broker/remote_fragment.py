@@ -37,6 +37,26 @@ Source = tuple[int, bytes]
 
 
 @final
+class Stranded:
+    """Messages that were received and deleted for somebody who gave up, and who knows of them."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self._told: list[Callable[[], None]] = []
+
+    def add(self, deliveries: list[Delivery]) -> None:
+        self.deliveries += deliveries
+        self._told = []
+
+    def is_news(self, wake: Callable[[], None]) -> bool:
+        """Whether to wake somebody for them: once, because who locks does not take them."""
+        if wake in self._told:
+            return False
+        self._told.append(wake)
+        return True
+
+
+@final
 class RemoteFragment:
     """A fragment of a remote broker. Implements `dispatch.FragmentPort` and `browse.Browsable`."""
 
@@ -47,7 +67,7 @@ class RemoteFragment:
         self._broker = broker
         self._wakes: dict[Source, list[Callable[[], None]]] = {}
         # Received and deleted for somebody who gave up waiting: the next one gets them.
-        self._stranded: dict[Source, list[Delivery]] = {}
+        self._stranded: dict[Source, Stranded] = {}
         self._to_release: list[bytes] = []
         self._sessions_to_release: list[bytes] = []
 
@@ -76,7 +96,8 @@ class RemoteFragment:
 
     def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
         source = (line, session)
-        if source in self._stranded:
+        stranded = self._stranded.get(source)
+        if stranded is not None and stranded.is_news(wake):
             self._broker.loop.call_soon(wake)
             return
         wakes = self._wakes.setdefault(source, [])
@@ -165,17 +186,20 @@ class RemoteFragment:
 
     def strand(self, line: int, session: bytes, deliveries: list[Delivery]) -> None:
         """Keep what was received and deleted for somebody who gave up, for the next receive."""
-        self._stranded.setdefault((line, session), []).extend(deliveries)
+        self._stranded.setdefault((line, session), Stranded()).add(deliveries)
         if len(self._stranded) > STRANDED_MAX:
             # Of sessions that were lost meanwhile nobody receives any more.
             del self._stranded[next(source for source in self._stranded if source[1])]
         self.woken(line, session)
 
     def _take_stranded(self, source: Source, count_max: int) -> list[Delivery]:
-        stranded = self._stranded.pop(source, [])
-        if len(stranded) > count_max:
-            self._stranded[source] = stranded[count_max:]
-        return stranded[:count_max]
+        stranded = self._stranded.pop(source, None)
+        if stranded is None:
+            return []
+        taken, left = stranded.deliveries[:count_max], stranded.deliveries[count_max:]
+        if left:
+            self.strand(source[0], source[1], left)
+        return taken
 
     def _drop_stranded(self, session: bytes) -> None:
         """Nobody receives from this session any more, as if its receiver had died with them."""

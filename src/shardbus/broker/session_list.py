@@ -34,7 +34,7 @@ class SessionList:
         Unavailable when a fragment cannot be read: a list with holes would look whole.
         """
         count = min(count_max, PAGE_COUNT_MAX)
-        place = self._places.get((updated_after_ms, skip))
+        place = self._places.get((updated_after_ms, skip)) if skip else (0, 0)
         index, seen = place or await self._place(updated_after_ms, skip)
         found: list[str] = []
         while index < len(self._fragments) and len(found) < count:
@@ -42,7 +42,9 @@ class SessionList:
             ids = await self._read(index, updated_after_ms, seen, wanted)
             found += ids
             index, seen = (index, seen + wanted) if len(ids) == wanted else (index + 1, 0)
-        self._remember((updated_after_ms, skip + len(found)), (index, seen))
+        if len(found) == count:
+            # A shorter page is the last one: nobody continues it, and more may come after it.
+            self._remember((updated_after_ms, skip + len(found)), (index, seen))
         return found
 
     async def _place(self, updated_after_ms: int, skip: int) -> tuple[int, int]:

@@ -171,6 +171,8 @@ class Fragment:
         now_ms: int,
     ) -> Reply:
         holds = self._holds
+        if holds is None and isinstance(command, ReleaseSession):
+            return Done()
         if holds is None:
             raise Refused(
                 NOT_ALLOWED, "The entity does not require sessions: receive from it without one."

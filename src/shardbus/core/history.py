@@ -14,7 +14,9 @@ import xxhash
 from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import NEVER_MS, Message
 
-BUCKETS: Final = 4096
+# With a million ids finding one takes 2.6 us; 16 times as many buckets make that 2.2 us, because
+# memory is slow either way, and cost half a megabyte in each fragment that remembers one id.
+BUCKETS: Final = 4_096
 SWEEP_BUCKETS: Final = 4
 # Rows are forgotten in the store at most so many times per window.
 FORGETS_PER_WINDOW: Final = 16
@@ -56,7 +58,8 @@ class History:
     """Digests with the moment each was accepted; `until_ms` below is the end of what expired."""
 
     def __init__(self) -> None:
-        self._buckets: list[bytearray | None] = [None] * BUCKETS
+        # Made with the first id: most fragments never remember any.
+        self._buckets: list[bytearray | None] = []
         self._count = 0
         self._next_bucket = 0
         self._oldest_ms = NEVER_MS
@@ -102,6 +105,8 @@ class History:
 
     def add(self, at_ms: int, digests: bytes) -> None:
         moment = at_ms.to_bytes(_MOMENT_BYTES, "big")
+        if not self._buckets:
+            self._buckets = [None] * BUCKETS
         buckets = self._buckets
         for start in range(0, len(digests), DIGEST_BYTES):
             digest = digests[start : start + DIGEST_BYTES]
@@ -113,7 +118,7 @@ class History:
                 bucket += digest
                 bucket += moment
         self._count += len(digests) // DIGEST_BYTES
-        if self._oldest_ms == NEVER_MS:
+        if self._oldest_ms == NEVER_MS or at_ms < self._oldest_ms:
             self._oldest_ms = at_ms
         if self._stored_from_ms == NEVER_MS:
             self._stored_from_ms = at_ms
@@ -122,6 +127,8 @@ class History:
 
     def has(self, digest: bytes, until_ms: int) -> bool:
         """Whether this digest was accepted after `until_ms`."""
+        if self._count == 0:
+            return False
         index = _bucket_of(digest)
         self._cut(index, until_ms)
         bucket = self._buckets[index]
@@ -145,6 +152,8 @@ class History:
 
     def sweep(self, until_ms: int) -> None:
         """Forget a piece of what expired."""
+        if self._count == 0:
+            return
         for _ in range(SWEEP_BUCKETS):
             self._cut(self._next_bucket, until_ms)
             self._next_bucket = (self._next_bucket + 1) % BUCKETS
@@ -153,7 +162,7 @@ class History:
         """Forget everything at once if all of it expired; False if something has not."""
         if self._newest_ms > until_ms:
             return False
-        self._buckets = [None] * BUCKETS
+        self._buckets = []
         self._count = 0
         self._oldest_ms = NEVER_MS
         self._newest_ms = NEVER_MS
@@ -186,7 +195,7 @@ class History:
 
     def _sweep_all(self, until_ms: int) -> None:
         oldest_ms = NEVER_MS
-        for index in range(BUCKETS):
+        for index in range(len(self._buckets)):
             self._cut(index, until_ms)
             bucket = self._buckets[index]
             if bucket is not None:

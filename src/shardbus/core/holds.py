@@ -115,29 +115,35 @@ class Holds:
             self._table.forget(session_id)
 
     def accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
-        self.end_overdue(now_ms)
-        table = self._table
         session_id = command.session_id
-        if session_id is None:
-            candidate = self._candidate
-            if candidate is None or table.is_full() or not candidate.line.has_unexpired(now_ms):
-                return NoSession()
-            return self._grant(candidate.session_id, candidate.line, command.token_seed, now_ms)
-        if table.named(session_id) is not None:
+        if session_id is not None:
+            # Before anything changes: a refusal must leave everything as it is.
+            self._check_free(session_id, now_ms)
+        self.end_overdue(now_ms)
+        if session_id is not None:
+            has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
+            line = self._table.new_line(has_messages)
+            return self._grant(session_id, line, command.token_seed, now_ms)
+        candidate = self._candidate
+        if candidate is None or self._table.is_full() or not candidate.line.has_unexpired(now_ms):
+            return NoSession()
+        return self._grant(candidate.session_id, candidate.line, command.token_seed, now_ms)
+
+    def _check_free(self, session_id: str, now_ms: int) -> None:
+        table = self._table
+        held = table.named(session_id)
+        if held is not None and held.deadline_ms() > now_ms:
             raise Refused(
                 SESSION_CANNOT_BE_LOCKED,
                 f"The requested session '{session_id}' cannot be accepted: "
                 "it is locked by another receiver.",
             )
-        if table.is_full():
+        if table.is_full() and table.overdue(now_ms) is None:
             raise Refused(
                 SERVER_BUSY,
                 f"Fragment {self._fragment_number} has {table.held_count()} sessions locked, "
                 "which is the most it takes: close some, or try again later.",
             )
-        has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
-        line = table.new_line(has_messages)
-        return self._grant(session_id, line, command.token_seed, now_ms)
 
     def _grant(self, session_id: str, line: Line, seed: bytes, now_ms: int) -> SessionAccepted:
         ledger = self._ledger

@@ -83,19 +83,22 @@ class Ledger:
 
     def place(self, entries: list[Entry]) -> None:
         """Count new messages and let the active ones wait."""
-        counters = self.counters.lines[MAIN_LINE]
         line = self.lines[MAIN_LINE]
         sessions = self.sessions
+        size_bytes = 0
+        scheduled = 0
         for entry in entries:
-            counters.size_bytes += entry.size_bytes
+            size_bytes += entry.size_bytes
             if entry.state != ACTIVE:
-                counters.scheduled += 1
-                continue
-            counters.count += 1
-            if sessions is None:
+                scheduled += 1
+            elif sessions is None:
                 line.append(entry)
             else:
                 sessions.append(entry)
+        counters = self.counters.lines[MAIN_LINE]
+        counters.size_bytes += size_bytes
+        counters.scheduled += scheduled
+        counters.count += len(entries) - scheduled
 
     def take(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
         """The next unexpired messages of a line, in order."""

@@ -124,6 +124,10 @@ class MessageStore(Protocol):
         """Those fragments that keep records of one of these kinds. A read."""
         ...
 
+    def timed(self) -> list[FragmentId]:
+        """Those of them that hold a message that is or will be due."""
+        ...
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         """Make fragments with empty lines, all or none, durably; existing ones stay as they are."""
         ...

@@ -48,6 +48,9 @@ class LateStore:
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         return self.open().recorded(kinds)
 
+    def timed(self) -> list[FragmentId]:
+        return self.open().timed()
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         self.open().create(fragments)
 

@@ -49,6 +49,9 @@ class MemoryStore:
             if any(kind in kinds for kind, _ in known.records)
         ]
 
+    def timed(self) -> list[FragmentId]:
+        return [f for f, known in self._fragments.items() if known.next_due_ms(set()) != NEVER_MS]
+
     def create(self, fragments: Sequence[FragmentId]) -> None:
         for fragment in fragments:
             self._fragments.setdefault(fragment, MemoryFragment())

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, final
 
-from shardbus.core.message import MAIN_LINE, Entry
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -80,6 +80,14 @@ class SqliteStore:
         with Translated(self.path):
             found = self._images.recorded(kinds)
         return [fragment for fragment, local in self._locals.items() if local in found]
+
+    def timed(self) -> list[FragmentId]:
+        with Translated(self.path):
+            return [
+                fragment
+                for fragment, local in self._locals.items()
+                if self._due.next_due_ms(local, after_ms=0) != NEVER_MS
+            ]
 
     def create(self, fragments: Sequence[FragmentId]) -> None:
         new = [f for f in dict.fromkeys(fragments) if f not in self._locals]

@@ -58,5 +58,21 @@ for (const kind of KINDS) {
         assert.equal(before.lockToken, undefined);
         assert.equal(message.deliveryCount, 0);
       }));
+
+    test("peeking shows deferred and scheduled messages with their states", () =>
+      withQueue(kind, async ({ client, queue }) => {
+        const sender = client.createSender(queue);
+        const receiver = client.createReceiver(queue);
+        await sender.sendMessages({ body: "deferred" });
+        const [message] = await receiveAll(receiver, 1);
+        await receiver.deferMessage(message);
+        await sender.sendMessages({ body: "active" });
+        const tomorrow = new Date(Date.now() + 86_400_000);
+        await sender.sendMessages({ body: "scheduled", scheduledEnqueueTimeUtc: tomorrow });
+        const shown = (await walk(client.createReceiver(queue), 2)).flat();
+
+        for (const { body, state } of shown) assert.equal(state, body);
+        assert.deepEqual(bodies(shown).sort(), ["active", "deferred", "scheduled"]);
+      }));
   });
 }

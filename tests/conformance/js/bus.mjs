@@ -24,8 +24,8 @@ export function newAdministration() {
   return new ServiceBusAdministrationClient(connectionString);
 }
 
-export function newClient(text = connectionString) {
-  return new ServiceBusClient(text, { retryOptions: { maxRetries: 0 } });
+export function newClient(text = connectionString, timeoutInMs = 60_000) {
+  return new ServiceBusClient(text, { retryOptions: { maxRetries: 0, timeoutInMs } });
 }
 
 export { connectionString };
@@ -58,6 +58,20 @@ export async function receiveAll(receiver, wanted) {
     messages.push(...found);
   }
   return messages;
+}
+
+/** Runs `scenario` with a client of its own that waits only so long; it is closed afterwards. */
+export async function withClient(timeoutInMs, scenario) {
+  const client = newClient(connectionString, timeoutInMs);
+  try {
+    return await scenario(client);
+  } finally {
+    await client.close();
+  }
+}
+
+export async function sendEach(sender, messages) {
+  for (const message of messages) await sender.sendMessages(message);
 }
 
 export function bodies(messages) {

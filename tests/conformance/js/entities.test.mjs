@@ -79,3 +79,49 @@ test("runtime properties add up over the fragments", () =>
     assert.equal(found.totalMessageCount, 20);
     assert.ok(found.sizeInBytes > 20);
   }));
+
+test("sessions, duplicates and idle life come back as they were asked for", () =>
+  withQueue(
+    "partitioned",
+    async ({ administration, queue }) => {
+      const found = await administration.getQueue(queue);
+
+      assert.equal(found.requiresSession, true);
+      assert.equal(found.requiresDuplicateDetection, true);
+      assert.equal(found.duplicateDetectionHistoryTimeWindow, "PT3M");
+      assert.equal(found.autoDeleteOnIdle, "PT1H");
+      await assert.rejects(
+        administration.updateQueue({ ...found, requiresSession: false }),
+        /RequiresSession/,
+      );
+    },
+    {
+      requiresSession: true,
+      requiresDuplicateDetection: true,
+      duplicateDetectionHistoryTimeWindow: "PT3M",
+      autoDeleteOnIdle: "PT1H",
+    },
+  ));
+
+for (const [status, sends, receives] of [
+  ["Disabled", false, false],
+  ["SendDisabled", false, true],
+  ["ReceiveDisabled", true, false],
+]) {
+  test(`a queue that is ${status} says so and loses nothing`, () =>
+    withQueue("partitioned", async ({ administration, client, queue }) => {
+      await client.createSender(queue).sendMessages({ body: "before" });
+      const found = await administration.getQueue(queue);
+      await administration.updateQueue({ ...found, status });
+      const disabled = { code: "MessagingEntityDisabled" };
+      const sending = client.createSender(queue).sendMessages({ body: "during" });
+      await (sends ? sending : assert.rejects(sending, disabled));
+      const receiving = client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: 5_000 });
+      if (receives) assert.equal((await receiving).length, 1);
+      else await assert.rejects(receiving, disabled);
+      await administration.updateQueue({ ...found, status: "Active" });
+
+      const count = (await administration.getQueueRuntimeProperties(queue)).totalMessageCount;
+      assert.equal(count, sends ? 2 : 1);
+    }));
+}

@@ -31,6 +31,39 @@ for (const kind of KINDS) {
         assert.notEqual(second.lockToken, first.lockToken);
       }));
 
+    test("changes of properties add up over several abandons", () =>
+      withQueue(kind, async ({ client, queue }) => {
+        const applicationProperties = { own: "kept", both: "old" };
+        await client.createSender(queue).sendMessages({ body: "x", applicationProperties });
+        const receiver = client.createReceiver(queue);
+        for (const changes of [{ first: 1, both: "new" }, { first: 2, second: true }]) {
+          const [message] = await receiveAll(receiver, 1);
+          await receiver.abandonMessage(message, changes);
+        }
+        const [message] = await receiveAll(receiver, 1);
+
+        const expected = { own: "kept", both: "new", first: 2, second: true };
+        assert.deepEqual(message.applicationProperties, expected);
+      }));
+
+    test("an abandoned message can be held back for a while", () =>
+      withQueue(kind, async ({ client, queue }) => {
+        const sender = client.createSender(queue);
+        const receiver = client.createReceiver(queue);
+        await sender.sendMessages({ body: "delayed" });
+        const [first] = await receiveAll(receiver, 1);
+        const abandonedAt = Date.now();
+        await receiver.abandonMessage(first, { "x-shardbus-delay-ms": 1_500, why: "busy" });
+        await sender.sendMessages({ body: "next" });
+        const [next] = await receiveAll(receiver, 1);
+        const [again] = await receiveAll(receiver, 1);
+
+        assert.equal(next.body, "next");
+        assert.ok(Date.now() - abandonedAt >= 1_500);
+        assert.deepEqual([again.body, again.deliveryCount], ["delayed", 1]);
+        assert.deepEqual(again.applicationProperties, { why: "busy" });
+      }));
+
     test("a message abandoned too often is dead-lettered", () =>
       withQueue(kind, async ({ client, queue }) => {
         await client.createSender(queue).sendMessages({ body: "poison" });

@@ -1,60 +1,135 @@
 """The simplest possible fragment: a list of messages, each with what is true of it."""
 
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
+from shardbus.core.message import (
+    ACTIVE,
+    DEAD_LETTER_LINE,
+    DEFERRED,
+    DELAYED,
+    MAIN_LINE,
+    NEVER_MS,
+    SCHEDULED,
+)
+
+
+class Hold:
+    """A session in somebody's hands."""
+
+    def __init__(self, session_id: str, token: bytes, until_ms: int) -> None:
+        self.session_id = session_id
+        self.token = token
+        self.until_ms = until_ms
 
 
 class Modelled:
     """One message that is not gone."""
 
-    def __init__(self, number: int, payload: bytes, expires_at_ms: int) -> None:
+    def __init__(
+        self, number: int, payload: bytes, session_id: str | None, enqueued_at_ms: int
+    ) -> None:
         self.number = number
         self.payload = payload
-        self.expires_at_ms = expires_at_ms
+        self.session_id = session_id
+        self.enqueued_at_ms = enqueued_at_ms
+        self.expires_at_ms = NEVER_MS
+        self.delayed_until_ms = NEVER_MS
+        self.state = ACTIVE
         self.line = MAIN_LINE
         self.count = 0
         self.reason: str | None = None
+        self.modified: dict[str, bytes] = {}
         self.token = b""
         self.locked_until_ms = 0
+        self.hold: Hold | None = None
 
     def is_locked(self) -> bool:
         return self.token != b""
 
+    def deadline_ms(self) -> int:
+        return self.locked_until_ms if self.hold is None else self.hold.until_ms
+
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_at_ms != NEVER_MS and self.expires_at_ms <= now_ms
 
+    def lock(self, token: bytes, until_ms: int, hold: Hold | None) -> None:
+        self.token = token
+        self.locked_until_ms = until_ms
+        self.hold = hold
+
     def unlock(self) -> None:
         self.token = b""
+        self.hold = None
 
     def die(self, reason: str | None) -> None:
         self.unlock()
         self.line = DEAD_LETTER_LINE
+        self.state = ACTIVE
         self.expires_at_ms = NEVER_MS
+        self.delayed_until_ms = NEVER_MS
         self.reason = reason
 
 
 class Model:
-    """All messages in the order of their numbers."""
+    """All messages in the order of their numbers, who holds which session, and what was sent."""
 
     def __init__(self, limit: int, dead_letters_on_expiry: bool) -> None:
         self.messages: list[Modelled] = []
+        self.holds: list[Hold] = []
+        self.states: dict[str, bytes] = {}
+        self.accepted: dict[str, int] = {}
+        self.duplicates = 0
+        self.last_number = 0
         self._limit = limit
         self._dead_letters_on_expiry = dead_letters_on_expiry
 
-    def available(self, line: int, now_ms: int) -> list[Modelled]:
+    # Looking.
+
+    def available(self, line: int, session_id: str | None, now_ms: int) -> list[Modelled]:
         return [
             each
             for each in self.messages
-            if each.line == line and not each.is_locked() and not each.is_expired(now_ms)
+            if each.line == line
+            and each.state == ACTIVE
+            and not each.is_locked()
+            and not each.is_expired(now_ms)
+            and (line != MAIN_LINE or each.session_id == session_id)
         ]
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether something waits that nobody may have any more."""
+        return any(e.is_expired(now_ms) and not e.is_locked() for e in self.messages)
+
+    def numbered(self, number: int) -> Modelled | None:
+        return next((each for each in self.messages if each.number == number), None)
 
     def held(self, token: bytes, now_ms: int) -> Modelled | None:
         for each in self.messages:
-            if each.token == token and each.locked_until_ms > now_ms:
+            if each.token == token and each.deadline_ms() > now_ms:
                 return each
         return None
 
     def locked(self) -> list[Modelled]:
         return [each for each in self.messages if each.is_locked()]
+
+    def hold_of(self, token: bytes, now_ms: int) -> Hold | None:
+        for hold in self.holds:
+            if hold.token == token and hold.until_ms > now_ms:
+                return hold
+        return None
+
+    def holder(self, session_id: str) -> Hold | None:
+        return next((hold for hold in self.holds if hold.session_id == session_id), None)
+
+    def free_sessions(self, now_ms: int) -> set[str]:
+        """Sessions that nobody holds, with something to hand out."""
+        return {
+            each.session_id
+            for each in self.messages
+            if each.session_id is not None
+            and self.holder(each.session_id) is None
+            and each in self.available(MAIN_LINE, each.session_id, now_ms)
+        }
+
+    # Moving.
 
     def forget(self, message: Modelled) -> None:
         self.messages.remove(message)
@@ -65,21 +140,75 @@ class Model:
         if message.is_expired(now_ms):
             self.expire(message)
 
-    def fail(self, message: Modelled, now_ms: int) -> None:
+    def fail(self, message: Modelled, now_ms: int, delay_ms: int = 0) -> None:
         """A delivery failed: it counts, and the last one kills."""
         message.count += 1
         if message.line == MAIN_LINE and message.count >= self._limit:
             message.die("MaxDeliveryCountExceeded")
-        else:
-            self.give_back(message, now_ms)
+            return
+        if delay_ms > 0 and message.state == ACTIVE and not message.is_expired(now_ms):
+            message.state = DELAYED
+            until_ms = [now_ms + delay_ms, message.expires_at_ms]
+            message.delayed_until_ms = min(each for each in until_ms if each != NEVER_MS)
+        self.give_back(message, now_ms)
+
+    def defer(self, message: Modelled, now_ms: int) -> None:
+        message.state = DEFERRED
+        self.give_back(message, now_ms)
 
     def expire(self, message: Modelled) -> None:
-        if self._dead_letters_on_expiry:
+        if self._dead_letters_on_expiry and message.state != DEFERRED:
             message.die("TTLExpiredException")
         else:
             self.forget(message)
 
+    # Time.
+
     def tick(self, now_ms: int) -> None:
         for message in self.locked():
-            if message.locked_until_ms <= now_ms:
+            if message.hold is None and message.locked_until_ms <= now_ms:
                 self.fail(message, now_ms)
+        self.end_overdue(now_ms)
+
+    def end_overdue(self, now_ms: int) -> None:
+        for hold in [hold for hold in self.holds if hold.until_ms <= now_ms]:
+            for message in [each for each in self.messages if each.hold is hold]:
+                self.fail(message, now_ms)
+            self.holds.remove(hold)
+
+    def release(self, hold: Hold, now_ms: int) -> None:
+        for message in [each for each in self.messages if each.hold is hold]:
+            self.give_back(message, now_ms)
+        self.holds.remove(hold)
+
+    def settle_due(self, now_ms: int) -> None:
+        """What time changes without anyone asking: expiry, the end of delays, schedules."""
+        for message in list(self.messages):
+            if message.is_locked() or message.state == SCHEDULED:
+                continue
+            if message.line == MAIN_LINE and message.is_expired(now_ms):
+                self.expire(message)
+            elif message.state == DELAYED and message.delayed_until_ms <= now_ms:
+                message.state = ACTIVE
+                message.delayed_until_ms = NEVER_MS
+        self._enqueue_due(now_ms)
+
+    def _enqueue_due(self, now_ms: int) -> None:
+        due = [e for e in self.messages if e.state == SCHEDULED and e.enqueued_at_ms <= now_ms]
+        for message in sorted(due, key=lambda each: (each.enqueued_at_ms, each.number)):
+            self.messages.remove(message)
+            self.last_number += 1
+            message.number = self.last_number
+            message.state = ACTIVE
+            if message.expires_at_ms != NEVER_MS:
+                message.expires_at_ms += now_ms - message.enqueued_at_ms
+            message.enqueued_at_ms = now_ms
+            self.messages.append(message)
+            if message.is_expired(now_ms):
+                self.expire(message)
+
+    def crash(self) -> None:
+        """What lives in memory alone is gone."""
+        self.holds = []
+        for message in self.messages:
+            message.unlock()

@@ -230,6 +230,24 @@ def test_the_expiry_is_written_only_when_asked() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("expiry", "creation", "written"),
+    [(50, 20, 7), (None, 20, 20), (50, None, None)],
+)
+def test_both_times_of_a_sender_stay_as_far_apart_as_the_message_lives(
+    expiry: int | None, creation: int | None, written: int | None
+) -> None:
+    """The JavaScript SDK takes their difference for the time to live."""
+    times: list[Value] = [None if time is None else Timestamp(time) for time in (expiry, creation)]
+    sent = section(0x73, [*[None] * 8, *times]) + DATA
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=7, absolute_expiry_ms=37)
+
+    properties = delivered(sent, stamp)[0x73]
+
+    assert isinstance(properties, list)
+    assert properties[8:] == [Timestamp(37), None if written is None else Timestamp(written)]
+
+
 def test_a_delivery_can_be_scanned_and_stamped_again() -> None:
     """A dead-lettered or forwarded message is stored as it was sent, but peeked as delivered."""
     first = encode_delivery(DATA, scan_message(DATA), Stamp(sequence_number=1, enqueued_time_ms=1))

@@ -88,6 +88,10 @@ def test_an_error_document_gives_its_detail_and_anything_else_gives_none() -> No
     )
     assert read_error(b"<html/>") == ""
     assert read_error(b"not xml") == ""
+    assert read_error(b'{"error": {"code": "not-found", "message": "No such queue."}}') == (
+        "No such queue."
+    )
+    assert read_error(b'{"error": "no object"}') == read_error(b"{") == ""
 
 
 @pytest.mark.parametrize(

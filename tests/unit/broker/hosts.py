@@ -95,7 +95,7 @@ class FakeHost:
         self.published.pop(entity_id, None)
         self.step()
 
-    async def fragment_ids(self) -> list[FragmentId]:
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
         await self.reach()
         return list(self.fragments)
 

@@ -12,6 +12,7 @@ from shardbus.broker.remote import (
 from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, Answer, Runner
 from shardbus.core.command import (
     COMPLETE,
+    NO_SESSION,
     Purge,
     Purged,
     Renew,
@@ -24,6 +25,7 @@ from shardbus.core.command import (
 from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.stores.base import FragmentId, Page
+from tests.unit.broker.ports import delivery
 from tests.unit.broker.wires import (
     Wire,
     World,
@@ -260,6 +262,25 @@ def test_messages_deleted_for_a_receive_that_was_given_up_go_to_the_next_one() -
         assert payloads(await receive(fragment, 1, is_locking=False)) == [b"one"]
         assert payloads(await receive(fragment, 1, is_locking=False)) == [b"two"]
         assert payloads(await receive(fragment, 1, is_locking=False)) == []
+
+    connected(story)
+
+
+def test_whoever_locks_is_woken_once_for_deleted_messages_that_are_not_for_it() -> None:
+    """R19: nobody polls, not even for messages that only a receive and delete can have."""
+
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        fragment, bell = remote.runner(world.entity, 0), Bell()
+        fragment.strand(MAIN_LINE, NO_SESSION, [delivery(1, is_locking=False)])
+
+        for _ in range(3):
+            fragment.watch(MAIN_LINE, bell.ring)
+            await asyncio.sleep(0.1)
+
+        assert len(bell.rings) == 1
+        await send(fragment, b"new")
+        await asyncio.sleep(0.1)
+        assert len(bell.rings) == 3
 
     connected(story)
 

@@ -353,10 +353,10 @@ class LookedAtHost(FakeHost):
         for _ in range(50):
             await asyncio.sleep(0)
 
-    async def fragment_ids(self) -> list[FragmentId]:
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
         self.is_asked.set()
         await self.has_more.wait()
-        return await super().fragment_ids()
+        return await super().fragment_ids(is_timed=is_timed)
 
 
 def test_a_sweep_spares_a_subscription_that_is_made_while_it_looks() -> None:

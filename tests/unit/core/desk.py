@@ -128,11 +128,15 @@ class Desk:
         *,
         page_count: int = PAGE_COUNT_MAX,
         bounds: Bounds | None = None,
+        is_batching: bool = False,
     ) -> None:
+        """With `is_batching`, changes wait for `flush`, or until something must be read."""
         self.now_ms = START_MS
         self.rules = fragment_rules or rules()
         self.shelf = Shelf()
         self._bounds = bounds or Bounds(page_count_max=page_count)
+        self._is_batching = is_batching
+        self._pending: list[Change] = []
         self._seed = 0
         self.fragment = self._loaded()
 
@@ -140,24 +144,31 @@ class Desk:
 
     def do(self, command: Command) -> Reply:
         """Apply a command as a runner would: read first, then decide, store, and tidy up."""
-        for _ in range(TURNS_MAX):
-            need = self.fragment.need(command, self.now_ms)
-            if need is None:
-                break
-            self.feed(need)
-        else:
-            raise AssertionError("reading never ends")
+        self._read_what_is_lacking(command)
         outcome = self.fragment.apply(command, self.now_ms)
-        self._commit(outcome.changes)
-        self._fill(outcome.reply)
+        self._pending += outcome.changes
+        if not self._is_batching or not self.is_pending() or _is_lacking(outcome.reply):
+            self._commit()
+            self._fill(outcome.reply)
+            self.fragment.after_commit()
+            self.go_on()
+        return outcome.reply
+
+    def is_pending(self) -> bool:
+        return len(self._pending) > 0
+
+    def flush(self) -> None:
+        """Store what waits, and go on as after every commit."""
+        self._commit()
         self.fragment.after_commit()
         self.go_on()
-        return outcome.reply
 
     def feed(self, need: Need) -> None:
         """Read what the fragment needs and let it take that over."""
+        self._commit()
         found = read(self.shelf.store, FRAGMENT, need)
-        self._commit(feed(self.fragment, need, found, self.now_ms))
+        self._pending += feed(self.fragment, need, found, self.now_ms)
+        self._commit()
 
     def go_on(self) -> None:
         """Read the pages and the due messages that the fragment asks for."""
@@ -178,6 +189,7 @@ class Desk:
 
     def reload(self) -> None:
         """Forget everything in memory, as after a crash or an unknown commit."""
+        self._pending = []
         self.fragment = self._loaded()
 
     def turn_page(self, line: int) -> None:
@@ -278,9 +290,18 @@ class Desk:
             self._bounds,
         )
 
-    def _commit(self, changes: list[Change]) -> None:
-        if changes:
-            self.shelf.commit(changes, self.fragment.counters)
+    def _commit(self) -> None:
+        if self._pending:
+            self.shelf.commit(self._pending, self.fragment.counters)
+            self._pending = []
+
+    def _read_what_is_lacking(self, command: Command) -> None:
+        for _ in range(TURNS_MAX):
+            need = self.fragment.need(command, self.now_ms)
+            if need is None:
+                return
+            self.feed(need)
+        raise AssertionError("reading never ends")
 
     def _read_due(self) -> None:
         due = self.shelf.store.read_due(
@@ -289,8 +310,10 @@ class Desk:
             count_max=self.fragment.due_count_max(),
             bytes_max=PAGE_BYTES_MAX,
         )
-        changes = self.fragment.due_in(due.entries, due.damaged, due.next_due_ms, self.now_ms)
-        self._commit(changes)
+        self._pending += self.fragment.due_in(
+            due.entries, due.damaged, due.next_due_ms, self.now_ms
+        )
+        self._commit()
 
     def _fill(self, reply: Reply) -> None:
         if isinstance(reply, Received):
@@ -302,3 +325,10 @@ class Desk:
         elif isinstance(reply, SessionState):
             states = read_lacking(self.shelf.store, FRAGMENT, [], [reply.session_id]).states
             reply.state = states[reply.session_id].state
+
+
+def _is_lacking(reply: Reply) -> bool:
+    """Whether the store must be asked before the reply can be given."""
+    if isinstance(reply, Received):
+        return any(delivery.payload is None for delivery in reply.deliveries)
+    return isinstance(reply, SessionState)

@@ -116,8 +116,8 @@ def test_state_is_for_the_holder_alone() -> None:
         assert refusal.value.kind is SESSION_LOCK_LOST
 
 
-def test_a_damaged_state_can_be_replaced() -> None:
-    """D4: damage is one session's trouble."""
+def test_a_damaged_state_can_be_replaced_and_is_counted_once() -> None:
+    """D4: damage is one session's trouble. How large it was cannot be told any more."""
     desk = session_desk()
     held = desk.accept("a")
     desk.do(SetState(held.token, b"abc"))
@@ -125,6 +125,7 @@ def test_a_damaged_state_can_be_replaced() -> None:
     desk.reload()
     again = desk.accept("a")
 
-    desk.do(SetState(again.token, b"new"))
+    desk.do(SetState(again.token, b"new!"))
 
-    assert state_of(desk, again.token) == b"new"
+    assert state_of(desk, again.token) == b"new!"
+    assert totals(desk) == (1, 7)

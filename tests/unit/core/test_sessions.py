@@ -153,6 +153,7 @@ def test_sessions_are_refused_where_they_are_not_required() -> None:
     assert [refusal_of(desk, command) for command in commands] == [NOT_ALLOWED] * 5
     assert refusal_of(desk, receive_of(bytes(16))) is SESSION_LOCK_LOST
     assert not desk.fragment.is_ready(SESSIONS)
+    assert isinstance(desk.do(ReleaseSession(bytes(16))), Done)
 
 
 def test_a_message_without_a_session_refuses_the_whole_send() -> None:

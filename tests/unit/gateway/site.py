@@ -11,8 +11,11 @@ from shardbus.broker.clock import SystemClock
 from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.api import Api
 from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
+from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.tls import development_certificate, server_context
@@ -39,13 +42,11 @@ class Endpoint:
         self.authorizer = Authorizer(self.namespace, self.clock)
         admin = Admin(self.namespace, self.authorizer, self.clock)
         names = [host.name for host in self.hosts]
-        self.site = Site(
-            admin,
-            self.namespace.problems,
-            self.clock,
-            system="test",
-            fragments=FragmentsPage(self.namespace, self.authorizer, names),
-        )
+        health = self.namespace.problems
+        metrics = Metrics(self.namespace, health, HttpCounts())
+        fragments = FragmentsPage(self.namespace, names)
+        api = Api(self.namespace, self.authorizer, fragments, metrics, health=health)
+        self.site = Site(admin, health, self.clock, system="test", api=api)
         self.port = 0
         self.authority = Path()
 

@@ -307,7 +307,6 @@ BAD = [
     ("GET", "/$Resources/fish", b"", 404, "could not be found"),
     ("GET", "/nowhere", b"", 404, "could not be found"),
     ("PUT", "/t/Subscriptions/s", entry(), 400, "where a SubscriptionDescription belongs"),
-    ("POST", "/q/messages", b"", 501, "over HTTP"),
 ]
 
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final, final
 
-from shardbus.broker.auth import Authorizer, claims_required
+from shardbus.broker.auth import Authorizer
 from shardbus.broker.clock import Clock
 from shardbus.broker.host import EntityStatistics
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import MANAGE, AccessRule
-from shardbus.core.address import audience_path
 from shardbus.core.description import fragment_size_mb
 from shardbus.core.entity import TOPIC, Entity, QueueSpec
-from shardbus.core.errors import (
-    INVALID_ARGUMENT,
-    NOT_IMPLEMENTED,
-    UNAUTHORIZED,
-    Refused,
-)
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.http.admin_topics import (
     TopicAdmin,
     check_match,
@@ -36,6 +30,7 @@ from shardbus.gateway.http.atom import (
     read_entry,
 )
 from shardbus.gateway.http.atom_topics import ShownTopic, TopicWriter, fill_topic
+from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import XML, Request, Response
 
 CURRENT_VERSION: Final = "2021-05"
@@ -51,13 +46,13 @@ class Admin:
 
     def __init__(self, namespace: Namespace, authorizer: Authorizer, clock: Clock) -> None:
         self._namespace = namespace
-        self._authorizer = authorizer
+        self._gate = Gate(namespace, authorizer)
         self._clock = clock
         self._topics = TopicAdmin(namespace)
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request for an entity, a list or the namespace."""
-        self._authorize(request)
+        self._gate.require(request, MANAGE, request.path)
         version = _api_version(request)
         writer = Writer(
             request.base_url(self._namespace.settings.name),
@@ -69,25 +64,12 @@ class Admin:
         if path.startswith("$"):
             return await self._resource(request, path, writer)
         below = read_topic_path(request.path)
-        if below is not None and request.method != "POST":
+        if below is not None:
             return await self._topics.respond(request, below, writer)
-        if request.method == "POST":
-            raise Refused(
-                NOT_IMPLEMENTED, "This version of the bus takes no messages over HTTP yet."
-            )
         return await self._entity(request, version, writer)
 
-    def _authorize(self, request: Request) -> None:
-        token = request.headers.get("authorization", "")
-        if not token:
-            raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
-        path = audience_path("/" + request.path)
-        try:
-            grant = self._authorizer.verify_token(token, "/" + request.path)
-        except Refused as refusal:
-            raise Refused(UNAUTHORIZED, refusal.message) from refusal
-        if not grant.allows(MANAGE, path):
-            raise claims_required(MANAGE, f"sb://{self._namespace.settings.name}/{path}")
+    def is_entity(self, path: str) -> bool:
+        return self._namespace.find(path.lower()) is not None
 
     async def _resource(self, request: Request, path: str, writer: Writer) -> Response:
         if request.method not in ("GET", "HEAD"):

@@ -12,7 +12,7 @@ from typing import Final, Self, cast, final
 import h11
 
 from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, ErrorKind, Refused
-from shardbus.gateway.http.message import Request, Response
+from shardbus.gateway.http.message import Departure, Request, Response
 from shardbus.gateway.websocket import WebSockets
 from shardbus.gateway.websocket_handshake import hints, is_websocket_path
 
@@ -110,8 +110,9 @@ class HttpGateway:
 class HttpConnection(asyncio.Protocol):
     """One client. Requests are answered one at a time, in order, also when pipelined.
 
-    While one is being answered nothing is read, so what a client can make us hold is one request,
-    one response and one piece of what comes next.
+    While one is being answered only the next piece is read, so what a client can make us hold is
+    one request, one response and that piece. Somebody has to read: only a reader learns that the
+    client has gone, and what waits on its behalf must not wait in vain.
     """
 
     def __init__(self, gateway: HttpGateway) -> None:
@@ -126,6 +127,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_answering = False
         self._is_writable = True
         self._is_ending = False
+        self._departure: Departure | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
@@ -146,16 +148,23 @@ class HttpConnection(asyncio.Protocol):
             self._is_receiving = True
             self._set_timer(REQUEST_MS_MAX)
         self._http.receive_data(data)
+        if self._is_answering:
+            self._transport.pause_reading()
         self._advance()
 
     def eof_received(self) -> bool:
-        """Keep our half open while an answer is on its way; TLS cannot."""
+        """Keep our half open while an answer is on its way; TLS cannot.
+
+        Who says nothing more has mostly gone: what would only wait on its behalf ends.
+        """
+        self._end_waiting()
         if self._transport is not None and not self._is_ending:
             self._http.receive_data(b"")
             self._advance()
         return self._is_answering and not self._is_secure()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._end_waiting()
         self._transport = None
         self._cancel_timer()
         self._gateway.forget(self)
@@ -172,6 +181,7 @@ class HttpConnection(asyncio.Protocol):
     def shut_down(self) -> None:
         """Close now, or after the answer that is under way."""
         self._is_ending = True
+        self._end_waiting()
         if not self._is_answering:
             self._close()
 
@@ -185,10 +195,15 @@ class HttpConnection(asyncio.Protocol):
         """Respond to one request, then go on with what came after it."""
         response = await self._gateway.respond(request)
         self._is_answering = False
+        self._departure = None
         if self._transport is None:
             return
         self._send(response, is_head=request.method == "HEAD")
         self._finish()
+
+    def _end_waiting(self) -> None:
+        if self._departure is not None:
+            self._departure.happen()
 
     def _advance(self) -> None:
         """Take events until a request is whole or more bytes are needed."""
@@ -236,9 +251,14 @@ class HttpConnection(asyncio.Protocol):
         if websockets is not None and is_websocket_path(request.path):
             self._switch(websockets, head, transport)
             return
+        request.header_names = {
+            name.decode().lower(): name.decode() for name, _ in head.headers.raw_items()
+        }
         self._is_answering = True
+        self._departure = request.departure
         self._cancel_timer()
-        transport.pause_reading()
+        if self._http.trailing_data[0]:
+            transport.pause_reading()
         self._gateway.spawn(self, request)
 
     def _switch(
@@ -280,12 +300,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _send(self, response: Response, *, is_head: bool) -> None:
         headers = [
-            ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
             ("Date", formatdate(usegmt=True)),
             ("Server", "Shardbus"),
             *response.headers,
         ]
+        # "A server MUST NOT send a Content-Length header field in any response with a status code
+        # of 1xx (Informational) or 204 (No Content)" (RFC 9110, 8.6).
+        if response.status != HTTPStatus.NO_CONTENT:
+            headers.append(("Content-Type", response.content_type))
+            headers.append(("Content-Length", str(len(response.body))))
         if self._is_ending:
             headers.append(("Connection", "close"))
         phrase = HTTPStatus(response.status).phrase

@@ -1,72 +1,37 @@
-"""`GET /api/v1/entities/{name}/fragments`: where each fragment is, how it is, what it holds."""
+"""Where each fragment of an entity is, how it is, and what it holds."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Final, final
+from typing import final
 
-from shardbus.broker.auth import Authorizer, claims_required
 from shardbus.broker.host import FragmentStatistics
 from shardbus.broker.namespace import Namespace
-from shardbus.core.access import LISTEN, MANAGE
-from shardbus.core.address import audience_path
-from shardbus.core.errors import UNAUTHORIZED, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
-from shardbus.gateway.http.message import JSON, Request, Response
-
-_PREFIX: Final = "api/v1/entities/"
-_SUFFIX: Final = "/fragments"
 
 
 @final
 class FragmentsPage:
-    """Answers whoever may manage an entity or listen to it."""
+    """Tells about the fragments of any entity."""
 
-    def __init__(
-        self, namespace: Namespace, authorizer: Authorizer, broker_names: Sequence[str]
-    ) -> None:
+    def __init__(self, namespace: Namespace, broker_names: Sequence[str]) -> None:
         """`broker_names[i]` is the broker that fragment maps call `i`."""
         self._namespace = namespace
-        self._authorizer = authorizer
         self._broker_names = broker_names
 
-    async def respond(self, request: Request) -> Response:
-        """The fragments of the entity that the path names; Refused as in management."""
-        name = entity_of(request.path)
-        self._authorize(request, name)
+    async def document(self, name: str) -> dict[str, object]:
+        """What is answered about an entity; Refused when there is none."""
         entity = self._namespace.get(name)
         statistics = await self._namespace.statistics(entity)
         brokers = {home.number: self._name(home.broker_index) for home in entity.fragments}
-        answer = {
+        return {
             "name": entity.name,
             "availability": statistics.availability,
             "fragments": [_part(part, brokers[part.number]) for part in statistics.fragments],
         }
-        return Response(200, JSON, json.dumps(answer))
-
-    def _authorize(self, request: Request, name: str) -> None:
-        token = request.headers.get("authorization", "")
-        if not token:
-            raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
-        path = audience_path("/" + name)
-        try:
-            grant = self._authorizer.verify_token(token, "/" + name)
-        except Refused as refusal:
-            raise Refused(UNAUTHORIZED, refusal.message) from refusal
-        if not grant.allows(MANAGE, path) and not grant.allows(LISTEN, path):
-            raise claims_required(LISTEN, f"sb://{self._namespace.settings.name}/{path}")
 
     def _name(self, index: int) -> str:
         return self._broker_names[index] if index < len(self._broker_names) else f"broker-{index}"
-
-
-def is_fragments_path(path: str) -> bool:
-    return path.startswith(_PREFIX) and path.endswith(_SUFFIX) and bool(entity_of(path))
-
-
-def entity_of(path: str) -> str:
-    return path[len(_PREFIX) : -len(_SUFFIX)]
 
 
 def _part(part: FragmentStatistics, broker: str) -> dict[str, object]:

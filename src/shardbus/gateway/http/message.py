@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -19,10 +20,33 @@ _HOST: Final = re.compile(r"[A-Za-z0-9.\-:\[\]]{1,255}", re.ASCII)
 
 
 @final
+class Departure:
+    """Whether the client of a request has gone; who waits on its behalf is told, once."""
+
+    def __init__(self) -> None:
+        self.has_happened = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call back when the client goes; at once when it has gone."""
+        if self.has_happened:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def happen(self) -> None:
+        self.has_happened = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+@final
 class Request:
     """What a client asked for. `headers` are keyed in lower case; of repeated ones the last counts.
 
-    `path` is percent-decoded and has no slash at either end; `query` keys are in lower case.
+    `path` is percent-decoded and has no slash at either end; `raw_segments` are its parts as they
+    were sent. `query` keys are in lower case. `header_names` gives a name back as it was written.
     """
 
     def __init__(
@@ -31,14 +55,17 @@ class Request:
         """Refused when the target is not a path, or a URL, with a readable query."""
         self.method = method
         self.headers = headers
+        self.header_names: dict[str, str] = {}
         self.body = body
         self.is_secure = is_secure
+        self.departure = Departure()
         try:
             parts = urlsplit(target)
             fields = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
         except ValueError as error:
             raise Refused(INVALID_ARGUMENT, "The request target cannot be read.") from error
         self.path = unquote(parts.path).strip("/")
+        self.raw_segments = parts.path.strip("/").split("/")
         self.query = {name.lower(): value for name, value in fields}
 
     def base_url(self, default_host: str) -> str:
@@ -52,8 +79,8 @@ class Request:
 class Response:
     """What is answered; length, date and connection headers are the connection's business."""
 
-    def __init__(self, status: int, content_type: str, body: str = "") -> None:
+    def __init__(self, status: int, content_type: str, body: str | bytes = b"") -> None:
         self.status = status
         self.content_type = content_type
-        self.body = body.encode()
+        self.body = body.encode() if isinstance(body, str) else body
         self.headers: list[tuple[str, str]] = []

@@ -1,9 +1,10 @@
-"""Durations and moments in the words of the dialect (ISO 8601)."""
+"""Durations and moments in the words of the dialect: ISO 8601, and RFC 1123 where HTTP rules."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
@@ -11,6 +12,28 @@ from shardbus.core.tier import DAY_MS, INFINITE_MS
 
 INFINITE: Final = "P10675199DT2H48M5.4775807S"
 NEVER: Final = "0001-01-01T00:00:00Z"
+
+_MONTHS: Final = (
+    "Jan",
+    "Feb",
+    "Mar",
+    "Apr",
+    "May",
+    "Jun",
+    "Jul",
+    "Aug",
+    "Sep",
+    "Oct",
+    "Nov",
+    "Dec",
+)
+_HTTP_DATE: Final = re.compile(
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT",
+    re.ASCII,
+)
+_ISO_CHARACTERS_MAX: Final = 40
+_YEAR_FIRST_MS: Final = -62_135_596_800_000
+_YEAR_LAST_MS: Final = 253_402_300_799_999
 
 _INFINITE_DAYS: Final = 10_675_199
 _DURATION: Final = re.compile(
@@ -58,3 +81,40 @@ def format_moment(moment_ms: int) -> str:
         return NEVER
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_http_date(moment_ms: int) -> str | None:
+    """A moment as HTTP writes it, to the second; None when its year has not four digits."""
+    if not _YEAR_FIRST_MS <= moment_ms <= _YEAR_LAST_MS:
+        return None
+    return format_datetime(datetime.fromtimestamp(moment_ms // 1000, UTC), usegmt=True)
+
+
+def parse_http_date(text: str) -> int | None:
+    """The moment that such a date means, in milliseconds; None when it is none."""
+    match = _HTTP_DATE.fullmatch(text)
+    if match is None or match.group(2) not in _MONTHS:
+        return None
+    day, year, hour, minute, second = (int(match.group(group)) for group in (1, 3, 4, 5, 6))
+    month = _MONTHS.index(match.group(2)) + 1
+    try:
+        return _milliseconds(datetime(year, month, day, hour, minute, second, tzinfo=UTC))
+    except ValueError:
+        return None
+
+
+def parse_moment(text: str) -> int | None:
+    """The moment that an HTTP or ISO 8601 date means; one without an offset is in UTC."""
+    moment_ms = parse_http_date(text)
+    if moment_ms is not None or len(text) > _ISO_CHARACTERS_MAX:
+        return moment_ms
+    try:
+        moment = datetime.fromisoformat(text)
+        return _milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _milliseconds(moment: datetime) -> int:
+    elapsed = moment - datetime.fromtimestamp(0, UTC)
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1000 + elapsed.microseconds // 1000

@@ -11,7 +11,7 @@ from tests.unit.gateway.amqp.client import (
     RECEIVE_AND_DELETE,
     SESSION_FILTER,
 )
-from tests.unit.gateway.amqp.desk import Desk
+from tests.unit.gateway.amqp.desk import Desk, status_of
 from tests.unit.gateway.amqp.holders import (
     LOST,
     accepted,
@@ -451,17 +451,42 @@ def test_a_slow_client_is_locked_nothing_in_a_session_granted_while_it_stalls(
 def test_a_renewal_that_is_under_way_at_the_deadline_decides(bench: Bench, sq: str) -> None:
     client = accepted(bench, sq, "one")
     link = link_of(client)
+    sender = client.sender(sq, "sender")
     desk = Desk(bench, client, sq)
     bench.pass_s(59)
+    # While one message is stored, the renewal waits together with another; they are decided at
+    # once, but storing the other takes until after the deadline.
+    bench.latency_s = 0.1
+    client.send_raw(sender, message_of_one(b"first"))
+    bench.pass_s(0.1)
     bench.latency_s = 1
+    client.send_raw(sender, message_of_one(b"second"))
     client.ask(
         desk.requests,
         {"session-id": "one"},
         {"operation": "com.microsoft:renew-session-lock"},
         reply_to=desk.node,
     )
-    bench.pass_s(10)
+    bench.pass_s(1)
+    assert client.answers(desk.responses) == []
+    bench.pass_s(50)
 
+    [answer] = client.answers(desk.responses)
+    assert status_of(answer) == Int(200)
     assert link.is_attached
-    bench.pass_s(60)
+    bench.pass_s(10)
+    assert client.detach_error(link).condition == LOST
+
+
+def test_a_request_that_finds_the_session_lost_detaches_its_link(bench: Bench, sq: str) -> None:
+    # Without credit the link wants nothing, and so is not told before somebody asks.
+    client = accepted(bench, sq, "one")
+    link = link_of(client)
+    desk = Desk(bench, client, sq)
+    fail_a_commit(bench, sq)
+    assert link.is_attached
+
+    answer = desk.ask("get-session-state", {"session-id": "one"}, link)
+
+    assert status_of(answer) == Int(410)
     assert client.detach_error(link).condition == LOST

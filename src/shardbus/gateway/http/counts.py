@@ -1,0 +1,53 @@
+"""What happened over HTTP since the process started, counted for the metrics."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+ENTITIES_MAX: Final = 200
+"""Entities that are counted, and shown in metrics, each for itself."""
+OTHER: Final = "(other)"
+"""As an entity's name, which never has parentheses: all those beyond."""
+
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "POST", "PUT"})
+
+SENT: Final = "sent"
+LOCKED: Final = "locked"
+DELETED: Final = "deleted"
+COMPLETED: Final = "completed"
+ABANDONED: Final = "abandoned"
+RENEWED: Final = "renewed"
+
+
+@final
+class HttpCounts:
+    """Counters that only rise; their labels are bounded."""
+
+    def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
+        self.requests: dict[tuple[str, int], int] = {}
+        self.messages: dict[tuple[str, str], int] = {}
+        self.throttled = 0
+        self._entities: set[str] = set()
+        self._entities_max = entities_max
+
+    def answered(self, method: str, status: int) -> None:
+        key = (method if method in _METHODS else "other", status)
+        self.requests[key] = self.requests.get(key, 0) + 1
+
+    def count(self, entity: str, what: str, messages: int = 1) -> None:
+        """So many messages of an entity were sent, locked, deleted, completed and so on."""
+        key = (self._label(entity), what)
+        self.messages[key] = self.messages.get(key, 0) + messages
+
+    def forget(self, entity: str) -> None:
+        """The entity is deleted: its label is free for another."""
+        self._entities.discard(entity)
+        for key in [key for key in self.messages if key[0] == entity]:
+            del self.messages[key]
+
+    def _label(self, entity: str) -> str:
+        if entity not in self._entities:
+            if len(self._entities) >= self._entities_max:
+                return OTHER
+            self._entities.add(entity)
+        return entity

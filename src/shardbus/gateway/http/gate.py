@@ -1,0 +1,37 @@
+"""Who may ask: the token of a request, and the rights it must give."""
+
+from __future__ import annotations
+
+from typing import final
+
+from shardbus.broker.auth import Authorizer, claims_required
+from shardbus.broker.namespace import Namespace
+from shardbus.core.address import audience_path
+from shardbus.core.errors import UNAUTHORIZED, Refused
+from shardbus.gateway.http.message import Request
+
+
+@final
+class Gate:
+    """Checks the Authorization header; the right comes before the question what exists."""
+
+    def __init__(self, namespace: Namespace, authorizer: Authorizer) -> None:
+        self._namespace = namespace
+        self._authorizer = authorizer
+
+    def require(self, request: Request, right: int, name: str, *, otherwise: int = 0) -> None:
+        """Refused unless the token gives `right`, or `otherwise`, on an entity.
+
+        An empty name is the namespace itself.
+        """
+        token = request.headers.get("authorization", "")
+        if not token:
+            raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
+        path = audience_path("/" + name)
+        try:
+            grant = self._authorizer.verify_token(token, "/" + name)
+        except Refused as refusal:
+            raise Refused(UNAUTHORIZED, refusal.message) from refusal
+        if grant.allows(right, path) or (otherwise and grant.allows(otherwise, path)):
+            return
+        raise claims_required(right, f"sb://{self._namespace.settings.name}/{path}")

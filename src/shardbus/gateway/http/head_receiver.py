@@ -1,0 +1,96 @@
+"""One receive over HTTP: waits for one message, and leaves nothing locked behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import final
+
+from shardbus.broker.dispatch import Dispatcher
+from shardbus.broker.router import EntityRouter
+from shardbus.core.command import RELEASE, Delivery, Settle, Settled
+from shardbus.core.errors import Refused, Unavailable
+
+# For fragments to say that they have nothing, when the client does not want to wait.
+LOOK_MS_MAX = 1000
+
+
+@final
+class HeadReceiver:
+    """A dispatch.Receiver with one credit.
+
+    It locks even when the message is to be deleted: one that is taken out for a client that has
+    gone, or whose time is over, would be lost.
+    """
+
+    def __init__(self, router: EntityRouter, line: int, wait_ms: int) -> None:
+        self._router = router
+        self._dispatcher: Dispatcher = router.dispatcher(line)
+        self._wait_ms = wait_ms
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[Delivery | None] = self._loop.create_future()
+
+    @property
+    def is_locking(self) -> bool:
+        return True
+
+    @property
+    def is_draining(self) -> bool:
+        return self._wait_ms == 0
+
+    async def receive(self) -> Delivery | None:
+        """The first message that comes; None when none came in time, or `end` was called."""
+        timer = self._loop.call_later((self._wait_ms or LOOK_MS_MAX) / 1000, self.end)
+        self._dispatcher.add(self)
+        try:
+            self._dispatcher.wake(self)
+            return await asyncio.shield(self._answer)
+        except asyncio.CancelledError:
+            self._give_back()
+            raise
+        finally:
+            timer.cancel()
+            self._dispatcher.remove(self)
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        if not self._answer.done():
+            self._answer.set_result(None)
+
+    def fail(self, failure: Refused) -> None:
+        """There is nothing to wait for any more."""
+        if not self._answer.done():
+            self._answer.set_exception(failure)
+
+    def credit(self) -> int:
+        return 0 if self._answer.done() else 1
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        [delivery] = deliveries
+        self._answer.set_result(delivery)
+
+    def drained(self) -> None:
+        self.end()
+
+    def lost(self, failure: Refused) -> None:
+        self.fail(failure)
+
+    def _give_back(self) -> None:
+        """The request was cancelled; a message that came for it returns to where it was."""
+        self.end()
+        if self._answer.exception() is None:
+            delivery = self._answer.result()
+            if delivery is not None:
+                release(self._router, delivery)
+
+
+def release(router: EntityRouter, delivery: Delivery) -> None:
+    """Unlock a message that nobody got; should that fail, its lock ends by itself."""
+    router.settle(Settle(RELEASE, [delivery.token]), _Nobody())
+
+
+@final
+class _Nobody:
+    """A SettleSink that nobody listens to."""
+
+    def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None:
+        """A lock that is not let go expires by itself."""

@@ -1,0 +1,182 @@
+"""What the bus tells about itself in numbers; `TABLE` is all there is (ADR 0014)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, final
+
+from shardbus import __version__
+from shardbus.broker.host import (
+    FRAGMENT_AVAILABLE,
+    FRAGMENT_UNAVAILABLE,
+    EntityStatistics,
+)
+from shardbus.broker.namespace import Namespace
+from shardbus.core.entity import MEGABYTE, Entity
+from shardbus.gateway.http.counts import ENTITIES_MAX, HttpCounts
+from shardbus.gateway.http.exposition import COUNTER, GAUGE, Family
+
+COLLECT_MS_MAX: Final = 5_000
+"""For all entities together: a broker that does not answer must not stop the scraping."""
+FRESH_MS: Final = 1_000
+"""Who asks again sooner gets the same numbers."""
+
+INFO: Final = "shardbus_info"
+PROBLEMS: Final = "shardbus_problems"
+CONNECTIONS: Final = "shardbus_connections"
+REQUESTS: Final = "shardbus_http_requests_total"
+HTTP_MESSAGES: Final = "shardbus_http_messages_total"
+THROTTLED: Final = "shardbus_throttled_requests_total"
+ENTITIES: Final = "shardbus_entities"
+ENTITIES_SHOWN: Final = "shardbus_entities_shown"
+MESSAGES: Final = "shardbus_messages"
+SENT: Final = "shardbus_messages_sent_total"
+DUPLICATES: Final = "shardbus_duplicates_total"
+STATES: Final = "shardbus_session_states"
+SIZE: Final = "shardbus_entity_size_bytes"
+SIZE_MAX: Final = "shardbus_entity_size_limit_bytes"
+FRAGMENTS: Final = "shardbus_fragments"
+PARTIAL: Final = "shardbus_entity_partial"
+CPU: Final = "process_cpu_seconds_total"
+START: Final = "process_start_time_seconds"
+MEMORY: Final = "process_resident_memory_bytes"
+FILES: Final = "process_open_fds"
+
+TABLE: Final = (
+    (INFO, GAUGE, "Always 1; the labels tell the version and the tier."),
+    (PROBLEMS, GAUGE, "Reasons why the bus is degraded; /health names them."),
+    (CONNECTIONS, GAUGE, "Open connections by protocol."),
+    (REQUESTS, COUNTER, "HTTP requests by method and status."),
+    (HTTP_MESSAGES, COUNTER, "Messages sent, received and settled over HTTP, by what was done."),
+    (THROTTLED, COUNTER, "Requests refused because the namespace was throttled, by protocol."),
+    (ENTITIES, GAUGE, "Entities of the namespace."),
+    (ENTITIES_SHOWN, GAUGE, "Entities with numbers of their own below: the first by name."),
+    (MESSAGES, GAUGE, "Messages by entity and state."),
+    (SENT, COUNTER, "Messages stored over all protocols; a scheduled one again when it is due."),
+    (DUPLICATES, COUNTER, "Messages dropped as duplicates."),
+    (STATES, GAUGE, "Sessions that have a state."),
+    (SIZE, GAUGE, "Bytes of messages that an entity holds."),
+    (SIZE_MAX, GAUGE, "Bytes that an entity may hold: size times fragments."),
+    (FRAGMENTS, GAUGE, "Fragments by entity and whether they are available."),
+    (PARTIAL, GAUGE, "1 when fragments could not be counted; counters are left out then."),
+    (CPU, COUNTER, "User and system CPU time of this process."),
+    (START, GAUGE, "When this process started to serve, since the Unix epoch."),
+    (MEMORY, GAUGE, "Resident memory of this process."),
+    (FILES, GAUGE, "Open file descriptors of this process."),
+)
+
+
+@final
+class Metrics:
+    """Collects on demand: nothing is measured for nobody."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        health: Callable[[], list[str]],
+        counts: HttpCounts,
+        *,
+        entities_max: int = ENTITIES_MAX,
+    ) -> None:
+        self._namespace = namespace
+        self._health = health
+        self._counts = counts
+        self._entities_max = entities_max
+        self._connections: dict[str, Callable[[], int]] = {}
+        self._started_at_s = time.time()
+        self._last: list[Family] = []
+        self._last_at_s = float("-inf")
+
+    def watch(self, protocol: str, connections: Callable[[], int]) -> None:
+        """From now on tell how many connections of a protocol there are."""
+        self._connections[protocol] = connections
+
+    async def families(self) -> list[Family]:
+        """Every metric, in the order of the table; those without a sample included."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._last_at_s >= FRESH_MS / 1000:
+            by_name = {name: Family(name, kind, text) for name, kind, text in TABLE}
+            await self._collect(by_name)
+            self._last, self._last_at_s = list(by_name.values()), loop.time()
+        return self._last
+
+    async def text(self) -> str:
+        return "".join(family.to_text() for family in await self.families())
+
+    async def _collect(self, families: dict[str, Family]) -> None:
+        settings = self._namespace.settings
+        families[INFO].add(1, version=__version__, tier=settings.tier.name)
+        families[PROBLEMS].add(len(self._health()))
+        for protocol, connections in self._connections.items():
+            families[CONNECTIONS].add(connections(), protocol=protocol)
+        self._collect_http(families)
+        self._collect_process(families)
+        families[ENTITIES].add(self._namespace.count())
+        families[ENTITIES_SHOWN].add(await self._collect_entities(families))
+
+    def _collect_http(self, families: dict[str, Family]) -> None:
+        counts = self._counts
+        for (method, status), count in sorted(counts.requests.items()):
+            families[REQUESTS].add(count, method=method, status=str(status))
+        for (entity, action), count in sorted(counts.messages.items()):
+            families[HTTP_MESSAGES].add(count, entity=entity, action=action)
+        families[THROTTLED].add(counts.throttled, protocol="http")
+
+    def _collect_process(self, families: dict[str, Family]) -> None:
+        families[CPU].add(time.process_time())
+        families[START].add(self._started_at_s)
+        memory_bytes, open_files = _of_proc()
+        if memory_bytes:
+            families[MEMORY].add(memory_bytes)
+            families[FILES].add(open_files)
+
+    async def _collect_entities(self, families: dict[str, Family]) -> int:
+        """How many entities could be looked at in time."""
+        deadline = asyncio.get_running_loop().time() + COLLECT_MS_MAX / 1000
+        entities = self._namespace.page(0, self._entities_max)
+        for position, entity in enumerate(entities):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    statistics = await self._namespace.statistics(entity)
+            except TimeoutError:
+                return position
+            _add_entity(families, entity, statistics)
+        return len(entities)
+
+
+def _add_entity(families: dict[str, Family], entity: Entity, statistics: EntityStatistics) -> None:
+    name = entity.name
+    states = {
+        "active": statistics.active_count - statistics.deferred_count,
+        "deferred": statistics.deferred_count,
+        "scheduled": statistics.scheduled_count,
+        "dead_letter": statistics.dead_letter_count,
+        "transfer_dead_letter": statistics.transfer_dead_letter_count,
+        "set_aside": statistics.set_aside_count,
+    }
+    for state, count in states.items():
+        families[MESSAGES].add(count, entity=name, state=state)
+    for state in (FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE):
+        fragments = sum(part.state == state for part in statistics.fragments)
+        families[FRAGMENTS].add(fragments, entity=name, state=state)
+    families[STATES].add(statistics.state_count, entity=name)
+    families[SIZE].add(statistics.size_bytes, entity=name)
+    families[SIZE_MAX].add(entity.size_mb_max() * MEGABYTE, entity=name)
+    families[PARTIAL].add(int(statistics.is_partial), entity=name)
+    if not statistics.is_partial:
+        # A counter that falls looks like a restart, and what follows like new messages.
+        families[SENT].add(statistics.sent_total, entity=name)
+        families[DUPLICATES].add(statistics.duplicate_count, entity=name)
+
+
+def _of_proc() -> tuple[int, int]:
+    """Resident bytes and open files, where the system tells; zeros elsewhere."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE"), len(list(Path("/proc/self/fd").iterdir()))
+    except (OSError, ValueError, IndexError):
+        return 0, 0

@@ -1,0 +1,14 @@
+"""A gateway for every test that asks for one, torn down after it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.gateway.http.web import Web
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    web = Web()
+    yield web
+    web.close()

@@ -1,0 +1,26 @@
+"""The reference page names every path of the API and every metric, and no other."""
+
+import json
+import re
+from pathlib import Path
+
+from shardbus.gateway.http.metrics import TABLE
+from tests.unit.gateway.http.web import Web
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "http-api.md"
+
+
+def test_every_path_is_on_the_page(web: Web) -> None:
+    description = json.loads(web.fetch("GET", "/api/v1/openapi.json").body)
+
+    on_page = re.findall(r"^\| `(/api/v1/[^`]*)` \|", PAGE.read_text(encoding="utf-8"), re.M)
+
+    assert on_page == list(description["paths"])
+
+
+def test_every_metric_is_on_the_page_with_its_kind() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+
+    on_page = re.findall(r"^\| `((?:shardbus|process)_\w+)` \| (\w+) \|", text, re.M)
+
+    assert on_page == [(name, kind) for name, kind, _ in TABLE]

@@ -1,0 +1,158 @@
+"""The HTTP gateway in virtual time, beside the AMQP one, over one bus."""
+
+import asyncio
+import json
+from uuid import UUID
+
+from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.http.admin import Admin
+from shardbus.gateway.http.api import Api
+from shardbus.gateway.http.connection import HttpConnection, HttpGateway
+from shardbus.gateway.http.counts import HttpCounts
+from shardbus.gateway.http.fragments import FragmentsPage
+from shardbus.gateway.http.message import Request, Response
+from shardbus.gateway.http.messaging import Messaging
+from shardbus.gateway.http.metrics import Metrics
+from shardbus.gateway.http.site import Site
+from tests.unit.gateway.amqp.bench import Bench
+from tests.unit.gateway.transport import FakeTransport
+
+NO_HEADERS: dict[str, str] = {}
+
+
+class Web(Bench):
+    """HTTP clients of the queues `q` (one fragment) and `many` (sixteen)."""
+
+    def __init__(
+        self,
+        *,
+        credits_per_s: int = 0,
+        fragment_bytes_max: int = 0,
+        entities_max: int = 200,
+        is_open: bool = False,
+    ) -> None:
+        super().__init__(fragment_bytes_max=fragment_bytes_max)
+        self.counts = HttpCounts(entities_max)
+        self.reasons: list[str] = []
+        namespace, authorizer = self.namespace, self.bus.authorizer
+        self.metrics = Metrics(namespace, self.health, self.counts, entities_max=entities_max)
+        self.metrics.watch("amqp", lambda: self.server.connections)
+        self.api = Api(
+            namespace,
+            authorizer,
+            FragmentsPage(namespace, ["b0"]),
+            self.metrics,
+            health=self.health,
+            is_open=is_open,
+        )
+        throttle = Throttle(credits_per_s, self.clock, self.loop) if credits_per_s else None
+        self.messaging = Messaging(self.bus, self.counts, throttle)
+        self.site = Site(
+            Admin(namespace, authorizer, self.clock),
+            self.health,
+            self.clock,
+            system="test",
+            api=self.api,
+            messaging=self.messaging,
+            counts=self.counts,
+        )
+
+    def health(self) -> list[str]:
+        return [*self.namespace.problems(), *self.reasons]
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: dict[str, str] = NO_HEADERS,
+        *,
+        token: str | None = None,
+    ) -> Request:
+        """As the connection makes it: names in lower case, and beside them as written."""
+        given = {"Host": "bus:5300", "Authorization": self.token() if token is None else token}
+        given |= headers
+        lower = {name.lower(): value for name, value in given.items()}
+        request = Request(method, target, lower, body, is_secure=False)
+        request.header_names = {name.lower(): name for name in given}
+        return request
+
+    def start(self, request: Request) -> "asyncio.Task[Response]":
+        return self.loop.create_task(self.site.respond(request))
+
+    def fetch(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: dict[str, str] = NO_HEADERS,
+        *,
+        token: str | None = None,
+    ) -> Response:
+        response = self.run(
+            self.site.respond(self.request(method, target, body, headers, token=token))
+        )
+        if self.loop.failures:
+            raise self.loop.failures[0]
+        return response
+
+    def send(
+        self, queue: str, body: bytes = b"hello", broker: dict[str, object] | None = None
+    ) -> None:
+        """Send one message, which must succeed."""
+        headers = {} if broker is None else {"BrokerProperties": json.dumps(broker)}
+        response = self.fetch("POST", f"/{queue}/messages", body, headers)
+        assert response.status == 201, response.body
+
+    def lock(self, queue: str, timeout: int = 0) -> Response:
+        return self.fetch("POST", f"/{queue}/messages/head?timeout={timeout}")
+
+    def take(self, queue: str, timeout: int = 0) -> Response:
+        return self.fetch("DELETE", f"/{queue}/messages/head?timeout={timeout}")
+
+
+class Wire:
+    """One HTTP connection, byte by byte, to the site."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self.gateway = HttpGateway(web.site.respond, web.site.refused)
+        self.transport = FakeTransport()
+        web.run(self._open())
+
+    async def _open(self) -> None:
+        await self.gateway.__aenter__()
+        self.protocol = HttpConnection(self.gateway)
+        self.transport.connect(self.protocol)
+
+    def send(self, method: str, target: str, body: bytes = b"") -> None:
+        token = self._web.token()
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: bus\r\nAuthorization: {token}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        self._web.loop.call_soon(self.protocol.data_received, head.encode() + body)
+
+    def close(self) -> None:
+        self._web.run(self.gateway.__aexit__(None, None, None))
+
+    def statuses(self) -> list[int]:
+        parts = self.transport.written.decode().split("HTTP/1.1 ")[1:]
+        return [int(part[:3]) for part in parts]
+
+
+def broker_properties(response: Response) -> dict[str, object]:
+    value: dict[str, object] = json.loads(header(response, "BrokerProperties"))
+    return value
+
+
+def header(response: Response, name: str) -> str:
+    return dict(response.headers)[name]
+
+
+def settle_path(response: Response) -> str:
+    """The target of a Location."""
+    location = header(response, "Location")
+    assert location.startswith("http://bus:5300/")
+    UUID(location.rpartition("/")[2])
+    return location.removeprefix("http://bus:5300")
