@@ -35,8 +35,11 @@ def administrating(server: Server) -> Iterator[ServiceBusAdministrationClient]:
         yield client
 
 
-@pytest.mark.parametrize("is_partitioned", [False, True], ids=["conventional", "partitioned"])
-@pytest.mark.parametrize("options", [(), PROCESSES], ids=["in-process", "processes"])
+@pytest.mark.parametrize(
+    ("options", "is_partitioned"),
+    [((), False), (PROCESSES, True)],
+    ids=["conventional in one process", "partitioned over processes"],
+)
 async def test_what_was_accepted_is_in_every_subscription_after_a_kill(
     tmp_path: Path, options: tuple[str, ...], is_partitioned: bool
 ) -> None:
