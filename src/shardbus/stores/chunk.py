@@ -223,6 +223,11 @@ def holes_of(records: list[Record]) -> int:
     return holes
 
 
+def head_key(head: bytes) -> int:
+    """The key that a head says it begins with, damaged or not; -1 if it is too short to say."""
+    return -1 if len(head) < HEAD_START_BYTES else int(_HEAD_START.unpack_from(head, 0)[2])
+
+
 def is_shared(head: bytes) -> bool:
     """Whether the body is not the payloads but the list of the parts they are in."""
     return head.startswith(_SHARED_MARK)

@@ -116,6 +116,8 @@ class Owner:
     def __init__(self, row: Row) -> None:
         self.local, self.entity_id, self.number = map(integer, row[:3])
         self.is_deleted = integer(row[4]) == 1
+        # Whether the file says that it ever had a chunk with parts.
+        self.has_parts = len(row) > 5 and integer(row[5]) == 1
         self.base = sequence_base(self.number)
         self.stored: Counters | None = unpack_counters(self.local, blob(row[3]))
         self.counted = new_counters()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from typing import final
 
-from shardbus.stores.chunk import assembled, is_shared, unpack_spots
-from shardbus.stores.finding import Findings, Stored
+from shardbus.stores.chunk import assembled, head_key, is_shared, local_of, unpack_spots
+from shardbus.stores.finding import Findings, Owner, Stored
 from shardbus.stores.salvage import Row, Salvage, Unreadable, blob, integer
 
 _COUNT = "INSERT INTO temp.used VALUES (?, 1) ON CONFLICT (part) DO UPDATE SET users = users + 1"
@@ -23,6 +24,8 @@ class PartSurvey:
         self._connection = connection
         self._salvage = salvage
         self._findings = findings
+        # The fragments that have chunks with parts, by their local numbers.
+        self._locals: set[int] = set()
         connection.execute("CREATE TEMP TABLE used (part INTEGER PRIMARY KEY, users INT)")
 
     def stored(self, number: int, row: Row) -> Stored:
@@ -35,6 +38,8 @@ class PartSurvey:
         # A damaged head still has its parts; the list beside it says which.
         for part in named or listed or ():
             self._connection.execute(_COUNT, (part,))
+        if named:
+            self._locals.add(local_of(head_key(head)))
         if named and listed != named:
             self._findings.mend(None, f"chunk {number} lists other parts than it has")
         bodies: dict[int, bytes] = {}
@@ -46,8 +51,13 @@ class PartSurvey:
             return Stored(head, b"".join(bodies.values()))
         return Stored(head, assembled(head, bodies), bodies)
 
-    def finish(self) -> None:
+    def finish(self, owners: Mapping[int, Owner]) -> None:
         """Compare the counts; nothing is lost by a wrong one, but too much is kept or let go."""
+        for local in sorted(self._locals):
+            owner = owners.get(local)
+            if owner is not None and not owner.has_parts:
+                what = "the fragment keeps chunks with parts and does not say so"
+                self._findings.mend(owner, what)
         sql = "SELECT users FROM temp.used WHERE part = ?"
         for row in self._salvage.rows("part_users", "part", "users"):
             part, stored = integer(row[0]), integer(row[1])

@@ -16,6 +16,7 @@ from shardbus.core.message import MAIN_LINE, NEVER_MS, SET_ASIDE, TRANSFER_DEAD_
 from shardbus.stores.chunk import (
     CHUNK_SPAN_MAX,
     due_of,
+    head_key,
     is_intact,
     local_of,
     sequence_of,
@@ -64,6 +65,8 @@ class Survey:
     def run(self) -> None:
         self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
         columns = "entity_id, number, counters, is_deleted"
+        if self._has_parts:
+            columns += ", has_parts"
         for row in self._salvage.rows("fragment", "local", columns):
             owner = Owner(row)
             self.owners[owner.local] = owner
@@ -76,7 +79,7 @@ class Survey:
             self._sessions.records(self._sink)
         self._strays()
         if self._has_parts:
-            self._parts.finish()
+            self._parts.finish(self.owners)
         for unreadable in self._salvage.unreadable:
             self._findings.add("a page cannot be read: " + unreadable, "what was on it is lost")
         for owner in self.owners.values():
@@ -250,7 +253,7 @@ class Survey:
             if self._connection.execute(sql, (number,)).fetchone() is not None:
                 continue
             stored = self._chunk(number)
-            key = int.from_bytes(stored.head[4:12], "little", signed=True)
+            key = head_key(stored.head)
             piece = Piece(Place(key, number, 0, len(stored.body), NEVER_MS), stored)
             piece.gone = self._gone(piece.place)
             if piece.gone >= 0:
