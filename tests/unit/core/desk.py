@@ -288,6 +288,7 @@ class Desk:
             image.next_due_ms,
             loaded.history,
             self._bounds,
+            records=image.records,
         )
 
     def _commit(self) -> None:
