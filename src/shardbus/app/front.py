@@ -56,17 +56,7 @@ async def serve_clients(
 ) -> None:
     """Open the ports, say that we are ready, and serve until told to stop."""
     throttle = _throttle(settings, bus)
-    amqp = AmqpServer(
-        bus,
-        ConnectionConfig(),
-        connections_max=CONNECTIONS_MAX,
-        throttle=throttle,
-        transaction_rules=TransactionRules(
-            is_extended=settings.transactions == "extended",
-            messages_max=settings.transaction_messages_max,
-            lifetime_ms=settings.transaction_ms,
-        ),
-    )
+    amqp = _amqp_server(settings, bus, throttle)
 
     def health() -> list[str]:
         return [*problems(), *bus.problems()]
@@ -109,6 +99,21 @@ async def serve_clients(
             for chore in chores:
                 chore.cancel()
         amqp.close()
+
+
+def _amqp_server(settings: Settings, bus: Bus, throttle: Throttle | None) -> AmqpServer:
+    rules = TransactionRules(
+        is_extended=settings.transactions == "extended",
+        messages_max=settings.transaction_messages_max,
+        lifetime_ms=settings.transaction_ms,
+    )
+    return AmqpServer(
+        bus,
+        ConnectionConfig(),
+        connections_max=CONNECTIONS_MAX,
+        throttle=throttle,
+        transaction_rules=rules,
+    )
 
 
 def _web(

@@ -139,6 +139,10 @@ class Namespace:
             raise self.not_found(name)
         return entity
 
+    def queue(self, name: str) -> Entity:
+        """The queue of a name in any case; Refused with NOT_FOUND when there is none."""
+        return self._of_kind(name, QUEUE)
+
     def topic(self, name: str) -> Entity:
         """The topic of a name in any case; Refused with NOT_FOUND when there is none."""
         return self._of_kind(name, TOPIC)
@@ -154,6 +158,10 @@ class Namespace:
     def count(self, kind: str = QUEUE) -> int:
         """How many queues, or topics, there are."""
         return self._directory.count(kind)
+
+    def entity_count(self) -> int:
+        """How many queues and topics there are."""
+        return len(self._directory)
 
     def subscriptions(self, topic: Entity) -> list[Entity]:
         """The subscriptions of a topic in the order of their names."""

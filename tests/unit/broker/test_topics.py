@@ -400,3 +400,16 @@ def test_the_access_rules_of_a_topic_are_found_for_it_only() -> None:
 
     assert list(world.namespace.entity_rules("news/subscriptions/s")) == []
     assert world.namespace.entity_rules("news") is world.namespace.topic("news").spec.access_rules
+
+
+def test_a_topic_is_an_entity_and_not_a_queue() -> None:
+    world = World()
+    create_topic(world)
+    create_subscription(world, "s")
+    create(world, "q")
+
+    assert world.namespace.entity_count() == 2
+    assert world.namespace.queue("Q").name == "q"
+    with pytest.raises(Refused) as refusal:
+        world.namespace.queue("News")
+    assert refusal.value.kind is NOT_FOUND

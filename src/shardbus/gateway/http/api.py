@@ -170,7 +170,7 @@ class Api:
         return {"count": self._namespace.count(), "skip": skip, "queues": queues}
 
     async def _show_queue(self, request: Request, name: str) -> Document:
-        entity = self._namespace.get(name)
+        entity = self._namespace.queue(name)
         return queue_document(entity, await self._namespace.statistics(entity))
 
     async def _show_fragments(self, request: Request, name: str) -> Document:

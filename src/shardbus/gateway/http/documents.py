@@ -203,7 +203,7 @@ def namespace_document(namespace: Namespace) -> Document:
         "version": __version__,
         "tier": settings.tier.name,
         "created_at": format_moment(namespace.created_at_ms),
-        "entities": namespace.count(),
+        "entities": namespace.entity_count(),
         "entities_max": settings.entities_max,
         "partitioned_entities_max": settings.partitioned_entities_max,
         "is_partitioned_by_default": settings.is_partitioned_by_default,

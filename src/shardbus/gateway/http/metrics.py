@@ -115,7 +115,7 @@ class Metrics:
             families[CONNECTIONS].add(connections(), protocol=protocol)
         self._collect_http(families)
         self._collect_process(families)
-        families[ENTITIES].add(self._namespace.count())
+        families[ENTITIES].add(self._namespace.entity_count())
         families[ENTITIES_SHOWN].add(await self._collect_entities(families))
 
     def _collect_http(self, families: dict[str, Family]) -> None:
