@@ -9,7 +9,7 @@ from shardbus.broker.router import LINES
 from shardbus.core.command import COMPLETE, NO_SESSION, SessionAccepted, Settle
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
-from tests.simulation.asking import ask
+from tests.simulation.asking import ask, name_of
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import check_peeked, received
 from tests.simulation.receivers import Flow, settle
@@ -223,7 +223,7 @@ async def _must(simulation: Simulation, bus: Gate, question: Coroutine[object, o
     """Nothing is wrong any more, so it succeeds."""
     answer = await ask(simulation, bus, question)
     if isinstance(answer, Refused | Unavailable):
-        raise Violation(f"{question} failed without a fault: {answer}")
+        raise Violation(f"{name_of(question)} failed without a fault: {answer}")
     return answer
 
 

@@ -158,9 +158,8 @@ class LockBook:
             self._check_state(track, command)
             self._check_handing(track, heard, command.line, earliest_ms, latest_ms)
             if command.line == MAIN_LINE and isinstance(command, Receive):
-                # What was removed is answered after what was locked in the meantime.
-                newest = self.newest(heard.fragment) if command.is_locking else heard.newest
-                self._check_first(track, -1 if term is not None else newest)
+                # Of those that are asked for side by side the later may be answered first.
+                self._check_first(track, -1 if term is not None else heard.newest)
             self._check_count(track, delivery, heard, command.line)
             if command.is_locking:
                 until = term or Term(delivery.locked_until_ms)

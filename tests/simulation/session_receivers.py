@@ -103,12 +103,24 @@ class SessionReceiver:
             self._handle(bus, flow)
             if bus.is_dead or flow.is_lost or self._simulation.is_over:
                 break
+        if self._chance.random() < 0.1 and not flow.is_lost:
+            flow.granted = 100
+            dispatcher.wake(flow)
+            await self._outstay(flow, accepted)
         flow.is_closed = True
         dispatcher.remove(flow)
         self._handle(bus, flow)
         # Who vanishes without a word holds it until its time is up.
         if self._chance.random() < 0.7:
             router.release_session(accepted.token)
+
+    async def _outstay(self, flow: SessionFlow, accepted: SessionAccepted) -> None:
+        """Who waits for messages beyond the end of a session is told that it is lost."""
+        simulation = self._simulation
+        left_ms = simulation.checker.holds.until_ms(accepted.token) - simulation.now_ms()
+        await asyncio.sleep((max(left_ms, 0) + FOUND_MS_MAX) / 1000)
+        if flow.granted and not flow.is_lost and not simulation.faults.severity:
+            raise Violation(f"session {accepted.session_id!r} is over, and its owner waits on")
 
     def _handle(self, bus: Gate, flow: Flow) -> None:
         tokens = [delivery.token for delivery in flow.taken()]
