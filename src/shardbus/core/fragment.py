@@ -58,7 +58,12 @@ from shardbus.core.history import History
 from shardbus.core.holds import SESSION_LOST_TEXT, Holds
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX, DELAY_MS_MAX
+from shardbus.core.limits import (
+    CANCEL_COUNT_MAX,
+    DEFERRED_COUNT_MAX,
+    DELAY_MS_MAX,
+    MODIFIED_BYTES_MAX,
+)
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -401,6 +406,22 @@ class Fragment:
                 f"A delay of {command.delay_ms} ms is not possible: "
                 f"it is between 0 and {DELAY_MS_MAX} ms.",
             )
+        if command.modified:
+            self._check_modified(command, now_ms)
+
+    def _check_modified(self, command: Settle, now_ms: int) -> None:
+        """Each settlement may add properties, and a message may be settled thousands of times."""
+        for token in command.tokens:
+            entry = self._locks.held(token, now_ms)
+            if entry is None or len(entry.modified) + len(command.modified) <= MODIFIED_BYTES_MAX:
+                continue
+            size_bytes = len(merge(entry.modified, command.modified))
+            if size_bytes > MODIFIED_BYTES_MAX:
+                raise Refused(
+                    INVALID_ARGUMENT,
+                    f"The properties that settling changed would take {size_bytes} bytes "
+                    f"together; a message may have {MODIFIED_BYTES_MAX}.",
+                )
 
     def _holds_dead_letter(self, tokens: list[bytes], now_ms: int) -> bool:
         for token in tokens:
