@@ -70,7 +70,7 @@ async def test_a_status_ends_the_links_it_forbids_and_active_brings_all_back(
     receives = status == EntityStatus.SEND_DISABLED
     async with connected(address, credential) as client:
         sender = await client.sender(queue.name)
-        receiver = await client.receiver(queue.name, credit=1)
+        receiver = await client.receiver(queue.name)
         await asyncio.to_thread(set_status, administration, queue.name, status)
         for end, is_allowed in ((sender, sends), (receiver, receives)):
             if is_allowed:
@@ -97,7 +97,7 @@ async def test_a_status_ends_the_links_it_forbids_and_active_brings_all_back(
 async def test_the_sdk_is_told_that_a_queue_is_disabled(
     administration: ServiceBusAdministrationClient, sdk: Sdk, queue: Queue
 ) -> None:
-    """R35: for sending, receiving, scheduling and receiving by number."""
+    """R35: by its own error; what was deferred before is there afterwards."""
     async with pair(sdk, queue.name) as (sender, receiver):
         await send_texts(sender, "deferred")
         [message] = await receiver.receive()

@@ -172,7 +172,7 @@ async def test_the_state_of_a_session_stays_until_it_is_cleared(
 
 async def test_sessions_are_listed_by_what_they_hold(sdk: Sdk, session_queue: Queue) -> None:
     """R26, R32: those with messages or a state, over pages; or those whose state is newer."""
-    names = [f"session {number:03}" for number in range(130)]
+    names = [f"session {number:03}" for number in range(105)]
     assert await sdk.sessions(session_queue.name) == []
     async with sdk.sender(session_queue.name) as sender:
         for name in names:

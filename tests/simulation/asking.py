@@ -30,7 +30,7 @@ async def ask(
             break
         await asyncio.wait({task}, timeout=min(left_s, LOOK_S))
     if not task.done() and not is_hasty and not gate.is_dead:
-        raise Violation(f"{question} was not answered in time")
+        raise Violation(f"{name_of(question)} was not answered in time")
     if not task.done():
         task.cancel()
         await asyncio.wait({task})
@@ -44,3 +44,7 @@ def _result(task: "asyncio.Task[T]") -> T | Refused | Unavailable:
         return Unavailable("nobody waited for the answer", is_unknown=True)
     except (Refused, Unavailable) as failure:
         return failure
+
+
+def name_of(question: object) -> str:
+    return str(question).partition(" at ")[0]

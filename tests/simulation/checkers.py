@@ -225,7 +225,7 @@ class Checker:
             for _, record in sorted(removed.items())
             if self._may_purge(heard, command, record)
         ]
-        found.sort(key=lambda record: self._has_another_cause(heard, record))
+        found.sort(key=lambda record: self._other_cause(heard, record))
         if len(found) < answer.count:
             raise Violation(
                 f"{heard.fragment}: {answer.count} purged of {len(found)} possible ones"
@@ -234,10 +234,11 @@ class Checker:
             self.locks.gone(record.place)
             self.events["purged"] += 1
 
-    def _has_another_cause(self, heard: Heard, record: Record) -> bool:
-        """Whether something else than a purge may have removed a message: expiry, a settlement."""
-        is_held = self.locks.may_be_held(record, heard.life, heard.now_ms)
-        return is_held or record.has_expired(record.removed_at_ms)
+    def _other_cause(self, heard: Heard, record: Record) -> int:
+        """How likely something else than a purge removed a message: expiry, or a settlement."""
+        if self.locks.has_term(record, heard.life, heard.now_ms):
+            return 2
+        return int(record.has_expired(record.removed_at_ms))
 
     def _may_purge(self, heard: Heard, command: Purge, record: Record) -> bool:
         hold = self.holds.of_token(command.session)

@@ -9,7 +9,7 @@ from shardbus.broker.router import LINES
 from shardbus.core.command import COMPLETE, NO_SESSION, SessionAccepted, Settle
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
-from tests.simulation.asking import ask
+from tests.simulation.asking import ask, name_of
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import check_peeked, received
 from tests.simulation.receivers import Flow, settle
@@ -28,6 +28,7 @@ LATE_MS_MAX = 1_100
 # The longest time between two tries to load a fragment, and some more.
 STEADY_S = 6.0
 LAST_WAIT_MS = 1_000
+RECENT_MS = 90_000
 
 
 async def drain(simulation: Simulation) -> None:
@@ -62,9 +63,10 @@ async def _empty_plan(simulation: Simulation, plan: Plan) -> None:
     gates = simulation.gates()
     gate = gates[plan.entity_id % len(gates)]
     if not plan.is_patient:
-        await _check_browsing(simulation, gate, plan)
+        await _check_browsing(simulation, gate, plan, None)
     if plan.sessions:
-        await _check_session_list(simulation, gate, plan)
+        await _check_browsing(simulation, gate, plan, "session-0")
+        await _check_session_lists(simulation, gate, plan)
         while accepted := await accept(simulation, gate, plan, None, LAST_WAIT_MS):
             await _empty_session(simulation, gate, plan, accepted)
         await _fetch_from_sessions(simulation, gate, plan)
@@ -162,20 +164,29 @@ async def _fetch_these(
 # What is told about all of it.
 
 
-async def _check_browsing(simulation: Simulation, bus: Gate, plan: Plan) -> None:
+async def _check_browsing(
+    simulation: Simulation, bus: Gate, plan: Plan, session_id: str | None
+) -> None:
     """Peeking from the start shows every message that stays, in whatever state, and no other."""
     journal = simulation.journal
-    kept = [r for f in plan.fragment_ids() for r in journal.kept_in(f) if r.line == MAIN_LINE]
+    kept = [
+        record
+        for fragment in plan.fragment_ids()
+        for record in journal.kept_in(fragment)
+        if record.line == MAIN_LINE and session_id in (None, record.session_id)
+    ]
     known = {record.place.sequence_number for record in kept}
     seen: set[int] = set()
     cursor, start = BrowseCursor(), 0
     operations = bus.ways[plan.entity_id].operations
     while True:
-        page = operations.peek(MAIN_LINE, start=start, count_max=200, cursor=cursor)
+        page = operations.peek(
+            MAIN_LINE, start=start, count_max=200, cursor=cursor, session_id=session_id
+        )
         entries = await _must(simulation, bus, page)
         if not entries:
             break
-        check_peeked(simulation, plan, entries, None)
+        check_peeked(simulation, plan, entries, session_id)
         seen.update(entry.sequence_number for entry in entries)
         start = entries[-1].sequence_number + 1
     staying = [r for r in kept if not r.is_gone and not journal.is_damaged(r)]
@@ -184,18 +195,31 @@ async def _check_browsing(simulation: Simulation, bus: Gate, plan: Plan) -> None
         raise Violation(f"entity {plan.entity_id}: {missing} not peeked, {seen - known} peeked")
 
 
-async def _check_session_list(simulation: Simulation, bus: Gate, plan: Plan) -> None:
+async def _check_session_lists(simulation: Simulation, bus: Gate, plan: Plan) -> None:
+    must, may = simulation.journal.sessions_in(plan.fragment_ids())
+    listed = await _listed(simulation, bus, plan, -1)
+    if len(set(listed)) != len(listed) or not must <= set(listed) <= may:
+        raise Violation(f"sessions {must} to {may} are listed as {listed}")
+    moment_ms = simulation.now_ms() - RECENT_MS
+    recent = simulation.journal.states_since(plan.fragment_ids(), moment_ms)
+    listed = await _listed(simulation, bus, plan, moment_ms)
+    if sorted(listed) != sorted(recent):
+        raise Violation(f"sessions with recent states {recent} are listed as {listed}")
+
+
+async def _listed(
+    simulation: Simulation, bus: Gate, plan: Plan, updated_after_ms: int
+) -> list[str]:
     operations = bus.ways[plan.entity_id].operations
     listed: list[str] = []
     while True:
-        page = operations.list_sessions(updated_after_ms=-1, skip=len(listed), count_max=100)
+        page = operations.list_sessions(
+            updated_after_ms=updated_after_ms, skip=len(listed), count_max=100
+        )
         found = await _must(simulation, bus, page)
         if not found:
-            break
+            return listed
         listed += found
-    must, may = simulation.journal.sessions_in(plan.fragment_ids())
-    if len(set(listed)) != len(listed) or not must <= set(listed) <= may:
-        raise Violation(f"sessions {must} to {may} are listed as {listed}")
 
 
 def _check_empty(simulation: Simulation, plan: Plan, lines: Sequence[int], when: str) -> None:
@@ -223,7 +247,7 @@ async def _must(simulation: Simulation, bus: Gate, question: Coroutine[object, o
     """Nothing is wrong any more, so it succeeds."""
     answer = await ask(simulation, bus, question)
     if isinstance(answer, Refused | Unavailable):
-        raise Violation(f"{question} failed without a fault: {answer}")
+        raise Violation(f"{name_of(question)} failed without a fault: {answer}")
     return answer
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import TypeVar
 
 from shardbus.core.message import Entry
 from shardbus.stores.base import (
@@ -16,8 +17,12 @@ from shardbus.stores.base import (
 from shardbus.stores.memory import MemoryStore
 from tests.simulation.census import check_conservation
 from tests.simulation.journal import Journal
-from tests.simulation.records import Record
 from tests.simulation.world import EPOCH_MS, Crash
+
+T = TypeVar("T")
+
+# How often a state is damaged where a record is.
+STATE_DAMAGE = 0.3
 
 
 class Faults:
@@ -46,8 +51,8 @@ class Faults:
             return self._chance.uniform(1.0, 8.0)
         return self._chance.uniform(0.0002, 0.004)
 
-    def chosen(self, records: list[Record]) -> Record:
-        return self._chance.choice(records)
+    def chosen(self, ones: list[T]) -> T:
+        return self._chance.choice(ones)
 
     def outage_s(self) -> float:
         return self._chance.uniform(0.05, 4.0)
@@ -213,7 +218,16 @@ class FaultyStore(Disk):
             raise StoreError("planted: the disk does not answer")
         if what == "load":
             self._loaded(fragment)
-        if self._faults.happens(self._faults.damage) and (kept := self._journal.kept_in(fragment)):
-            place = self._faults.chosen(kept).place
-            self._journal.damaged.add(place)
+        if self._faults.happens(self._faults.damage):
+            self._damage(fragment)
+
+    def _damage(self, fragment: FragmentId) -> None:
+        """Make a record or a state fail its checksum."""
+        journal, faults = self._journal, self._faults
+        if kept := journal.kept_in(fragment):
+            place = faults.chosen(kept).place
+            journal.damaged.add(place)
             self.kept.damage(fragment, place.sequence_number)
+        if (states := journal.states_in(fragment)) and faults.happens(STATE_DAMAGE):
+            journal.with_damaged_states.add(fragment)
+            self.kept.damage_state(fragment, faults.chosen(list(states)).session_id)

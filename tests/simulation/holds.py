@@ -79,6 +79,9 @@ class HoldBook:
     def fragment_of(self, token: bytes) -> FragmentId:
         return self._by_token[token].key.fragment
 
+    def until_ms(self, token: bytes) -> int:
+        return self._by_token[token].term.until_ms
+
     def owned(self, token: bytes) -> None:
         """Somebody was told that a session is theirs."""
         self._by_token[token].is_owned = True

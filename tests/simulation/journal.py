@@ -48,6 +48,9 @@ class Journal:
         self.acceptances = Acceptances()
         # Every state that a session ever had, the last one being the present.
         self.states: dict[SessionKey, list[bytes | None]] = {}
+        self.set_at_ms: dict[SessionKey, int] = {}
+        # Fragments that ever had a damaged state: its size is not known any more.
+        self.with_damaged_states: set[FragmentId] = set()
         # Removed, and nobody was told yet that they were completed, deleted or expired.
         self.unexplained: dict[FragmentId, dict[int, Record]] = {}
         self._rules_of = rules_of
@@ -123,9 +126,18 @@ class Journal:
     def state_of(self, key: SessionKey) -> bytes | None:
         return self.states[key][-1] if key in self.states else None
 
-    def states_in(self, fragment: FragmentId) -> list[bytes]:
-        present = [log[-1] for key, log in self.states.items() if key.fragment == fragment]
-        return [state for state in present if state is not None]
+    def states_in(self, fragment: FragmentId) -> dict[SessionKey, bytes]:
+        present = {key: log[-1] for key, log in self.states.items() if key.fragment == fragment}
+        return {key: state for key, state in present.items() if state is not None}
+
+    def states_since(self, fragments: Sequence[FragmentId], moment_ms: int) -> list[str]:
+        """The sessions whose state was set after a moment, and is there."""
+        return [
+            key.session_id
+            for fragment in fragments
+            for key in self.states_in(fragment)
+            if self.set_at_ms[key] > moment_ms
+        ]
 
     def due_ms(self) -> list[int]:
         """When those are due that wait for their moment."""
@@ -159,6 +171,7 @@ class Journal:
             elif isinstance(change, StateChange):
                 key = SessionKey(commit.fragment, change.session_id)
                 self.states.setdefault(key, [None]).append(change.state)
+                self.set_at_ms[key] = change.at_ms
             elif isinstance(change, Remember):
                 gathered.remembered.append(change)
             else:

@@ -125,19 +125,21 @@ class LockBook:
 
     def may_be_held(self, record: Record, life: int, from_ms: int) -> bool:
         """Whether a message can have been locked at or after a moment."""
-        track = self._tracks.get(record.place)
-        held = None if track is None else track.held
-        if held is None:
-            return False
-        return held.open > 0 or (held.life == life and held.term.until_ms > from_ms)
+        return self._open(record) > 0 or self.has_term(record, life, from_ms)
 
     def must_be_held(self, record: Record, life: int, to_ms: int) -> bool:
         """Whether a message was locked without a doubt until a moment."""
+        return self._open(record) == 0 and self.has_term(record, life, to_ms)
+
+    def has_term(self, record: Record, life: int, now_ms: int) -> bool:
+        """Whether the lock of a message lasts, unless it is settled."""
         track = self._tracks.get(record.place)
         held = None if track is None else track.held
-        if held is None or held.open > 0:
-            return False
-        return held.life == life and held.term.until_ms > to_ms
+        return held is not None and held.life == life and held.term.until_ms > now_ms
+
+    def _open(self, record: Record) -> int:
+        track = self._tracks.get(record.place)
+        return 0 if track is None or track.held is None else track.held.open
 
     # Receiving.
 
@@ -158,9 +160,8 @@ class LockBook:
             self._check_state(track, command)
             self._check_handing(track, heard, command.line, earliest_ms, latest_ms)
             if command.line == MAIN_LINE and isinstance(command, Receive):
-                # What was removed is answered after what was locked in the meantime.
-                newest = self.newest(heard.fragment) if command.is_locking else heard.newest
-                self._check_first(track, -1 if term is not None else newest)
+                # Of those that are asked for side by side the later may be answered first.
+                self._check_first(track, -1 if term is not None else heard.newest)
             self._check_count(track, delivery, heard, command.line)
             if command.is_locking:
                 until = term or Term(delivery.locked_until_ms)

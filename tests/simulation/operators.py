@@ -135,6 +135,10 @@ async def fetch_deferred(
     numbers = chance.sample(numbers, min(len(numbers), chance.choice([1, 2, 5])))
     if not numbers:
         return
+    if chance.random() < 0.15:
+        # One that is not to be had like this spoils it for the others.
+        kept = simulation.journal.kept_in(chance.choice(plan.fragment_ids()))
+        numbers += [record.place.sequence_number for record in kept[-1:]]
     is_locking = chance.random() < 0.8
     operations = bus.ways[plan.entity_id].operations
     receive = operations.receive_deferred(line, numbers, is_locking=is_locking, session=token)

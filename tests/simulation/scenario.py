@@ -12,7 +12,7 @@ from tests.simulation.draining import LATE_MS_MAX, drain
 from tests.simulation.operators import Operator
 from tests.simulation.receivers import CARELESS, TIDY, USUAL, Patient, Receiver
 from tests.simulation.senders import Sender
-from tests.simulation.session_receivers import SessionReceiver
+from tests.simulation.session_receivers import PatientOwner, SessionReceiver
 from tests.simulation.simulation import OneProcess, Simulation
 
 
@@ -28,6 +28,9 @@ def run_linked(seed: int) -> Cluster:
     """The same with brokers and gateways in processes of their own, and links between them."""
     chance = Random(seed)
     patient = Plan(7, 4, _rules(chance, 4, lock_ms=5_000))
+    if chance.random() < 0.5:
+        patient = Plan(11, 2, _rules(chance, 2, lock_ms=5_000), sessions=3)
+        patient.rules.requires_session = True
     patient.is_patient = True
     chosen = [*plans(chance, are_long=False), patient]
     simulation = Cluster(seed, chosen, chance)
@@ -111,7 +114,8 @@ def _enrol(simulation: Simulation, plan: Plan, clients: asyncio.TaskGroup) -> No
         return
     if plan.is_patient:
         clients.create_task(Sender(simulation, plan).run())
-        simulation.keep(Patient(simulation, plan).run())
+        patient = (PatientOwner if plan.sessions else Patient)(simulation, plan)
+        simulation.keep(patient.run())
         return
     if plan.backlog:
         clients.create_task(Sender(simulation, plan).fill(plan.backlog))

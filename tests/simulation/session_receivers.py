@@ -15,7 +15,7 @@ from shardbus.core.message import MAIN_LINE
 from tests.simulation.asking import ANSWER_S_MAX, ask
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import fetch_deferred
-from tests.simulation.receivers import NOTHING, Flow, settle_by_habit
+from tests.simulation.receivers import NOTHING, Flow, settle, settle_by_habit
 from tests.simulation.sending import Violation
 from tests.simulation.simulation import Simulation
 
@@ -24,6 +24,7 @@ CARELESS = {COMPLETE: 2, ABANDON: 5, DEAD_LETTER: 1, DEFER: 2, RELEASE: 2, NOTHI
 HABITS = [{COMPLETE: 1}, USUAL, USUAL, CARELESS]
 # Without a fault a free session is found by who waits for one within this time.
 FOUND_MS_MAX = 500
+HOUR_MS = 3_600_000
 
 
 class SessionFlow(Flow):
@@ -65,6 +66,14 @@ class Acceptance:
         self.answer = answer
         self.is_told.set()
 
+    async def wait(self, seconds: float) -> bool:
+        """Whether the answer came in time."""
+        try:
+            await asyncio.wait_for(self.is_told.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
 
 class SessionReceiver:
     def __init__(
@@ -103,12 +112,24 @@ class SessionReceiver:
             self._handle(bus, flow)
             if bus.is_dead or flow.is_lost or self._simulation.is_over:
                 break
+        if self._chance.random() < 0.1 and not flow.is_lost:
+            flow.granted = 100
+            dispatcher.wake(flow)
+            await self._outstay(flow, accepted)
         flow.is_closed = True
         dispatcher.remove(flow)
         self._handle(bus, flow)
         # Who vanishes without a word holds it until its time is up.
         if self._chance.random() < 0.7:
             router.release_session(accepted.token)
+
+    async def _outstay(self, flow: SessionFlow, accepted: SessionAccepted) -> None:
+        """Who waits for messages beyond the end of a session is told that it is lost."""
+        simulation = self._simulation
+        left_ms = simulation.checker.holds.until_ms(accepted.token) - simulation.now_ms()
+        await asyncio.sleep((max(left_ms, 0) + FOUND_MS_MAX) / 1000)
+        if flow.granted and not flow.is_lost and not simulation.faults.severity:
+            raise Violation(f"session {accepted.session_id!r} is over, and its owner waits on")
 
     def _handle(self, bus: Gate, flow: Flow) -> None:
         tokens = [delivery.token for delivery in flow.taken()]
@@ -135,6 +156,49 @@ class SessionReceiver:
             await asyncio.sleep(chance.choice([0.0, 0.0, 0.02, 0.5, 4.0]))
 
 
+class PatientOwner:
+    """Asks for the next session once, and waits for it, whatever happens to whom it waits for."""
+
+    def __init__(self, simulation: Simulation, plan: Plan) -> None:
+        self._simulation = simulation
+        self._plan = plan
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            bus = await self._simulation.bus_up(self._plan)
+            acceptance = Acceptance()
+            door = bus.ways[self._plan.entity_id].router.sessions
+            accepting = door.accept(None, HOUR_MS, acceptance.told)
+            while acceptance.answer is None and not bus.is_dead:
+                await acceptance.wait(1.0)
+            if isinstance(acceptance.answer, SessionAccepted):
+                self._simulation.checker.holds.owned(acceptance.answer.token)
+                await self._serve(bus, acceptance.answer)
+            elif acceptance.answer is None:
+                acceptance.is_cancelled = True
+                accepting.cancel()
+
+    async def _serve(self, bus: Gate, accepted: SessionAccepted) -> None:
+        """Complete whatever comes, until nothing does for a moment."""
+        flow = SessionFlow(self._simulation, self._plan, accepted, is_locking=True)
+        router = bus.ways[self._plan.entity_id].router
+        dispatcher = router.session_dispatcher(accepted, MAIN_LINE)
+        dispatcher.add(flow)
+        is_served = True
+        while is_served and not flow.is_lost and not bus.is_dead:
+            flow.granted = 20
+            dispatcher.wake(flow)
+            await flow.wait(0.3)
+            tokens = [delivery.token for delivery in flow.taken()]
+            is_served = bool(tokens)
+            if tokens:
+                settle(self._simulation, bus, self._plan, COMPLETE, tokens)
+        flow.is_closed = True
+        dispatcher.remove(flow)
+        router.release_session(accepted.token)
+
+
 async def accept(
     simulation: Simulation, bus: Gate, plan: Plan, name: str | None, wait_ms: int
 ) -> SessionAccepted | None:
@@ -144,13 +208,11 @@ async def accept(
     accepting = bus.ways[plan.entity_id].router.sessions.accept(name, wait_ms, acceptance.told)
     is_hasty = not simulation.is_over and simulation.chance.random() < 0.1
     patience_s = simulation.chance.uniform(0.0, 1.0) if is_hasty else wait_ms / 1000 + ANSWER_S_MAX
-    try:
-        await asyncio.wait_for(acceptance.is_told.wait(), patience_s)
-    except TimeoutError:
+    if not await acceptance.wait(patience_s):
         acceptance.is_cancelled = True
         accepting.cancel()
         if not is_hasty and not bus.is_dead:
-            raise Violation("an accept was not answered in time") from None
+            raise Violation("an accept was not answered in time")
         return None
     answer = acceptance.answer
     simulation.note(f"entity {plan.entity_id} accepts {name}: {told_of(answer)}")

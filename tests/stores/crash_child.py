@@ -7,6 +7,7 @@ anybody can tell what the store must hold after it.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache, partial
 
 from shardbus.core.change import (
     Append,
@@ -25,8 +26,17 @@ from shardbus.stores.chunk import sequence_base
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.harness import ENQUEUED_AT_MS, Durability
 
-FRAGMENTS = [FragmentId(1, number) for number in range(4)]
+# Those with the same number have their payloads in common; the last gets every third message.
+FRAGMENTS = [
+    FragmentId(1, 0),
+    FragmentId(1, 1),
+    FragmentId(2, 1),
+    FragmentId(1, 3),
+    FragmentId(2, 3),
+    FragmentId(3, 3),
+]
 SESSIONFUL = FRAGMENTS[3]
+SPARSE = FRAGMENTS[5]
 SESSIONS = 5
 COUNTS = (3, 4, 40, 3, 5)
 
@@ -54,9 +64,15 @@ def first_counter(round_number: int) -> int:
     return 1 + whole * sum(COUNTS) + sum(COUNTS[:rest])
 
 
-def message(fragment: FragmentId, counter: int) -> Entry:
+@lru_cache(maxsize=256)
+def payload_of(number: int, counter: int) -> bytes:
+    """The same object for all fragments of a number, as when a message is published."""
     size = counter * 37 % 3_000 if counter % 50 else 300_000
-    payload = b"%d/%d;" % (fragment.number, counter) + bytes([counter % 256]) * size
+    return b"%d/%d;" % (number, counter) + bytes([counter % 256]) * size
+
+
+def message(fragment: FragmentId, counter: int) -> Entry:
+    payload = payload_of(fragment.number, counter)
     return Entry(
         sequence_base(fragment.number) | counter,
         payload,
@@ -114,15 +130,15 @@ def commit_of(fragment: FragmentId, round_number: int) -> FragmentCommit:
     counters = new_counters(round_number)
     base = sequence_base(fragment.number)
     dead: list[Entry] = []
-    for counter in dead_counters(round_number):
+    for counter in filter(partial(is_for, fragment), dead_counters(round_number)):
         entry = message(fragment, counter)
         entry.payload = None
         entry.line = DEAD_LETTER_LINE
         dead.append(entry)
     changes: list[Change] = [
-        Append([message(fragment, counter) for counter in counters]),
+        Append([message(fragment, counter) for counter in counters if is_for(fragment, counter)]),
         Update(dead),
-        Remove([base | counter for counter in removed_counters(round_number)]),
+        Remove([base | c for c in removed_counters(round_number) if is_for(fragment, c)]),
     ]
     if fragment == SESSIONFUL:
         state = state_of(round_number) if round_number % 7 else None
@@ -133,7 +149,11 @@ def commit_of(fragment: FragmentId, round_number: int) -> FragmentCommit:
     return FragmentCommit(fragment, changes, Counters(counters[-1], lines, round_number))
 
 
-def expected(rounds: int) -> tuple[list[int], list[int]]:
+def is_for(fragment: FragmentId, counter: int) -> bool:
+    return fragment != SPARSE or counter % 3 == 0
+
+
+def expected(fragment: FragmentId, rounds: int) -> tuple[list[int], list[int]]:
     """The counters on the main line and among the dead letters after some rounds."""
     main: set[int] = set()
     dead: set[int] = set()
@@ -144,7 +164,8 @@ def expected(rounds: int) -> tuple[list[int], list[int]]:
         gone = set(removed_counters(round_number))
         main -= gone
         dead -= gone
-    return sorted(main), sorted(dead)
+    mine = partial(is_for, fragment)
+    return sorted(filter(mine, main)), sorted(filter(mine, dead))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tests.stores.crash_child import (
     session_of,
     state_of,
 )
-from tests.stores.harness import Durability, facts, numbers, read_all
+from tests.stores.harness import Durability, Scalpel, facts, numbers, read_all
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 6
@@ -46,6 +46,9 @@ def test_everything_acknowledged_survives_a_kill(tmp_path: Path, durability: Dur
         for fragment in FRAGMENTS:
             check(store, fragment, stored)
         store.close()
+        with Scalpel(path) as scalpel:
+            scalpel.assert_parts_agree()
+            assert scalpel.number("SELECT max(users) FROM part_users") > 2
 
 
 def run_and_kill(path: Path, durability: str, lines: int) -> int:
@@ -74,7 +77,7 @@ def run_and_kill(path: Path, durability: str, lines: int) -> int:
 def check(store: SqliteStore, fragment: FragmentId, rounds: int) -> None:
     """The store holds exactly what the first rounds leave, bytes and all."""
     assert rounds_of(store, fragment) == rounds
-    main, dead = expected(rounds)
+    main, dead = expected(fragment, rounds)
     found = [facts(entry) for entry in read_all(store, fragment, MAIN_LINE)]
     assert found == [facts(message(fragment, counter)) for counter in main]
     letters = read_all(store, fragment, DEAD_LETTER_LINE)

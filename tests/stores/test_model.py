@@ -33,7 +33,7 @@ from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore
 from shardbus.stores.chunk import sequence_base
 from shardbus.stores.memory import MemoryStore
 from shardbus.stores.sqlite import SqliteStore
-from tests.stores.harness import facts, page_facts
+from tests.stores.harness import Scalpel, facts, page_facts
 
 FRAGMENTS = [FragmentId(1, 0), FragmentId(1, 5), FragmentId(2, 0)]
 LINES = range(3)
@@ -67,6 +67,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.sqlite.close()
+        with Scalpel(self.directory / "store.db") as scalpel:
+            scalpel.assert_parts_agree()
         shutil.rmtree(self.directory)
 
     @rule(
@@ -102,6 +104,45 @@ class StoreMachine(RuleBasedStateMachine):
             )
         self.pending[at].append(Append(entries))
 
+    @rule(
+        count=st.sampled_from([1, 3, 9]),
+        size=sizes,
+        steps=st.lists(st.sampled_from([1, 1, 2, 7, 5_000]), min_size=1, max_size=4),
+        chosen=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+        expires=expiries,
+    )
+    def publish(
+        self, count: int, size: int, steps: list[int], chosen: list[int], expires: int
+    ) -> None:
+        """Payloads that several fragments get, by bits of `chosen`; their numbers have holes."""
+        brought: list[list[Entry]] = [[] for _ in FRAGMENTS]
+        counter = max(self.counters)
+        for turn in range(count):
+            self.tally += 1
+            counter += steps[turn % len(steps)]
+            payload = b"%d." % self.tally + b"x" * size
+            for at in range(len(FRAGMENTS)):
+                if chosen[turn % len(chosen)] >> at & 1:
+                    brought[at].append(self._entry(at, counter, payload, expires))
+        for at, entries in enumerate(brought):
+            if entries:
+                self.counters[at] = counter
+                self.pending[at].append(Append(entries))
+        self._commit([at for at in range(len(FRAGMENTS)) if self.pending[at]])
+
+    def _entry(self, at: int, counter: int, payload: bytes, expires: int) -> Entry:
+        number = self._sequence(at, counter)
+        if at == SESSIONFUL:
+            self.sessions[number] = SESSIONS[self.tally % len(SESSIONS)]
+        return Entry(
+            number,
+            payload,
+            len(payload),
+            enqueued_at_ms=self.tally,
+            expires_at_ms=expires,
+            session_id=self.sessions.get(number),
+        )
+
     @rule(at=fragment_indexes, data=st.data())
     def update(self, at: int, data: st.DataObject) -> None:
         entries = [
@@ -134,7 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
     def remove_range(self, at: int, data: st.DataObject) -> None:
         last = self.counters[at]
         start = data.draw(st.integers(0, last))
-        stop = data.draw(st.integers(start, last))
+        stop = data.draw(st.integers(start, min(last, start + 1_000)))
         gone = [self._sequence(at, c) for c in range(start, stop + 1)]
         self.pending[at].append(Remove(gone))
         self._commit([at])

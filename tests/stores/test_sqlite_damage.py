@@ -13,6 +13,7 @@ from shardbus.stores.base import FragmentId, StoreError
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.crash_child import (
     FRAGMENTS,
+    SESSIONFUL,
     commit_of,
     expected,
     message,
@@ -226,14 +227,14 @@ def rounds_left(path: Path) -> int:
         if not store.fragments():
             return 0
         rounds = rounds_of(store, FRAGMENTS[0])
-        main, dead = expected(rounds)
         for fragment in FRAGMENTS:
+            main, dead = expected(fragment, rounds)
             assert rounds_of(store, fragment) == rounds
             found = read_all(store, fragment)
             assert [e.payload for e in found] == [message(fragment, c).payload for c in main]
             letters = read_all(store, fragment, DEAD_LETTER_LINE)
             assert [e.payload for e in letters] == [message(fragment, c).payload for c in dead]
-        check_sessions(store, main, rounds)
+        check_sessions(store, expected(SESSIONFUL, rounds)[0], rounds)
         return rounds
     finally:
         store.close()

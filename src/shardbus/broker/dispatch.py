@@ -171,7 +171,6 @@ class Dispatcher:
             for source in self._sources:
                 # Ask them all once more: a wake-up may be under way.
                 self._mark_ready(source)
-        self._watch_idle()
         self._match()
 
     def source_ready(self, source: _Source) -> None:
@@ -192,7 +191,6 @@ class Dispatcher:
         if not seat.is_gone and not seat.is_hungry and seat.free() > 0:
             seat.is_hungry = True
             self._hungry.append(seat)
-        self._watch_idle()
         self._match()
 
     def _match(self) -> None:
@@ -212,6 +210,8 @@ class Dispatcher:
             if not seat.is_gone:
                 self._hungry.append(seat)
         self._is_matching = False
+        # Only now: a receiver whose turn it was while a fragment answered at once is hungry again.
+        self._watch_idle()
         if self._draining:
             self._end_drains()
 

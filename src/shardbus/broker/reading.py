@@ -1,18 +1,18 @@
 """What a runner reads from its store for a fragment, and how the fragment takes it over.
 
-The jobs run on the store's reader, the rest in the event loop. Not compiled: between interpreted
-steps the reader lets the event loop run, also while it loads a million remembered ids.
+The jobs run on the store's reader, the rest in the event loop.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import Final, final
 
 from shardbus.core.change import Change
 from shardbus.core.fragment import Fragment
 from shardbus.core.history import History
-from shardbus.core.limits import STATES_MAX
+from shardbus.core.limits import DIGEST_BYTES, STATES_MAX
 from shardbus.core.message import Entry
 from shardbus.core.need import (
     Need,
@@ -35,6 +35,8 @@ from shardbus.stores.base import (
 log = logging.getLogger(__name__)
 
 LIST_COUNT_MAX: Final = 10_000
+# Ten thousand ids: some milliseconds.
+LOAD_STEP_BYTES: Final = 10_000 * DIGEST_BYTES
 
 
 @final
@@ -70,8 +72,14 @@ Found = Page | SessionPage | ReadState | list[Entry | None] | dict[int, bytes | 
 def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int) -> Loaded:
     image = store.load(fragment)
     history = History()
+    step_bytes = 0
     for remembered in image.remembered:
         history.load(remembered.at_ms, remembered.digests, now_ms - window_ms)
+        step_bytes += len(remembered.digests)
+        if step_bytes >= LOAD_STEP_BYTES:
+            # Compiled code lets no other thread run: a million ids would stop the event loop.
+            time.sleep(0)
+            step_bytes = 0
     image.remembered = []
     return Loaded(image, history)
 

@@ -27,23 +27,29 @@ from shardbus.core.command import (
     FragmentRules,
     GetState,
     ListTransactions,
+    ListTransfers,
     Prepare,
     Purge,
     Purged,
     Receive,
     Received,
     ReceiveDeferred,
+    RefuseTransfers,
     ReleaseSession,
     Renew,
     Renewed,
     RenewSession,
     Reply,
+    ReturnTransfers,
     Send,
     SetAside,
     SetState,
     Settle,
+    TakeOver,
+    TakeTransfers,
     Tick,
     Transact,
+    TransfersDone,
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
@@ -75,6 +81,7 @@ from shardbus.core.sessions import HeldSession
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
 from shardbus.core.transactions import Transactions
+from shardbus.core.transfers import TransferCommand, Transfers
 
 
 @final
@@ -117,10 +124,10 @@ class Fragment:
         self._entrance = Entrance(number, self._ledger, History() if history is None else history)
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
-        self._transactions = Transactions(
-            self._ledger, self._entrance, self._settling, {} if records is None else records
-        )
-        self.intake = Intake(self._ledger, self._holds, self._transactions)
+        kept = {} if records is None else records
+        self._transactions = Transactions(self._ledger, self._entrance, self._settling, kept)
+        self._transfers = Transfers(number, self._ledger, self._entrance, kept)
+        self.intake = Intake(self._ledger, self._holds, self._transactions, self._transfers)
         self._delivered: list[Entry] = []
 
     def need(self, command: Command, now_ms: int) -> Need | None:
@@ -163,6 +170,18 @@ class Fragment:
             (Transact, Prepare, Decide, AskDecision, Finish, ForgetDecision, ListTransactions),
         ):
             return self._transactions.decide(command, self.intake.entries, now_ms)
+        if isinstance(
+            command,
+            (
+                TakeTransfers,
+                TransfersDone,
+                RefuseTransfers,
+                ReturnTransfers,
+                ListTransfers,
+                TakeOver,
+            ),
+        ):
+            return self._decide_about_transfers(command, now_ms)
         return self._decide_about_session(command, now_ms)
 
     def _decide_about_session(
@@ -186,6 +205,12 @@ class Fragment:
         if isinstance(command, GetState):
             return holds.get_state(command, now_ms)
         return holds.set_state(command, now_ms)
+
+    def _decide_about_transfers(self, command: TransferCommand, now_ms: int) -> Reply:
+        reply = self._transfers.decide(command, self.intake.entries, now_ms)
+        if isinstance(command, TakeTransfers):
+            self.intake.want(command.line)
+        return reply
 
     def receive_beside(self, command: Receive, now_ms: int) -> Received | None:
         """Answer a locking receive while removals are being stored; None: it must wait its turn.

@@ -39,6 +39,8 @@ STATES_MAX: Final = 1_000_000
 
 DEFERRED_COUNT_MAX: Final = 250
 CANCEL_COUNT_MAX: Final = 10_000
+# What settlements may change of a message's properties, all of them together (reference 17).
+MODIFIED_BYTES_MAX: Final = 64 * 1024
 DELAY_MS_MAX: Final = 7 * 24 * 3600 * 1000
 
 # Message ids that a fragment remembers; the next one is refused, because neither memory may grow

@@ -15,7 +15,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import DELAY_MS_MAX
+from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.properties import merge
 
@@ -60,6 +60,22 @@ class Settling:
                 f"A delay of {command.delay_ms} ms is not possible: "
                 f"it is between 0 and {DELAY_MS_MAX} ms.",
             )
+        if command.modified:
+            self._check_modified(command, now_ms)
+
+    def _check_modified(self, command: Settle, now_ms: int) -> None:
+        """Each settlement may add properties, and a message may be settled thousands of times."""
+        for token in command.tokens:
+            entry = self._ledger.locks.held(token, now_ms)
+            if entry is None or len(entry.modified) + len(command.modified) <= MODIFIED_BYTES_MAX:
+                continue
+            size_bytes = len(merge(entry.modified, command.modified))
+            if size_bytes > MODIFIED_BYTES_MAX:
+                raise Refused(
+                    INVALID_ARGUMENT,
+                    f"The properties that settling changed would take {size_bytes} bytes "
+                    f"together; a message may have {MODIFIED_BYTES_MAX}.",
+                )
 
     def check_held(self, commands: list[Settle], now_ms: int) -> None:
         """Refused unless every lock is held, and every message is settled once."""

@@ -5,6 +5,8 @@ import weakref
 import pytest
 
 from shardbus.broker.dispatch import TAKE_MAX, TAKE_MIN, Dispatcher
+from shardbus.broker.runner import ReplyTo
+from shardbus.core.command import Command
 from shardbus.core.limits import WINDOW_COUNT_MAX
 from shardbus.core.message import MAIN_LINE
 from tests.unit.broker.house import House, send_of
@@ -13,6 +15,15 @@ from tests.unit.broker.ports import Link, ScriptedPort
 
 def dispatcher_of(*ports: ScriptedPort) -> Dispatcher:
     return Dispatcher(list(ports), MAIN_LINE, lambda: bytes(8))
+
+
+class PromptPort(ScriptedPort):
+    """Answers while it is being asked."""
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        super().submit(command, reply_to)
+        if self.asked:
+            self.answer()
 
 
 def joined(dispatcher: Dispatcher, link: Link) -> Link:
@@ -48,6 +59,32 @@ def test_one_message_in_one_of_sixteen_fragments_asks_that_fragment_only() -> No
 
     assert link.got == [1]
     assert sum(len(port.takes) for port in ports) == 1
+
+
+def test_a_fragment_that_answers_at_once_is_watched_for_the_rest_of_the_credit() -> None:
+    """R19: whoever has credit left is woken by the next message."""
+    port = PromptPort(1)
+    link = joined(dispatcher_of(port), Link(5))
+    port.wake()
+    assert link.got == [1]
+
+    port.messages = 1
+    port.wake()
+
+    assert link.got == [1, 2]
+
+
+def test_a_fragment_that_is_away_is_watched_until_it_is_back() -> None:
+    port = ScriptedPort(1)
+    link = joined(dispatcher_of(port), Link(5))
+    port.is_available = False
+    port.wake()
+
+    port.is_available = True
+    port.wake()
+    port.answer()
+
+    assert link.got == [1]
 
 
 def test_never_more_is_taken_than_there_is_credit_for() -> None:

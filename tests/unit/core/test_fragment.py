@@ -19,9 +19,17 @@ from shardbus.core.command import (
     SetAside,
     Settle,
 )
-from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    Refused,
+)
 from shardbus.core.fragment import Fragment
+from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE, Message
+from shardbus.core.properties import pack, unpack
 from shardbus.core.sequence import fragment_of, fragment_of_token
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
@@ -312,6 +320,24 @@ def test_abandoning_keeps_what_it_modified() -> None:
     desk.reload()
 
     assert desk.receive()[0].entry.modified == b"new"
+
+
+def test_what_settlements_modify_is_bounded_together_and_a_refused_one_changes_nothing() -> None:
+    desk = Desk()
+    desk.send(b"a")
+    half = MODIFIED_BYTES_MAX // 2
+    [delivery] = desk.receive()
+    desk.do(Settle(ABANDON, [delivery.token], modified=pack({"first": bytes(half)})))
+    [delivery] = desk.receive()
+
+    with pytest.raises(Refused, match="would take") as refusal:
+        desk.do(Settle(ABANDON, [delivery.token], modified=pack({"second": bytes(half)})))
+    desk.do(Settle(ABANDON, [delivery.token], modified=pack({"first": bytes(half + 9)})))
+
+    assert refusal.value.kind is INVALID_ARGUMENT
+    [delivery] = desk.receive()
+    assert unpack(delivery.entry.modified) == {"first": bytes(half + 9)}
+    assert delivery.delivery_count == 2
 
 
 def test_dead_letters_move_between_the_counters() -> None:

@@ -2,6 +2,7 @@
 
 from struct import pack
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
@@ -17,18 +18,25 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.chunk import (
+    CHUNK_SPAN_MAX,
     COUNTER_MAX,
     DUE_SPREAD_MS,
+    HOLE,
     Record,
+    assembled,
     due_of,
+    holes_of,
     is_plain,
     key_of,
     local_of,
     pack_counters,
     pack_gap,
     pack_head,
+    pack_record,
     pack_remembered,
+    pack_scattered,
     pack_session_state,
+    pack_shared,
     pack_state,
     record_of,
     sequence_base,
@@ -38,8 +46,10 @@ from shardbus.stores.chunk import (
     unpack_counters,
     unpack_gap,
     unpack_head,
+    unpack_record,
     unpack_remembered,
     unpack_session_state,
+    unpack_spots,
     unpack_state,
 )
 
@@ -74,6 +84,83 @@ def test_the_bytes_of_a_head_never_change() -> None:
         "0200000000000000030000000000000000000000" "0100000000000000"
         "58f59d1baf76f3d4"
     )  # fmt: skip
+
+
+def test_the_bytes_of_scattered_and_shared_heads_never_change() -> None:
+    assert pack_scattered(KEY, RECORDS, [0, 9]).hex() == (
+        "020002004d00000000280000"
+        "0068e5cf8b010000000000000000000003000000" "1032547698badcfe"
+        "0200000000000000030000000000000000000000" "0100000000000000"
+        "00000900"
+        "7827c2ced13573cc"
+    )  # fmt: skip
+    assert pack_shared(KEY, RECORDS, [(0, 1, 5), (9, 0, 70_000)], [7, 8]).hex() == (
+        "030002004d00000000280000"
+        "0068e5cf8b010000000000000000000003000000" "1032547698badcfe"
+        "0200000000000000030000000000000000000000" "0100000000000000"
+        "0000010005000000" "0900000070110100"
+        "0700000000000000" "0800000000000000"
+        "d568f548e4129acb"
+    )  # fmt: skip
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> tuple[list[Record], list[int]]:
+    """Records and positions that rise from 0."""
+    wanted = draw(records)
+    last = CHUNK_SPAN_MAX - 1
+    rest = draw(st.sets(st.integers(1, last), min_size=len(wanted) - 1, max_size=len(wanted) - 1))
+    return wanted, [0, *sorted(rest)]
+
+
+@given(scattered())
+def test_records_come_back_at_their_positions(made: tuple[list[Record], list[int]]) -> None:
+    wanted, positions = made
+    spots = [(position, 0, 0) for position in positions]
+
+    for head in (pack_scattered(KEY, wanted, positions), pack_shared(KEY, wanted, spots, [4])):
+        found = unpack_head(KEY, head)
+        assert found is not None
+        assert len(found) == positions[-1] + 1
+        assert {at: found[at] for at in positions} == dict(zip(positions, wanted, strict=True))
+        holes = holes_of(found)
+        real = [at for at, record in enumerate(found) if record != HOLE]
+        assert holes.bit_count() == len(found) - len(real)
+        assert all(found[at] == HOLE for at in set(range(len(found))) - set(positions))
+
+
+@pytest.mark.parametrize(
+    "positions", [[1, 2], [0, 0], [3, 1], [0, CHUNK_SPAN_MAX], [0, (1 << 16) - 1]]
+)
+def test_positions_that_cannot_be_make_a_head_damaged(positions: list[int]) -> None:
+    spots = [(position, 0, 0) for position in positions]
+    assert unpack_head(KEY, pack_scattered(KEY, RECORDS, positions)) is None
+    assert unpack_head(KEY, pack_shared(KEY, RECORDS, spots, [1])) is None
+
+
+def test_a_shared_body_is_put_together_as_if_it_were_one() -> None:
+    payloads = [b"one", b"two!", b"", b"three"]
+    records_made = [(1, 2, len(payload), 3) for payload in payloads]
+    spots = [(0, 1, 0), (2, 0, 4), (3, 0, 0), (9, 1, 3)]
+    head = pack_shared(KEY, records_made, spots, [70, 71])
+
+    assert unpack_spots(head) == (spots, [70, 71])
+    assert assembled(head, {70: b"....two!", 71: b"onethree"}) == b"onetwo!three"
+    assert assembled(head, {71: b"onethree"}) == b"one\x00\x00\x00\x00three"
+    assert assembled(head, {70: b"....two!", 71: b"onet"}) == b"onetwo!t\x00\x00\x00\x00"
+
+
+def test_where_a_head_is_damaged_it_names_no_parts() -> None:
+    head = pack_shared(KEY, RECORDS, [(0, 0, 0), (1, 0, 3)], [1])
+    for at in range(len(head)):
+        spoilt = bytearray(head)
+        spoilt[at] ^= 0x01
+        assert unpack_spots(bytes(spoilt)) == ([], [])
+        assert unpack_head(KEY, bytes(spoilt)) is None
+    for end in range(len(head)):
+        assert unpack_spots(head[:end]) == ([], [])
+        assert unpack_head(KEY, head[:end]) is None
+    assert unpack_spots(pack_head(KEY, RECORDS)) == ([], [])
 
 
 @given(records)
@@ -298,3 +385,18 @@ def test_a_record_tells_of_its_payload() -> None:
 
     assert first[:3] == (10, NEVER_MS, 3)
     assert first[3] != second[3]
+
+
+@given(st.integers(0, 1 << 20), st.integers(0, 1 << 40), st.binary(), st.binary())
+def test_a_kept_record_comes_back_and_damage_is_noticed(
+    local: int, kind: int, key: bytes, data: bytes
+) -> None:
+    packed = pack_record(local, kind, key, data)
+
+    assert unpack_record(packed) == (local, kind, key, data)
+    for at in (0, 5, 12, 20, len(packed) - 9, len(packed) - 1):
+        spoilt = bytearray(packed)
+        spoilt[at] ^= 0x10
+        assert unpack_record(bytes(spoilt)) is None
+    assert unpack_record(packed[:-1]) is None
+    assert unpack_record(b"") is None

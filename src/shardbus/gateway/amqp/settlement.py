@@ -17,16 +17,13 @@ from shardbus.amqp.outcomes import (
 from shardbus.amqp.types import Array, Described, Map, Value, integer_of, text_of
 from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
-from shardbus.core.limits import DELAY_MS_MAX, REASON_CHARACTERS_MAX
+from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX, REASON_CHARACTERS_MAX
 from shardbus.core.properties import pack
 
 REASON_KEY: Final = "DeadLetterReason"
 DESCRIPTION_KEY: Final = "DeadLetterErrorDescription"
 DELAY_KEY: Final = "x-shardbus-delay-ms"
 """Our own: in the properties of an abandon, how long the message is not delivered again."""
-
-# What a message's properties may take (reference 17); one disposition can set them on thousands.
-MODIFIED_BYTES_MAX: Final = 64 * 1024
 
 
 def settle_command(state: DeliveryState | None, tokens: list[bytes]) -> Settle | None:
