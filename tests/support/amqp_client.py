@@ -239,10 +239,14 @@ class Sender(LinkEnd):
         self._waiting: dict[int, tuple[int, Outcome]] = {}
         self._tags = 0
 
-    async def send(self, payload: bytes, message_format: int = 0) -> DeliveryState | None:
+    async def send(
+        self, payload: bytes, message_format: int = 0, state: DeliveryState | None = None
+    ) -> DeliveryState | None:
         """Send one message and wait for its outcome. Raises Ended when none comes any more."""
         outcomes: list[DeliveryState | None] = []
-        await self.send_all([payload], lambda _, state: outcomes.append(state), message_format)
+        await self.send_all(
+            [payload], lambda _, outcome: outcomes.append(outcome), message_format, state=state
+        )
         return outcomes[0]
 
     async def send_all(
@@ -251,13 +255,15 @@ class Sender(LinkEnd):
         then: Outcome,
         message_format: int = 0,
         window: int = WINDOW,
+        state: DeliveryState | None = None,
     ) -> None:
         """Send pipelined, and tell each outcome with its position; returns after the last one."""
         for position, payload in enumerate(payloads):
             while len(self._waiting) >= window or self.link.sendable <= 0:
                 await self.change()
             self._tags += 1
-            ident = self.link.send(self._tags.to_bytes(8, "big"), payload, False, message_format)
+            tag = self._tags.to_bytes(8, "big")
+            ident = self.link.send(tag, payload, False, message_format, state)
             self._waiting[ident] = (position, then)
         while self._waiting:
             await self.change()
