@@ -9,12 +9,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from shardbus.amqp.message import encode_data_message
-from shardbus.amqp.outcomes import Accepted
-from shardbus.amqp.termini import Coordinator
-from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queue
-from tests.support.amqp_client import Address, Ended, Sender, connected
 
 
 def test_queues_that_forward_are_not_made(
@@ -38,19 +33,3 @@ def test_topics_are_not_made(
 
     assert refusal.value.status_code in (400, 501)
     assert queue_name not in [queue.name for queue in administration.list_queues()]
-
-
-async def test_transactions_are_refused(
-    address: Address, credential: Credential, queue: Queue
-) -> None:
-    """R22 is missing; the connection goes on."""
-    async with connected(address, credential) as client:
-        link = client.session.attach_sender("coordinator", target=Coordinator())
-        end = Sender(client, link)
-        client.flush()
-        with pytest.raises(Ended) as refusal:
-            await end.opened
-
-        assert refusal.value.condition == "amqp:not-implemented"
-        sender = await client.sender(queue.name)
-        assert isinstance(await sender.send(encode_data_message(b"x")), Accepted)
