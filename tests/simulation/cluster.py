@@ -67,6 +67,9 @@ class TappedBroker:
     async def in_doubt(self) -> list[FragmentId]:
         return await self._broker.in_doubt()
 
+    async def transferring(self) -> list[FragmentId]:
+        return await self._broker.transferring()
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return await self._broker.statistics(entity_id, numbers)
 

@@ -22,7 +22,7 @@ from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
-from shardbus.core.records import DECISION, PREPARED
+from shardbus.core.records import DECISION, PREPARED, TRANSFERRED
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 
@@ -130,6 +130,9 @@ class Broker:
 
     async def in_doubt(self) -> list[FragmentId]:
         return await self._read(lambda store: store.recorded((PREPARED, DECISION)))
+
+    async def transferring(self) -> list[FragmentId]:
+        return await self._read(lambda store: store.recorded((TRANSFERRED,)))
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         fragments = [FragmentId(entity_id, number) for number in numbers]

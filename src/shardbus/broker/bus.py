@@ -50,6 +50,10 @@ class FragmentOpener(Protocol):
         """See `host.FragmentHost`."""
         ...
 
+    async def transferring(self) -> list[FragmentId]:
+        """See `host.FragmentHost`."""
+        ...
+
 
 @final
 class EntityHandle:
@@ -115,6 +119,15 @@ class Bus:
             with suppress(Refused, Unavailable, TimeoutError):
                 async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
                     found += await broker.in_doubt()
+        return found
+
+    async def transferring(self) -> list[FragmentId]:
+        """The fragments that have given out messages, of those brokers that can be asked."""
+        found: list[FragmentId] = []
+        for broker in self._brokers:
+            with suppress(Refused, Unavailable, TimeoutError):
+                async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
+                    found += await broker.transferring()
         return found
 
     def _handle(self, entity: Entity) -> EntityHandle:

@@ -19,12 +19,19 @@ from shardbus.broker.fields import (
 )
 from shardbus.broker.wire_commands import checked_line
 from shardbus.broker.wire_transactions import DECIDED, IN_DOUBT, decode_decided, encode_decided
+from shardbus.broker.wire_transfers import (
+    OUTSTANDING,
+    TAKEN_OVER,
+    decode_transferred,
+    encode_transferred,
+)
 from shardbus.core.command import (
     Decided,
     Delivery,
     Done,
     InDoubt,
     NoSession,
+    Outstanding,
     Purged,
     Received,
     Renewed,
@@ -33,6 +40,7 @@ from shardbus.core.command import (
     SessionAccepted,
     SessionState,
     Settled,
+    TakenOver,
 )
 from shardbus.core.errors import ALL_KINDS, ErrorKind, Refused, Unavailable
 from shardbus.core.message import NEVER_MS, Entry
@@ -86,6 +94,8 @@ def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
         return _encode_failure(writer, answer)
     if isinstance(answer, Decided | InDoubt):
         return encode_decided(writer, answer)
+    if isinstance(answer, TakenOver | Outstanding):
+        return encode_transferred(writer, answer)
     return _encode_session(writer, answer)
 
 
@@ -172,6 +182,8 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
         return Done()
     if tag in (DECIDED, IN_DOUBT):
         return decode_decided(tag, reader)
+    if tag in (TAKEN_OVER, OUTSTANDING):
+        return decode_transferred(tag, reader)
     return _decode_session(tag, reader)
 
 

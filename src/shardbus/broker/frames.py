@@ -22,6 +22,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.transactions import TransactionCommand
+from shardbus.core.transfers import TransferCommand
 from shardbus.stores.base import FragmentId, Page
 
 PROTOCOL_VERSION: Final = 3
@@ -42,6 +43,7 @@ ClientCommand = (
     | GetState
     | SetState
     | TransactionCommand
+    | TransferCommand
 )
 """The commands that come from gateways; the others are a broker's own."""
 

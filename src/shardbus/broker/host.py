@@ -84,6 +84,10 @@ class FragmentHost(Protocol):
         """Every fragment that has promised or decided something about a transaction (R22)."""
         ...
 
+    async def transferring(self) -> list[FragmentId]:
+        """Every fragment that has ever given out messages to be transferred (R27)."""
+        ...
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         """What the fragments hold, in the order asked for."""
         ...

@@ -19,6 +19,7 @@ DELETE: Final = "delete-fragments"
 LIST: Final = "fragment-ids"
 COUNT: Final = "statistics"
 DOUBT: Final = "in-doubt"
+TRANSFER: Final = "transferring"
 
 
 def create_question(entity: Entity, numbers: Sequence[int]) -> str:
@@ -41,6 +42,10 @@ def doubt_question() -> str:
     return _document(DOUBT, {})
 
 
+def transfer_question() -> str:
+    return _document(TRANSFER, {})
+
+
 def count_question(entity_id: int, numbers: Sequence[int]) -> str:
     return _document(COUNT, {"entity_id": entity_id, "numbers": list(numbers)})
 
@@ -51,7 +56,7 @@ def bare_json(entity: Entity) -> str:
 
 
 def read_ids(answer: str) -> list[FragmentId]:
-    """The answer to `list_question` or `doubt_question`; ValueError when it is none."""
+    """The answer to a question for fragments; ValueError when it is none."""
     flat = Fields(json.loads(answer), "list of fragments").integers("fragments")
     return [FragmentId(flat[at], flat[at + 1]) for at in range(0, len(flat) - 1, 2)]
 
@@ -91,6 +96,9 @@ class HostCalls:
             return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
         if do == DOUBT:
             ids = await self._host.in_doubt()
+            return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
+        if do == TRANSFER:
+            ids = await self._host.transferring()
             return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
         if do == COUNT:
             numbers = fields.integers("numbers")

@@ -35,6 +35,7 @@ from shardbus.broker.hostcall import (
     list_question,
     read_ids,
     read_statistics,
+    transfer_question,
     update_question,
 )
 from shardbus.broker.link import Identity, Link
@@ -197,6 +198,9 @@ class RemoteBroker:
 
     async def in_doubt(self) -> list[FragmentId]:
         return self._read(read_ids, await self.ask(doubt_question()))
+
+    async def transferring(self) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(transfer_question()))
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))

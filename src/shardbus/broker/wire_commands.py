@@ -18,25 +18,33 @@ from shardbus.broker.fields import (
 )
 from shardbus.broker.frames import ClientCommand
 from shardbus.broker.wire_transactions import decode_transaction, encode_transaction
+from shardbus.broker.wire_transfers import decode_transfer, encode_transfer, is_transfer
 from shardbus.core.command import (
     DEFER,
     AcceptSession,
     Cancel,
     GetState,
+    ListTransfers,
     Purge,
     Receive,
     ReceiveDeferred,
+    RefuseTransfers,
     ReleaseSession,
     Renew,
     RenewSession,
+    ReturnTransfers,
     Send,
     SetState,
     Settle,
+    TakeOver,
+    TakeTransfers,
+    TransfersDone,
     Work,
 )
 from shardbus.core.message import NEVER_MS, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.core.transactions import TransactionCommand
+from shardbus.core.transfers import TransferCommand
 
 _RECEIVE: Final = Struct(">BIB")
 _PURGE: Final = Struct(">BIq")
@@ -91,7 +99,8 @@ def _encode_rare(
     | ReleaseSession
     | GetState
     | SetState
-    | TransactionCommand,
+    | TransactionCommand
+    | TransferCommand,
 ) -> int:
     if isinstance(command, ReceiveDeferred):
         writer.u8(command.line)
@@ -107,6 +116,11 @@ def _encode_rare(
         writer.maybe_text(command.session_id)
         writer.fixed(command.token_seed, TOKEN_SEED_BYTES)
         return _ACCEPT_SESSION
+    if isinstance(
+        command,
+        (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers, ListTransfers, TakeOver),
+    ):
+        return encode_transfer(writer, command, _encode_message)
     if not isinstance(command, (RenewSession, ReleaseSession, GetState, SetState)):
         return encode_transaction(writer, command, _encode_work)
     writer.data(command.session)
@@ -207,6 +221,8 @@ def _decode_rare(tag: int, reader: Reader) -> ClientCommand:
         return GetState(reader.data())
     if tag == _SET_STATE:
         return SetState(reader.data(), reader.maybe_data())
+    if is_transfer(tag):
+        return decode_transfer(tag, reader, _decode_message)
     return decode_transaction(tag, reader, _decode_work)
 
 

@@ -6,6 +6,22 @@ from typing import Final, final
 
 from shardbus.core.limits import STATE_BYTES_MAX
 from shardbus.core.message import NEVER_MS, Entry, Message
+from shardbus.core.transaction_command import COMMITTED as COMMITTED
+from shardbus.core.transaction_command import ROLLED_BACK as ROLLED_BACK
+from shardbus.core.transaction_command import UNDECIDED as UNDECIDED
+from shardbus.core.transaction_command import AskDecision as AskDecision
+from shardbus.core.transaction_command import Decide as Decide
+from shardbus.core.transaction_command import Decided as Decided
+from shardbus.core.transaction_command import Finish as Finish
+from shardbus.core.transaction_command import ForgetDecision as ForgetDecision
+from shardbus.core.transaction_command import Home as Home
+from shardbus.core.transaction_command import InDoubt as InDoubt
+from shardbus.core.transaction_command import ListTransactions as ListTransactions
+from shardbus.core.transaction_command import Owed as Owed
+from shardbus.core.transaction_command import Prepare as Prepare
+from shardbus.core.transaction_command import Promised as Promised
+from shardbus.core.transaction_command import Transact as Transact
+from shardbus.core.transaction_command import Work as Work
 
 COMPLETE: Final = 0
 ABANDON: Final = 1
@@ -232,97 +248,94 @@ class SetState:
         self.state = state
 
 
-Home = tuple[int, int]
-"""Where a fragment is at home: the id of its entity, and its number."""
+@final
+class TakeTransfers:
+    """Give out messages of a line to be transferred. Answered by `Received`, with rising numbers.
+
+    Those come first that were given out before and not settled; then, up to `count_max`, the next
+    of the line. Nobody else gets them and they do not expire until they are settled, by any of the
+    three commands below. All that is given out is for one destination: refused with NOT_ALLOWED
+    when something is that was given out for another.
+    """
+
+    def __init__(self, line: int, count_max: int, destination_id: int) -> None:
+        self.line = line
+        self.count_max = count_max
+        self.destination_id = destination_id
 
 
 @final
-class Work:
-    """What a transaction does in one fragment, all of it or nothing."""
+class TransfersDone:
+    """The destination has these messages: remove those that are given out. Answered by `Done`."""
 
-    def __init__(self, messages: list[Message], settlements: list[Settle]) -> None:
+    def __init__(self, line: int, numbers: list[int]) -> None:
+        self.line = line
+        self.numbers = numbers
+
+
+@final
+class RefuseTransfers:
+    """The destination will never have these: move those that are given out to another line.
+
+    Answered by `Done`.
+    """
+
+    def __init__(
+        self, line: int, numbers: list[int], to_line: int, reason: str, description: str
+    ) -> None:
+        self.line = line
+        self.numbers = numbers
+        self.to_line = to_line
+        self.reason = reason
+        self.description = description
+
+
+@final
+class ReturnTransfers:
+    """The destination will never have these under their numbers: those that are given out wait
+    again, at the end of the line and with new numbers. Answered by `Done`.
+    """
+
+    def __init__(self, line: int, numbers: list[int]) -> None:
+        self.line = line
+        self.numbers = numbers
+
+
+@final
+class ListTransfers:
+    """For whom is something given out? Answered by `Outstanding`."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+
+
+TransferSource = tuple[int, int, int]
+"""Where transferred messages come from: entity, fragment and line."""
+
+
+@final
+class TakeOver:
+    """Store messages that are transferred from a source, unless that was done before.
+
+    `numbers` are those that they have there, rising. A message with a number not above the highest
+    that ever came from the source is dropped. The numbers in `skipped` will never come: whoever
+    sends them is late. Nothing with a number below `front` will be asked about again. Answered by
+    `TakenOver`; refused, and nothing has changed, like a `Send`.
+    """
+
+    def __init__(
+        self,
+        source: TransferSource,
+        messages: list[Message],
+        numbers: list[int],
+        skipped: list[int],
+        front: int,
+    ) -> None:
+        self.source = source
         self.messages = messages
-        self.settlements = settlements
-
-
-@final
-class Transact:
-    """Do the whole work of a transaction that concerns no other fragment. Answered by `Done`.
-
-    Refused, and nothing has changed, when a lock is not held any more or a message is refused.
-    """
-
-    def __init__(self, work: Work) -> None:
-        self.work = work
-
-
-@final
-class Prepare:
-    """Promise to do the work if the transaction is committed. Answered by `Done`.
-
-    From then on the messages that it settles are nobody's, and nothing that it needs is refused,
-    until `Finish` says how the fragment `decider` has decided. The decision cannot be made any
-    more when it is `expires_at_ms` there.
-    """
-
-    def __init__(
-        self, transaction_id: bytes, work: Work, decider: Home, expires_at_ms: int
-    ) -> None:
-        self.transaction_id = transaction_id
-        self.work = work
-        self.decider = decider
-        self.expires_at_ms = expires_at_ms
-
-
-@final
-class Decide:
-    """Commit a transaction that all `others` have prepared, and do its work here.
-
-    Answered by `Decided`; by what was decided before, if something was. Refused when the work
-    cannot be done: then nothing is decided, and the others must be told that nothing comes of it.
-    """
-
-    def __init__(
-        self, transaction_id: bytes, work: Work, others: list[Home], expires_at_ms: int
-    ) -> None:
-        self.transaction_id = transaction_id
-        self.work = work
-        self.others = others
-        self.expires_at_ms = expires_at_ms
-
-
-@final
-class AskDecision:
-    """How was this transaction decided? Answered by `Decided`.
-
-    A transaction that is undecided when its time is over is decided by this question: rolled back.
-    """
-
-    def __init__(self, transaction_id: bytes, expires_at_ms: int) -> None:
-        self.transaction_id = transaction_id
-        self.expires_at_ms = expires_at_ms
-
-
-@final
-class Finish:
-    """Do what was promised, or let go of it. Answered by `Done`, also if nothing was promised."""
-
-    def __init__(self, transaction_id: bytes, *, is_commit: bool) -> None:
-        self.transaction_id = transaction_id
-        self.is_commit = is_commit
-
-
-@final
-class ForgetDecision:
-    """All others have finished: the decision to commit need not be kept. Answered by `Done`."""
-
-    def __init__(self, transaction_id: bytes) -> None:
-        self.transaction_id = transaction_id
-
-
-@final
-class ListTransactions:
-    """Which transactions are not finished? Answered by `InDoubt`."""
+        self.numbers = numbers
+        self.skipped = skipped
+        self.front = front
 
 
 @final
@@ -366,6 +379,12 @@ Command = (
     | Finish
     | ForgetDecision
     | ListTransactions
+    | TakeTransfers
+    | TransfersDone
+    | RefuseTransfers
+    | ReturnTransfers
+    | ListTransfers
+    | TakeOver
     | SetAside
     | Configure
     | Tick
@@ -473,48 +492,21 @@ class Done:
     """Nothing more to say."""
 
 
-UNDECIDED: Final = 0
-COMMITTED: Final = 1
-ROLLED_BACK: Final = 2
+@final
+class TakenOver:
+    """The messages are here, but for those in `skipped`, which never were and never will be."""
+
+    def __init__(self, skipped: list[int]) -> None:
+        self.skipped = skipped
 
 
 @final
-class Decided:
-    """`how` is UNDECIDED, COMMITTED or ROLLED_BACK."""
+class Outstanding:
+    """`count` messages of a line are given out for an entity, if any are."""
 
-    def __init__(self, how: int) -> None:
-        self.how = how
-
-
-@final
-class Promised:
-    """A transaction that a fragment has prepared and not finished."""
-
-    def __init__(self, transaction_id: bytes, decider: Home, expires_at_ms: int) -> None:
-        self.transaction_id = transaction_id
-        self.decider = decider
-        self.expires_at_ms = expires_at_ms
-
-
-@final
-class Owed:
-    """A transaction that a fragment committed at a moment; not all `others` have finished, or not
-    all are known to have.
-    """
-
-    def __init__(self, transaction_id: bytes, at_ms: int, others: list[Home]) -> None:
-        self.transaction_id = transaction_id
-        self.at_ms = at_ms
-        self.others = others
-
-
-@final
-class InDoubt:
-    """The transactions of one fragment that are under way, or that nobody has ended."""
-
-    def __init__(self, promised: list[Promised], owed: list[Owed]) -> None:
-        self.promised = promised
-        self.owed = owed
+    def __init__(self, destination_id: int, count: int) -> None:
+        self.destination_id = destination_id
+        self.count = count
 
 
 Reply = (
@@ -528,5 +520,7 @@ Reply = (
     | SessionState
     | Decided
     | InDoubt
+    | TakenOver
+    | Outstanding
     | Done
 )

@@ -27,29 +27,24 @@ from shardbus.core.command import (
     FragmentRules,
     GetState,
     ListTransactions,
-    ListTransfers,
     Prepare,
     Purge,
     Purged,
     Receive,
     Received,
     ReceiveDeferred,
-    RefuseTransfers,
     ReleaseSession,
     Renew,
     Renewed,
     RenewSession,
     Reply,
-    ReturnTransfers,
     Send,
     SetAside,
     SetState,
     Settle,
-    TakeOver,
     TakeTransfers,
     Tick,
     Transact,
-    TransfersDone,
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
@@ -159,30 +154,23 @@ class Fragment:
             return self._cancel(command)
         if isinstance(command, Purge):
             return self._purge(command, now_ms)
-        if isinstance(command, SetAside):
-            return Purged(self._ledger.set_aside(command.sequence_numbers, MAIN_LINE))
-        if isinstance(command, Configure):
-            return self.configure(command.rules)
-        if isinstance(command, Tick):
-            return self._tick(now_ms)
+        if isinstance(command, (SetAside, Configure, Tick)):
+            return self._decide_for_runner(command, now_ms)
         if isinstance(
             command,
             (Transact, Prepare, Decide, AskDecision, Finish, ForgetDecision, ListTransactions),
         ):
             return self._transactions.decide(command, self.intake.entries, now_ms)
-        if isinstance(
-            command,
-            (
-                TakeTransfers,
-                TransfersDone,
-                RefuseTransfers,
-                ReturnTransfers,
-                ListTransfers,
-                TakeOver,
-            ),
-        ):
-            return self._decide_about_transfers(command, now_ms)
-        return self._decide_about_session(command, now_ms)
+        if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
+            return self._decide_about_session(command, now_ms)
+        return self._decide_about_transfers(command, now_ms)
+
+    def _decide_for_runner(self, command: SetAside | Configure | Tick, now_ms: int) -> Reply:
+        if isinstance(command, SetAside):
+            return Purged(self._ledger.set_aside(command.sequence_numbers, MAIN_LINE))
+        if isinstance(command, Configure):
+            return self.configure(command.rules)
+        return self._tick(now_ms)
 
     def _decide_about_session(
         self,

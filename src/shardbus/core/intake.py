@@ -14,10 +14,14 @@ from shardbus.core.command import (
     Purge,
     Receive,
     ReceiveDeferred,
+    RefuseTransfers,
     Renew,
+    ReturnTransfers,
     Send,
     SetState,
     Settle,
+    TakeTransfers,
+    TransfersDone,
 )
 from shardbus.core.holds import Holds
 from shardbus.core.ledger import Ledger
@@ -26,6 +30,7 @@ from shardbus.core.line import Line
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.need import Need, NeedEntries, NeedPage, NeedPayloads, NeedSession, NeedState
 from shardbus.core.transactions import Transactions
+from shardbus.core.transfers import Transfers
 
 
 @final
@@ -36,9 +41,16 @@ class Intake:
     that command alone: whatever else is applied first makes it stale, and it is read again.
     """
 
-    def __init__(self, ledger: Ledger, holds: Holds | None, transactions: Transactions) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        holds: Holds | None,
+        transactions: Transactions,
+        transfers: Transfers,
+    ) -> None:
         self._ledger = ledger
         self._transactions = transactions
+        self._transfers = transfers
         self._holds = holds
         self._wanted_line = -1
         self._fed: dict[int, Entry | None] = {}
@@ -70,6 +82,8 @@ class Intake:
         if isinstance(command, Finish):
             unread = self._transactions.unread(command.transaction_id)
             return self._need_entries(unread, len(unread), bytes_max=0)
+        if isinstance(command, (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers)):
+            return self._need_to_transfer(command)
         if self._holds is not None:
             if isinstance(command, AcceptSession):
                 return self._holds.need_to_accept(command, now_ms)
@@ -117,6 +131,25 @@ class Intake:
         numbers = self._unread(line, command.count_max)
         return NeedPayloads(command.line, numbers, command.session) if numbers else None
 
+    def _need_to_transfer(
+        self, command: TakeTransfers | TransfersDone | RefuseTransfers | ReturnTransfers
+    ) -> Need | None:
+        numbers = self._transfers.unread(command)
+        bytes_max = self._ledger.bounds.page_bytes_max
+        need = self._need_entries(numbers, len(numbers), bytes_max=bytes_max)
+        if need is not None:
+            return need
+        if isinstance(command, ReturnTransfers):
+            return self._need_whole(bytes_max)
+        if not isinstance(command, TakeTransfers) or command.count_max == 0:
+            return None
+        line = self._ledger.lines[command.line]
+        page = self._need_page(command.line, NO_SESSION, line)
+        if page is not None:
+            return page
+        unread = self._unread(line, command.count_max)
+        return NeedPayloads(command.line, unread) if unread else None
+
     def _need_page(self, number: int, session: bytes, line: Line) -> Need | None:
         if len(line) > 0 or not line.has_tail:
             return None
@@ -147,6 +180,10 @@ class Intake:
         need = self._need_entries(command.sequence_numbers, DEFERRED_COUNT_MAX, bytes_max=bytes_max)
         if need is not None or command.is_locking:
             return need
+        return self._need_whole(bytes_max)
+
+    def _need_whole(self, bytes_max: int) -> NeedEntries | None:
+        """The payloads that were too many to be read together with their messages."""
         unread: list[int] = []
         for number, entry in self._fed.items():
             if entry is not None and entry.payload is None:

@@ -211,20 +211,24 @@ class Ledger:
         )
 
     def dead_letter(
-        self, entries: list[Entry], reason: str | None, description: str | None
+        self,
+        entries: list[Entry],
+        reason: str | None,
+        description: str | None,
+        line: int = DEAD_LETTER_LINE,
     ) -> None:
         if not entries:
             return
         for entry in entries:
             count_out(self.counters, entry)
-            entry.line = DEAD_LETTER_LINE
+            entry.line = line
             entry.state = ACTIVE
             entry.delayed_until_ms = NEVER_MS
             entry.expires_at_ms = NEVER_MS  # Time to live is not observed among dead letters.
             entry.reason = reason
             entry.description = description
             count_in(self.counters, entry)
-            self.lines[DEAD_LETTER_LINE].put_back(entry)
+            self.lines[line].put_back(entry)
         self.changes.append(Update(entries))
 
     def forget(self, entries: list[Entry]) -> None:

@@ -54,6 +54,13 @@ PREPARED_BYTES_MAX: Final = 64 * 1024 * 1024
 DECISIONS_MAX: Final = 100_000
 ROLLBACK_KEPT_MS: Final = 3_600_000
 
+# What one line has given out to be transferred and nobody has settled yet.
+TRANSFERS_MAX: Final = 512
+TRANSFERS_BYTES_MAX: Final = 1024 * 1024
+# Sources that a fragment remembers how much it took over from.
+TRANSFER_MARKS_MAX: Final = 100_000
+HOPS_MAX: Final = 4
+
 PEEK_COUNT_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 256 * 1024
 

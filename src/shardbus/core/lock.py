@@ -41,7 +41,7 @@ class LockTable:
         self._deadlines: list[tuple[int, int, LockBatch]] = []
         self._batch_number = 0
         self._empty_batches = 0
-        # Messages that a transaction has taken out of everybody's reach; None: not in memory.
+        # What transactions and transfers have taken out of everybody's reach; None: not in memory.
         self._pinned: dict[int, Entry | None] = {}
 
     def __len__(self) -> int:
@@ -124,6 +124,15 @@ class LockTable:
         """Pin a message that is in the store alone."""
         self._pinned[sequence_number] = None
         self._locked.add(sequence_number)
+
+    def pin_entry(self, entry: Entry) -> None:
+        """Pin a message that nobody has locked."""
+        self._pinned[entry.sequence_number] = entry
+        self._locked.add(entry.sequence_number)
+
+    def pinned(self, sequence_number: int) -> Entry | None:
+        """A pinned message; None if it is not, or in the store alone."""
+        return self._pinned.get(sequence_number)
 
     def is_unread(self, sequence_number: int) -> bool:
         """Whether a message is pinned and in the store alone."""

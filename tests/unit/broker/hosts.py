@@ -103,6 +103,10 @@ class FakeHost:
         await self.reach()
         return []
 
+    async def transferring(self) -> list[FragmentId]:
+        await self.reach()
+        return []
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         await self.reach()
         return [

@@ -1,0 +1,146 @@
+"""What fragments are asked about transactions, and what they answer (see `transactions`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from shardbus.core.message import Message
+
+if TYPE_CHECKING:
+    from shardbus.core.command import Settle
+
+Home = tuple[int, int]
+"""Where a fragment is at home: the id of its entity, and its number."""
+
+
+@final
+class Work:
+    """What a transaction does in one fragment, all of it or nothing."""
+
+    def __init__(self, messages: list[Message], settlements: list[Settle]) -> None:
+        self.messages = messages
+        self.settlements = settlements
+
+
+@final
+class Transact:
+    """Do the whole work of a transaction that concerns no other fragment. Answered by `Done`.
+
+    Refused, and nothing has changed, when a lock is not held any more or a message is refused.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+
+@final
+class Prepare:
+    """Promise to do the work if the transaction is committed. Answered by `Done`.
+
+    From then on the messages that it settles are nobody's, and nothing that it needs is refused,
+    until `Finish` says how the fragment `decider` has decided. The decision cannot be made any
+    more when it is `expires_at_ms` there.
+    """
+
+    def __init__(
+        self, transaction_id: bytes, work: Work, decider: Home, expires_at_ms: int
+    ) -> None:
+        self.transaction_id = transaction_id
+        self.work = work
+        self.decider = decider
+        self.expires_at_ms = expires_at_ms
+
+
+@final
+class Decide:
+    """Commit a transaction that all `others` have prepared, and do its work here.
+
+    Answered by `Decided`; by what was decided before, if something was. Refused when the work
+    cannot be done: then nothing is decided, and the others must be told that nothing comes of it.
+    """
+
+    def __init__(
+        self, transaction_id: bytes, work: Work, others: list[Home], expires_at_ms: int
+    ) -> None:
+        self.transaction_id = transaction_id
+        self.work = work
+        self.others = others
+        self.expires_at_ms = expires_at_ms
+
+
+@final
+class AskDecision:
+    """How was this transaction decided? Answered by `Decided`.
+
+    A transaction that is undecided when its time is over is decided by this question: rolled back.
+    """
+
+    def __init__(self, transaction_id: bytes, expires_at_ms: int) -> None:
+        self.transaction_id = transaction_id
+        self.expires_at_ms = expires_at_ms
+
+
+@final
+class Finish:
+    """Do what was promised, or let go of it. Answered by `Done`, also if nothing was promised."""
+
+    def __init__(self, transaction_id: bytes, *, is_commit: bool) -> None:
+        self.transaction_id = transaction_id
+        self.is_commit = is_commit
+
+
+@final
+class ForgetDecision:
+    """All others have finished: the decision to commit need not be kept. Answered by `Done`."""
+
+    def __init__(self, transaction_id: bytes) -> None:
+        self.transaction_id = transaction_id
+
+
+@final
+class ListTransactions:
+    """Which transactions are not finished? Answered by `InDoubt`."""
+
+
+UNDECIDED: Final = 0
+COMMITTED: Final = 1
+ROLLED_BACK: Final = 2
+
+
+@final
+class Decided:
+    """`how` is UNDECIDED, COMMITTED or ROLLED_BACK."""
+
+    def __init__(self, how: int) -> None:
+        self.how = how
+
+
+@final
+class Promised:
+    """A transaction that a fragment has prepared and not finished."""
+
+    def __init__(self, transaction_id: bytes, decider: Home, expires_at_ms: int) -> None:
+        self.transaction_id = transaction_id
+        self.decider = decider
+        self.expires_at_ms = expires_at_ms
+
+
+@final
+class Owed:
+    """A transaction that a fragment committed at a moment; not all `others` have finished, or not
+    all are known to have.
+    """
+
+    def __init__(self, transaction_id: bytes, at_ms: int, others: list[Home]) -> None:
+        self.transaction_id = transaction_id
+        self.at_ms = at_ms
+        self.others = others
+
+
+@final
+class InDoubt:
+    """The transactions of one fragment that are under way, or that nobody has ended."""
+
+    def __init__(self, promised: list[Promised], owed: list[Owed]) -> None:
+        self.promised = promised
+        self.owed = owed

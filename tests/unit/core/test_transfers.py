@@ -1,0 +1,275 @@
+"""Messages that are given out to be transferred, and taken over elsewhere (R27)."""
+
+import pytest
+
+from shardbus.core.command import (
+    DEAD_LETTER,
+    RELEASE,
+    Done,
+    ListTransfers,
+    Outstanding,
+    Received,
+    RefuseTransfers,
+    ReturnTransfers,
+    Settle,
+    TakenOver,
+    TakeOver,
+    TakeTransfers,
+    TransfersDone,
+)
+from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.limits import TRANSFERS_MAX
+from shardbus.core.message import (
+    DEAD_LETTER_LINE,
+    MAIN_LINE,
+    TRANSFER_DEAD_LETTER_LINE,
+    Message,
+)
+from tests.unit.core.desk import Desk, rules
+
+HOME = 7
+ELSEWHERE = 8
+SOURCE = (3, 0, MAIN_LINE)
+
+
+def take(
+    desk: Desk, count: int = 10, line: int = MAIN_LINE, destination: int = HOME
+) -> list[tuple[int, bytes | None]]:
+    received = desk.do(TakeTransfers(line, count, destination))
+    assert isinstance(received, Received)
+    return [(each.entry.sequence_number, each.payload) for each in received.deliveries]
+
+
+def take_over(
+    desk: Desk,
+    numbers: list[int],
+    skipped: list[int] | None = None,
+    front: int = 0,
+    source: tuple[int, int, int] = SOURCE,
+) -> list[int]:
+    messages = [Message(b"m%d" % number) for number in numbers]
+    answer = desk.do(TakeOver(source, messages, numbers, skipped or [], front))
+    assert isinstance(answer, TakenOver)
+    return answer.skipped
+
+
+def payloads(
+    desk: Desk, count: int = 10, *, line: int = MAIN_LINE, is_locking: bool = True
+) -> list[bytes | None]:
+    return [each.payload for each in desk.receive(count, line=line, is_locking=is_locking)]
+
+
+def counts(desk: Desk) -> list[int]:
+    return [line.count for line in desk.fragment.counters.lines]
+
+
+def test_what_is_given_out_is_given_out_again_until_it_is_done() -> None:
+    """R27."""
+    desk = Desk()
+    desk.send(b"a", b"b", b"c")
+
+    assert take(desk, 2) == [(1, b"a"), (2, b"b")]
+    assert take(desk, 0) == [(1, b"a"), (2, b"b")]
+    assert isinstance(desk.do(TransfersDone(MAIN_LINE, [1, 99])), Done)
+    assert take(desk, 10) == [(2, b"b"), (3, b"c")]
+
+
+def test_what_is_given_out_survives_a_restart() -> None:
+    """R27."""
+    desk = Desk()
+    desk.send(b"a", b"b", b"c")
+    take(desk, 2)
+
+    desk.reload()
+
+    assert payloads(desk, is_locking=False) == [b"c"]
+    assert take(desk, 0) == [(1, b"a"), (2, b"b")]
+    desk.do(TransfersDone(MAIN_LINE, [1]))
+    desk.reload()
+    assert take(desk, 10) == [(2, b"b")]
+
+
+def test_transfers_are_settled_after_a_restart_without_being_taken_again() -> None:
+    desk = Desk()
+    desk.send(b"a", b"b", b"c")
+    take(desk)
+    desk.reload()
+
+    desk.do(TransfersDone(MAIN_LINE, [1]))
+    desk.do(RefuseTransfers(MAIN_LINE, [2], TRANSFER_DEAD_LETTER_LINE, "why", "because"))
+    desk.do(ReturnTransfers(MAIN_LINE, [3]))
+
+    assert counts(desk) == [1, 0, 1]
+    assert payloads(desk, line=TRANSFER_DEAD_LETTER_LINE) == [b"b"]
+    assert take(desk) == [(4, b"c")]
+
+
+def test_what_is_given_out_is_out_of_reach_and_does_not_expire() -> None:
+    desk = Desk(rules(default_ttl_ms=1_000))
+    desk.send(b"a", b"b")
+    take(desk, 1)
+
+    desk.wait(5_000)
+
+    assert payloads(desk) == []
+    assert counts(desk) == [1, 0, 0]
+    assert take(desk) == [(1, b"a")]
+
+
+def test_what_comes_back_late_gets_a_new_number() -> None:
+    """A destination would take it for one that it has had: numbers only rise."""
+    desk = Desk()
+    desk.send(b"a", b"b", b"c")
+    [locked] = desk.receive(1)
+    taken = take(desk)
+    desk.do(TransfersDone(MAIN_LINE, [number for number, _ in taken]))
+
+    desk.settle(RELEASE, locked)
+
+    assert take(desk) == []
+    assert take(desk) == [(4, b"a")]
+    desk.reload()
+    assert take(desk) == [(4, b"a")]
+
+
+def test_a_late_dead_letter_keeps_its_reason_with_its_new_number() -> None:
+    desk = Desk()
+    desk.send(b"a", b"b")
+    first, second = desk.receive(2)
+    desk.do(Settle(DEAD_LETTER, [second.token], reason="late", description="later"))
+    assert take(desk, line=DEAD_LETTER_LINE) == [(2, b"b")]
+    desk.do(TransfersDone(DEAD_LETTER_LINE, [2]))
+
+    desk.do(Settle(DEAD_LETTER, [first.token], reason="early", description="earlier"))
+    take(desk, line=DEAD_LETTER_LINE)
+    received = desk.do(TakeTransfers(DEAD_LETTER_LINE, 10, HOME))
+
+    assert isinstance(received, Received)
+    [entry] = [each.entry for each in received.deliveries]
+    assert (entry.sequence_number, entry.reason, entry.description) == (3, "early", "earlier")
+    assert counts(desk) == [0, 1, 0]
+
+
+def test_a_late_message_does_not_make_those_behind_it_late() -> None:
+    desk = Desk()
+    desk.send(*[b"m%d" % number for number in range(6)])
+    [locked] = desk.receive(1)
+    taken = take(desk, 1)
+    desk.do(TransfersDone(MAIN_LINE, [number for number, _ in taken]))
+    desk.settle(RELEASE, locked)
+
+    found = [take(desk, 2) for _ in range(3)]
+
+    assert [number for number, _ in found[-1]] == [3, 4, 5, 6, 7]
+
+
+def test_what_is_given_out_for_one_destination_is_not_for_another() -> None:
+    desk = Desk()
+    desk.send(b"a")
+    take(desk)
+
+    with pytest.raises(Refused) as refusal:
+        take(desk, destination=ELSEWHERE)
+
+    assert refusal.value.kind is NOT_ALLOWED
+    outstanding = desk.do(ListTransfers(MAIN_LINE))
+    assert isinstance(outstanding, Outstanding)
+    assert (outstanding.destination_id, outstanding.count) == (HOME, 1)
+    desk.do(ReturnTransfers(MAIN_LINE, [1]))
+    assert take(desk, destination=ELSEWHERE) == [(2, b"a")]
+
+
+def test_what_is_refused_is_a_dead_letter_with_the_reason() -> None:
+    desk = Desk()
+    desk.send(b"a", b"b")
+    take(desk)
+
+    desk.do(RefuseTransfers(MAIN_LINE, [1], DEAD_LETTER_LINE, "hops", "too many"))
+    desk.do(RefuseTransfers(MAIN_LINE, [1, 2], TRANSFER_DEAD_LETTER_LINE, "gone", "it is"))
+
+    assert counts(desk) == [0, 1, 1]
+    desk.reload()
+    [received] = desk.receive(10, line=TRANSFER_DEAD_LETTER_LINE)
+    assert (received.entry.reason, received.entry.description) == ("gone", "it is")
+
+
+def test_a_line_gives_out_a_bounded_number() -> None:
+    desk = Desk()
+    desk.send(*[b"m"] * (TRANSFERS_MAX + 5))
+
+    assert len(take(desk, 10_000)) == TRANSFERS_MAX
+    assert len(take(desk, 10_000)) == TRANSFERS_MAX
+
+
+def test_a_damaged_message_that_is_given_out_is_set_aside() -> None:
+    desk = Desk()
+    desk.send(b"a", b"b")
+    take(desk)
+    desk.reload()
+    desk.shelf.damaged = {1}
+
+    take(desk)
+
+    assert take(desk) == [(2, b"b")]
+
+
+def test_a_transfer_that_is_repeated_changes_nothing() -> None:
+    """R27."""
+    desk = Desk()
+
+    assert take_over(desk, [4, 6]) == []
+    assert take_over(desk, [4, 6]) == []
+    desk.reload()
+    assert take_over(desk, [4, 6, 9]) == []
+
+    assert payloads(desk) == [b"m4", b"m6", b"m9"]
+
+
+def test_each_source_has_a_mark_of_its_own() -> None:
+    desk = Desk()
+
+    take_over(desk, [4])
+    take_over(desk, [4], source=(3, 1, MAIN_LINE))
+    take_over(desk, [4], source=(3, 0, DEAD_LETTER_LINE))
+
+    assert counts(desk) == [3, 0, 0]
+
+
+def test_what_was_left_out_never_comes() -> None:
+    desk = Desk()
+
+    assert take_over(desk, [4], skipped=[5]) == [5]
+    desk.reload()
+
+    assert take_over(desk, [4, 5, 6], front=4) == [5]
+    assert payloads(desk) == [b"m4", b"m6"]
+
+
+def test_what_came_before_cannot_be_left_out() -> None:
+    desk = Desk()
+    take_over(desk, [4])
+
+    assert take_over(desk, [], skipped=[4, 5]) == [5]
+
+
+def test_what_was_left_out_is_forgotten_when_its_source_has_settled_it() -> None:
+    desk = Desk()
+    take_over(desk, [], skipped=[5])
+
+    take_over(desk, [6], front=6)
+
+    assert take_over(desk, [5], front=5) == []
+    assert payloads(desk) == [b"m6"]
+
+
+def test_a_full_destination_takes_nothing_over() -> None:
+    desk = Desk(rules(size_bytes_max=4))
+    take_over(desk, [1, 2])
+
+    with pytest.raises(Refused) as refusal:
+        take_over(desk, [2, 3])
+
+    assert refusal.value.kind is QUOTA_EXCEEDED
+    assert payloads(desk, 1, is_locking=False) == [b"m1"]
+    assert take_over(desk, [2, 3]) == []
+    assert payloads(desk) == [b"m2", b"m3"]
