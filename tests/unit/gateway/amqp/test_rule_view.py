@@ -3,6 +3,8 @@
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardbus.amqp.codec import decode, encode
 from shardbus.amqp.message import Stamp, decode_message, encode_delivery, scan_message
@@ -305,3 +307,21 @@ def test_a_payload_that_cannot_be_read_is_a_value_error_everywhere() -> None:
             pack_changes(payload, Changes())
     with pytest.raises(ValueError, match="cannot be read"):
         RuleView(listed).properties()
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.binary(max_size=4), st.integers(0, 4))
+def test_damaged_payloads_are_read_or_are_value_errors(start: int, insert: bytes, cut: int) -> None:
+    """What nobody looked into when it was sent must not surprise the broker that publishes."""
+    damaged = WHOLE[:start] + insert + WHOLE[start + cut :]
+    changes = changed(WHOLE, "SET sys.Label = 'new'; SET sys.PartitionKey = 'p'; SET color = 1")
+    try:
+        view = RuleView(damaged)
+        for number in range(len(system.ALL)):
+            view.system(number)
+        view.properties()
+        rewritten = rewrite(damaged, changes)
+        pack_changes(damaged, changes)
+    except ValueError:
+        return
+    head = scan_message(rewritten)
+    assert (head.subject, head.partition_key) == ("new", "p")
