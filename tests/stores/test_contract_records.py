@@ -120,3 +120,25 @@ def test_a_fragment_with_a_damaged_record_cannot_be_loaded(case: StoreCase, pen:
     pen.record(9, b"bad", b"3")
     pen.write(case.store)
     assert case.store.load(pen.fragment).records == {(1, b"good"): b"1", (9, b"bad"): b"3"}
+
+
+def test_a_store_tells_which_fragments_keep_records_of_a_kind(
+    store: MessageStore, pen: Pen
+) -> None:
+    other = Pen(OTHER)
+    store.create([OTHER])
+    assert store.recorded([1, 2]) == []
+    pen.record(1, b"a", b"x")
+    pen.record(1, b"b", b"x")
+    other.record(3, b"a", b"x")
+    store.commit([pen.commit(), other.commit()])
+
+    assert store.recorded([1, 2]) == [pen.fragment]
+    assert set(store.recorded([1, 3])) == {pen.fragment, OTHER}
+    assert store.recorded([2]) == []
+
+    pen.record(1, b"a", None)
+    pen.record(1, b"b", None)
+    pen.write(store)
+    store.delete([OTHER])
+    assert store.recorded([1, 2, 3]) == []

@@ -53,6 +53,21 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
 from shardbus.core.message import DELAYED, SESSIONS, Entry, Message
+from shardbus.core.transaction_command import (
+    ROLLED_BACK,
+    AskDecision,
+    Decide,
+    Decided,
+    Finish,
+    ForgetDecision,
+    InDoubt,
+    ListTransactions,
+    Owed,
+    Prepare,
+    Promised,
+    Transact,
+    Work,
+)
 from shardbus.stores.base import FragmentId, Page
 
 Facts = object | tuple[object, ...]
@@ -110,7 +125,30 @@ def _deliveries(draw: st.DrawFn) -> Delivery:
     return Delivery(entry, payload, draw(_u32), draw(_bytes), draw(_ids))
 
 
+_settlements = st.builds(
+    Settle,
+    st.integers(0, DEFER),
+    _tokens,
+    reason=_maybe_texts,
+    description=_maybe_texts,
+    modified=_bytes,
+    delay_ms=st.just(0) | _i64,
+)
+_transactions = st.binary(max_size=32)
+_homes = st.tuples(_i64, _i64)
+_works = st.builds(Work, st.lists(_messages, max_size=3), st.lists(_settlements, max_size=3))
+_transacting = st.one_of(
+    st.builds(Transact, _works),
+    st.builds(Prepare, _transactions, _works, _homes, _i64),
+    st.builds(Decide, _transactions, _works, st.lists(_homes, max_size=3), _i64),
+    st.builds(AskDecision, _transactions, _i64),
+    st.builds(Finish, _transactions, is_commit=st.booleans()),
+    st.builds(ForgetDecision, _transactions),
+    st.builds(ListTransactions),
+)
+
 commands = st.one_of(
+    _transacting,
     st.builds(Send, st.lists(_messages, max_size=4)),
     st.builds(
         Receive,
@@ -120,15 +158,7 @@ commands = st.one_of(
         token_seed=_seeds,
         session=_sessions,
     ),
-    st.builds(
-        Settle,
-        st.integers(0, DEFER),
-        _tokens,
-        reason=_maybe_texts,
-        description=_maybe_texts,
-        modified=_bytes,
-        delay_ms=st.just(0) | _i64,
-    ),
+    _settlements,
     st.builds(Renew, _tokens),
     st.builds(Purge, _lines, _u32, enqueued_until_ms=_i64, session=_sessions),
     st.builds(
@@ -147,6 +177,12 @@ commands = st.one_of(
     st.builds(SetState, _sessions, st.none() | _bytes),
 )
 replies = st.one_of(
+    st.builds(Decided, st.integers(0, ROLLED_BACK)),
+    st.builds(
+        InDoubt,
+        st.lists(st.builds(Promised, _transactions, _homes, _i64), max_size=3),
+        st.lists(st.builds(Owed, _transactions, _i64, st.lists(_homes, max_size=3)), max_size=3),
+    ),
     st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3)),
     st.builds(Received, st.lists(_deliveries(), max_size=3), st.booleans()),
     st.builds(Settled, st.lists(st.booleans(), max_size=5)),
