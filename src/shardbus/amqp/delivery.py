@@ -190,7 +190,7 @@ def _append_bare(
         payload, head.application_properties_offset, head.application_properties_length
     )
     if overlay is not None:
-        application = _overlaid(application, overlay)
+        application = overlaid(application, overlay)
     parts.append(properties)
     parts.append(application)
     parts.append(_slice(payload, head.body_offset, head.body_length))
@@ -216,7 +216,8 @@ def with_field(section: bytes, code: i64, index: int, value: bytes) -> bytes:
     return b"\x00\x53" + _SMALL[code] + compound(codes.LIST8, fields)
 
 
-def _overlaid(section: bytes, overlay: Mapping[str, bytes]) -> bytes:
+def overlaid(section: bytes, overlay: Mapping[str, bytes]) -> bytes:
+    """A section of application properties, or a new one, with these; empty ones are taken away."""
     parts: list[bytes] = []
     if section:
         reader = Reader(section, 3 if section[1] == codes.SMALLULONG else 10, len(section))

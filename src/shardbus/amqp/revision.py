@@ -4,7 +4,7 @@ from typing import Final, final
 
 from shardbus.amqp import codes
 from shardbus.amqp.decoder import Reader
-from shardbus.amqp.delivery import with_field
+from shardbus.amqp.delivery import overlaid, with_field
 from shardbus.amqp.encoder import NULL, compound, encode_symbol
 from shardbus.amqp.scan import MessageHead, enter_map, section_code
 
@@ -28,13 +28,15 @@ REPLY_TO_GROUP_ID: Final = 12
 class Revision:
     """What to write into a message: encoded values, where a null takes away what there was.
 
-    `header` and `properties` go by the number of the field, `annotations` by name.
+    `header` and `properties` go by the number of the field, `annotations` by name. `application`
+    are application properties by name, where an empty value takes one away.
     """
 
     def __init__(self) -> None:
         self.header: dict[int, bytes] = {}
         self.properties: dict[int, bytes] = {}
         self.annotations: dict[str, bytes] = {}
+        self.application: dict[str, bytes] = {}
 
 
 def revise(payload: bytes, head: MessageHead, revision: Revision) -> bytes:
@@ -50,14 +52,17 @@ def revise(payload: bytes, head: MessageHead, revision: Revision) -> bytes:
         properties = with_field(properties, codes.PROPERTIES, field, value)
     if revision.annotations:
         annotations = _annotated(annotations, revision.annotations)
+    application = _section(
+        payload, head.application_properties_offset, head.application_properties_length
+    )
+    if revision.application:
+        application = overlaid(application, revision.application)
     return b"".join(
         [
             header,
             annotations,
             properties,
-            _section(
-                payload, head.application_properties_offset, head.application_properties_length
-            ),
+            application,
             _section(payload, head.body_offset, head.body_length),
             _section(payload, head.footer_offset, head.footer_length),
         ]

@@ -11,10 +11,17 @@ from shardbus.amqp.errors import DecodeError
 PARTITION_KEY: Final = b"x-opt-partition-key"
 VIA_PARTITION_KEY: Final = b"x-opt-via-partition-key"
 SCHEDULED_ENQUEUE_TIME: Final = b"x-opt-scheduled-enqueue-time"
+# Only the bus writes these, into messages that it forwards.
+HOPS: Final = b"x-shardbus-hops"
+FIRST_NUMBER: Final = b"x-shardbus-first-number"
+DEADLETTER_SOURCE: Final = b"x-shardbus-deadletter-source"
 _OWNED: Final = 0
 _PARTITION: Final = 1
 _VIA: Final = 2
 _SCHEDULED: Final = 3
+_HOPS: Final = 4
+_FIRST_NUMBER: Final = 5
+_DEADLETTER_SOURCE: Final = 6
 # Annotations that mean something to the bus; a sender's owned ones are replaced (reference 5.2).
 _ANNOTATIONS: Final[dict[bytes, int]] = {
     b"x-opt-enqueued-time": _OWNED,
@@ -28,6 +35,9 @@ _ANNOTATIONS: Final[dict[bytes, int]] = {
     PARTITION_KEY: _PARTITION,
     VIA_PARTITION_KEY: _VIA,
     SCHEDULED_ENQUEUE_TIME: _SCHEDULED,
+    HOPS: _HOPS,
+    FIRST_NUMBER: _FIRST_NUMBER,
+    DEADLETTER_SOURCE: _DEADLETTER_SOURCE,
 }
 
 
@@ -47,6 +57,12 @@ class MessageHead:
     partition_key: str | None = None
     via_partition_key: str | None = None
     scheduled_enqueue_ms: int = -1
+    # How often the bus forwarded the message, the number that its first entity gave it, and the
+    # entity that it was a dead letter of. A client has no business with these: see `is_forwarded`.
+    is_forwarded: bool = False
+    hops: int = 0
+    first_number: int = -1
+    deadletter_source: str | None = None
     # message-id as text whatever its type (uuid in canonical form, binary as hex), and as encoded.
     message_id: str | None = None
     message_id_raw: bytes = b""
@@ -228,7 +244,7 @@ def _scan_annotation(reader: Reader, head: MessageHead) -> bool:
         if kind < 0:
             ascii_text(name)
         reader.skip()
-    return kind == _OWNED
+    return kind == _OWNED or kind >= _HOPS
 
 
 def _scan_own(reader: Reader, head: MessageHead, kind: i64) -> None:
@@ -238,8 +254,17 @@ def _scan_own(reader: Reader, head: MessageHead, kind: i64) -> None:
         head.partition_key = reader.text_field()
     elif kind == _VIA:
         head.via_partition_key = reader.text_field()
-    else:
+    elif kind == _SCHEDULED:
         head.scheduled_enqueue_ms = reader.integer_field(-1)
+    elif kind == _HOPS:
+        head.hops = reader.integer_field(0)
+        head.is_forwarded = True
+    elif kind == _FIRST_NUMBER:
+        head.first_number = reader.integer_field(-1)
+        head.is_forwarded = True
+    else:
+        head.deadletter_source = reader.text_field()
+        head.is_forwarded = True
 
 
 def _scan_properties(reader: Reader, head: MessageHead) -> None:

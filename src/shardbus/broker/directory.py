@@ -37,6 +37,8 @@ class Directory:
         self._listeners: list[EntityListener] = []
         # Those that are deleted when nobody uses them, by id.
         self._deletable: dict[int, Entity] = {}
+        # Those that forward messages or dead letters, by id.
+        self._forwarding: dict[int, Entity] = {}
         self.partitioned_count = 0
 
     def __len__(self) -> int:
@@ -57,6 +59,10 @@ class Directory:
     def deletable_on_idle(self) -> list[Entity]:
         """The entities that are to be deleted when nobody uses them."""
         return list(self._deletable.values())
+
+    def forwarding(self) -> list[Entity]:
+        """The entities that forward their messages, or their dead letters."""
+        return list(self._forwarding.values())
 
     def page(self, kind: str, skip: int, count: int) -> list[Entity]:
         """Queues, or topics, in the order of their names."""
@@ -84,6 +90,9 @@ class Directory:
         self._deletable.pop(entity.entity_id, None)
         if entity.spec.auto_delete_idle_ms < INFINITE_MS:
             self._deletable[entity.entity_id] = entity
+        self._forwarding.pop(entity.entity_id, None)
+        if entity.spec.forward_to or entity.spec.forward_dead_letters_to:
+            self._forwarding[entity.entity_id] = entity
         if is_known:
             for listener in self._listeners:
                 listener.entity_updated(entity)
@@ -103,6 +112,7 @@ class Directory:
             return
         del self._by_id[entity.entity_id]
         self._deletable.pop(entity.entity_id, None)
+        self._forwarding.pop(entity.entity_id, None)
         keys = self._keys_beside(entity)
         del keys[bisect_left(keys, key)]
         if not keys and entity.is_subscription():

@@ -167,6 +167,10 @@ class Namespace:
         """The subscriptions of a topic in the order of their names."""
         return self._directory.subscriptions(topic.entity_id)
 
+    def forwarding(self) -> list[Entity]:
+        """The entities that forward their messages, or their dead letters."""
+        return self._directory.forwarding()
+
     def filter_counts(self, topic: Entity) -> tuple[int, int]:
         """How many SQL filters and how many correlation filters a topic has."""
         count = self._subscriptions.filter_count

@@ -17,7 +17,7 @@ from shardbus.core.message import ACTIVE, NEVER_MS, SCHEDULED, Entry, Message
 from shardbus.core.sequence import counter_of, sequence_number
 
 NO_SESSION_REASON: Final = "Session id is null."
-_NO_SESSION_TEXT: Final = (
+NO_SESSION_TEXT: Final = (
     "Session enabled entity doesn't allow a message whose session identifier is null"
 )
 
@@ -211,7 +211,7 @@ class Entrance:
             entry.session_id = None
         elif entry.session_id is None and entry.reason is None:
             entry.reason = NO_SESSION_REASON
-            entry.description = f"{_NO_SESSION_TEXT}."
+            entry.description = f"{NO_SESSION_TEXT}."
 
 
 def _check_sessions(messages: list[Message]) -> None:
@@ -219,5 +219,5 @@ def _check_sessions(messages: list[Message]) -> None:
         if message.session_id is None:
             raise Refused(
                 NOT_ALLOWED,
-                f"{_NO_SESSION_TEXT}: set the SessionId of every message.",
+                f"{NO_SESSION_TEXT}: set the SessionId of every message.",
             )

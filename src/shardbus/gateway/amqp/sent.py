@@ -7,8 +7,10 @@ from typing import Final
 from mypy_extensions import i64
 
 from shardbus.amqp.decoder import Reader
+from shardbus.amqp.encoder import NULL
 from shardbus.amqp.message import MessageHead, scan_message
-from shardbus.amqp.scan import enter_map, section_code
+from shardbus.amqp.revision import Revision, revise
+from shardbus.amqp.scan import DEADLETTER_SOURCE, FIRST_NUMBER, HOPS, enter_map, section_code
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Message
@@ -27,13 +29,21 @@ def read_message(payload: bytes, now_ms: int) -> Message:
     head = scan_message(payload)
     _check_header(payload, head)
     return Message(
-        payload,
+        _unmarked(payload, head) if head.is_forwarded else payload,
         message_id=_checked(head.message_id, "MessageId"),
         session_id=_checked(head.session_id, "SessionId"),
         partition_key=_checked(head.partition_key, "PartitionKey"),
         ttl_ms=ttl_of(head),
         scheduled_at_ms=_scheduled_at(head.scheduled_enqueue_ms, now_ms),
     )
+
+
+def _unmarked(payload: bytes, head: MessageHead) -> bytes:
+    """Without what only the bus may say: a message from outside was never forwarded."""
+    made = Revision()
+    for name in (HOPS, FIRST_NUMBER, DEADLETTER_SOURCE):
+        made.annotations[name.decode()] = NULL
+    return revise(payload, head, made)
 
 
 def ttl_of(head: MessageHead) -> int:

@@ -28,21 +28,23 @@ def encode_entry(
     """`locked_until_ms` is -1 for a message that is not locked for who gets it."""
     number = entry.sequence_number
     state = entry.state
+    head = scan_message(payload)
     stamp = Stamp(
         sequence_number=number,
         enqueued_time_ms=entry.enqueued_at_ms,
         delivery_count=delivery_count,
-        enqueue_sequence_number=number,
+        enqueue_sequence_number=number if head.first_number < 0 else head.first_number,
         locked_until_ms=locked_until_ms,
         partition_id=fragment_of(number) if is_partitioned else -1,
         # A delayed message is an active one to SDKs: they know no fourth state.
         message_state=state if state in (DEFERRED, SCHEDULED) else 0,
+        deadletter_source=head.deadletter_source,
     )
     if entry.expires_at_ms != NEVER_MS:
         left_ms = entry.expires_at_ms - entry.enqueued_at_ms
         stamp.ttl_ms = min(max(left_ms, 0), _UINT_MAX)
         stamp.absolute_expiry_ms = min(entry.expires_at_ms, LATEST_MS)
-    return encode_delivery(payload, scan_message(payload), stamp, _overlay(entry))
+    return encode_delivery(payload, head, stamp, overlay_of(entry))
 
 
 def encode_received(delivery: Delivery, *, is_locked: bool, is_partitioned: bool) -> bytes:
@@ -56,7 +58,8 @@ def encode_received(delivery: Delivery, *, is_locked: bool, is_partitioned: bool
     )
 
 
-def _overlay(entry: Entry) -> dict[str, bytes] | None:
+def overlay_of(entry: Entry) -> dict[str, bytes] | None:
+    """The application properties that the bus has changed or added, encoded; None if none."""
     if entry.reason is None and entry.description is None and not entry.modified:
         return None
     overlay = unpack(entry.modified)

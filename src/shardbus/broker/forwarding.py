@@ -1,0 +1,337 @@
+"""Moves messages on from entities that forward, for ever (R27, reference 10.6).
+
+Every gateway does it, several at once without harm: what is asked of fragments here changes nothing
+the second time (see `core.transfers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, final
+
+from shardbus.broker.asking import ask, ask_all, to_port
+from shardbus.broker.bus import Bus, EntityHandle
+from shardbus.broker.dispatch import FragmentPort
+from shardbus.broker.forwarding_plan import ForwardFormat, Plan, Verdict
+from shardbus.core.command import (
+    Delivery,
+    ListTransfers,
+    Outstanding,
+    Received,
+    RefuseTransfers,
+    ReturnTransfers,
+    TakenOver,
+    TakeTransfers,
+    TransfersDone,
+)
+from shardbus.core.entity import Entity
+from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX: Final = 256
+# Fragments of sources that are worked on at once.
+AT_ONCE_MAX: Final = 64
+ROUND_MS: Final = 30_000
+# Between two tries to reach a destination that is full or away.
+PAUSE_MS_MIN: Final = 50
+PAUSE_MS_MAX: Final = 2_000
+# A destination that cannot be found so long is missing, not merely too new to be known here.
+MISSING_MS: Final = 3_000
+# How often it is looked at lines of which nothing is heard: what another gateway left undone there
+# wakes nobody.
+LOOK_MS: Final = 1_000
+LOOKS_MAX: Final = 200
+
+_LINES: Final = (MAIN_LINE, DEAD_LETTER_LINE)
+
+_IDLE: Final = 0
+_MOVED: Final = 1
+_STUCK: Final = 2
+
+
+def target_of(entity: Entity, line: int) -> str:
+    """The name of the entity that a line is forwarded to; empty if it is not."""
+    if line == MAIN_LINE:
+        return entity.spec.forward_to
+    return entity.spec.forward_dead_letters_to if line == DEAD_LETTER_LINE else ""
+
+
+@final
+class Forwarder:
+    """Looks after all entities that forward. A `directory.EntityListener`."""
+
+    def __init__(self, bus: Bus, format_of: ForwardFormat) -> None:
+        self.bus = bus
+        self.format_of = format_of
+        self.at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self._movers: dict[tuple[int, int, int], _Mover] = {}
+        self._unseen: list[_Mover] = []
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """For ever."""
+        namespace = self.bus.namespace
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            namespace.subscribe(self)
+            for entity in namespace.forwarding():
+                self._attend(entity)
+            await self._attend_former()
+            while True:
+                await asyncio.sleep(LOOK_MS / 1000)
+                self._look()
+
+    def entity_created(self, entity: Entity) -> None:
+        self._attend(entity)
+
+    def entity_updated(self, entity: Entity) -> None:
+        self._attend(entity)
+        # Those too that have nothing to forward any more: something may be on its way.
+        self._nudge(self._movers_of(entity))
+
+    def entity_deleted(self, entity: Entity) -> None:
+        for mover in self._movers_of(entity):
+            self.forget(mover)
+            mover.stop()
+
+    def start(self, mover: _Mover) -> None:
+        assert self._tasks is not None
+        self._tasks.create_task(mover.move())
+
+    def forget(self, mover: _Mover) -> None:
+        """Nothing of that line is forwarded any more, and nothing is left of what was."""
+        self._movers.pop((mover.entity_id, mover.number, mover.line), None)
+
+    def _attend(self, entity: Entity) -> None:
+        for line in _LINES:
+            if target_of(entity, line):
+                for home in entity.fragments:
+                    self._mover(entity.entity_id, home.number, line).nudge()
+
+    async def _attend_former(self) -> None:
+        """Settle what was given out by entities that did not forward any more when they ended."""
+        for fragment in await self.bus.transferring():
+            for line in _LINES:
+                self._mover(fragment.entity_id, fragment.number, line).nudge()
+
+    def _mover(self, entity_id: int, number: int, line: int) -> _Mover:
+        key = (entity_id, number, line)
+        mover = self._movers.get(key)
+        if mover is None:
+            mover = _Mover(self, entity_id, number, line)
+            self._movers[key] = mover
+        return mover
+
+    def _movers_of(self, entity: Entity) -> list[_Mover]:
+        keys = [
+            (entity.entity_id, home.number, line) for home in entity.fragments for line in _LINES
+        ]
+        return [self._movers[key] for key in keys if key in self._movers]
+
+    def _nudge(self, movers: list[_Mover]) -> None:
+        for mover in movers:
+            mover.nudge()
+
+    def _look(self) -> None:
+        if not self._unseen:
+            self._unseen = list(self._movers.values())
+        looked_at = self._unseen[-LOOKS_MAX:]
+        del self._unseen[-LOOKS_MAX:]
+        self._nudge(looked_at)
+
+
+@final
+class _Mover:
+    """Moves the messages of one line of one fragment; sleeps while there are none."""
+
+    def __init__(self, forwarder: Forwarder, entity_id: int, number: int, line: int) -> None:
+        self.entity_id = entity_id
+        self.number = number
+        self.line = line
+        self._forwarder = forwarder
+        self._bus = forwarder.bus
+        self._is_moving = False
+        self._is_nudged = False
+        self._is_gone = False
+        self._watched: FragmentPort | None = None
+        self._missing_since_ms = -1
+        self._pause_ms = 0
+
+    def nudge(self) -> None:
+        """There may be something to do."""
+        if self._is_gone:
+            return
+        if self._is_moving:
+            self._is_nudged = True
+        else:
+            self._is_moving = True
+            self._forwarder.start(self)
+
+    def stop(self) -> None:
+        self._is_gone = True
+        if self._watched is not None:
+            self._watched.unwatch(self.line, self._wake)
+            self._watched = None
+
+    async def move(self) -> None:
+        """Until there is nothing to move."""
+        while not self._is_gone:
+            self._is_nudged = False
+            outcome = await self._tried()
+            if outcome == _STUCK:
+                self._pause_ms = min(max(2 * self._pause_ms, PAUSE_MS_MIN), PAUSE_MS_MAX)
+                await asyncio.sleep(self._pause_ms / 1000)
+                continue
+            self._pause_ms = 0
+            if outcome == _IDLE and not self._is_nudged:
+                break
+        self._is_moving = False
+        self._rest()
+
+    def _wake(self) -> None:
+        self._watched = None
+        self.nudge()
+
+    def _rest(self) -> None:
+        """Wait for messages, unless the line is none that is forwarded (any more)."""
+        source = self._bus.namespace.find_id(self.entity_id)
+        port = self._bus.fragment(self.entity_id, self.number)
+        if self._is_gone or self._watched is not None:
+            return
+        if source is None or port is None or not target_of(source, self.line):
+            self._forwarder.forget(self)
+            return
+        self._watched = port
+        port.watch(self.line, self._wake)
+
+    async def _tried(self) -> int:
+        try:
+            async with self._forwarder.at_once, asyncio.timeout(ROUND_MS / 1000):
+                return await self._round()
+        except (Refused, Unavailable, TimeoutError) as error:
+            log.debug("forwarding from %d.%d waits: %s", self.entity_id, self.number, error)
+        except Exception:
+            log.exception("forwarding from %d.%d went wrong", self.entity_id, self.number)
+        return _STUCK
+
+    async def _round(self) -> int:
+        source = self._bus.namespace.find_id(self.entity_id)
+        port = self._bus.fragment(self.entity_id, self.number)
+        if source is None or port is None:
+            return _IDLE
+        name = target_of(source, self.line)
+        if not name:
+            return await self._call_back(source, port)
+        destination = self._bus.find(name.lower())
+        if destination is None and not self._is_surely_missing():
+            return _STUCK
+        destination_id = 0
+        if destination is not None:
+            self._missing_since_ms = -1
+            destination_id = destination.entity.entity_id
+        try:
+            taken = await ask(port, TakeTransfers(self.line, BATCH_MAX, destination_id))
+        except Refused as refusal:
+            if refusal.kind is not NOT_ALLOWED:
+                raise
+            return await self._call_back(source, port)
+        assert isinstance(taken, Received)
+        if not taken.deliveries:
+            return _MOVED if taken.has_more else _IDLE
+        plan = self._plan(source)
+        for delivery in taken.deliveries:
+            plan.forward(delivery, destination, name)
+        return await self._carry_out(plan, taken.deliveries, destination, port)
+
+    async def _call_back(self, source: Entity, port: FragmentPort) -> int:
+        """Take back what was given out for another destination than there is now."""
+        outstanding = await ask(port, ListTransfers(self.line))
+        assert isinstance(outstanding, Outstanding)
+        if outstanding.count == 0:
+            return _IDLE
+        former = self._bus.namespace.find_id(outstanding.destination_id)
+        destination = None if former is None else self._bus.find(former.name.lower())
+        if destination is None and outstanding.destination_id and not self._is_surely_missing():
+            return _STUCK
+        taken = await ask(port, TakeTransfers(self.line, 0, outstanding.destination_id))
+        assert isinstance(taken, Received)
+        if not taken.deliveries:
+            return _IDLE
+        self._missing_since_ms = -1
+        plan = self._plan(source)
+        for delivery in taken.deliveries:
+            plan.call_back(delivery, destination)
+        return await self._carry_out(plan, taken.deliveries, destination, port)
+
+    def _plan(self, source: Entity) -> Plan:
+        now_ms = self._bus.clock.now_ms()
+        return Plan(source.name, self.line, self._forwarder.format_of, now_ms)
+
+    def _is_surely_missing(self) -> bool:
+        now_ms = self._bus.clock.now_ms()
+        if self._missing_since_ms < 0:
+            self._missing_since_ms = now_ms
+        return now_ms - self._missing_since_ms >= MISSING_MS
+
+    async def _carry_out(
+        self,
+        plan: Plan,
+        deliveries: list[Delivery],
+        destination: EntityHandle | None,
+        port: FragmentPort,
+    ) -> int:
+        """Send what is to be sent, then tell the source what became of each message."""
+        done: list[int] = []
+        returned = list(plan.unsent)
+        refused = dict(plan.refused)
+        if destination is not None and plan.shares:
+            source = (self.entity_id, self.number, self.line)
+            front = deliveries[0].entry.sequence_number
+            ports = destination.router.ports
+            answers = await ask_all(
+                [
+                    to_port(ports[index], share.command(source, front))
+                    for index, share in plan.shares.items()
+                ]
+            )
+            for share, answer in zip(plan.shares.values(), answers, strict=True):
+                if not isinstance(answer, TakenOver):
+                    log.debug("forwarding from %d.%d: %s", self.entity_id, self.number, answer)
+                    continue
+                left = set(answer.skipped)
+                for number in [*share.numbers, *share.skipped]:
+                    if number not in left:
+                        done.append(number)
+                    elif number in plan.verdicts:
+                        refused[number] = plan.verdicts[number]
+                    else:
+                        returned.append(number)
+        if not (done or returned or refused):
+            return _STUCK
+        await self._settle(port, done, returned, refused)
+        return _MOVED
+
+    async def _settle(
+        self, port: FragmentPort, done: list[int], returned: list[int], refused: dict[int, Verdict]
+    ) -> None:
+        if done:
+            await ask(port, TransfersDone(self.line, done))
+        if returned:
+            await ask(port, ReturnTransfers(self.line, returned))
+        for verdict, numbers in _by_verdict(refused):
+            log.info("not forwarded from %d.%d: %s", self.entity_id, self.number, verdict.reason)
+            command = RefuseTransfers(
+                self.line, numbers, verdict.line, verdict.reason, verdict.description
+            )
+            await ask(port, command)
+
+
+def _by_verdict(refused: dict[int, Verdict]) -> list[tuple[Verdict, list[int]]]:
+    found: dict[tuple[str, str, int], tuple[Verdict, list[int]]] = {}
+    for number, verdict in refused.items():
+        key = (verdict.reason, verdict.description, verdict.line)
+        found.setdefault(key, (verdict, []))[1].append(number)
+    return list(found.values())
