@@ -203,6 +203,29 @@ def test_a_repaired_store_lets_parts_go_with_their_last_user(store: Published) -
             assert scalpel.number(f"SELECT count(*) FROM {table}") == 0
 
 
+def test_a_lost_page_of_rows_costs_nothing_and_the_bytes_stay_shared(store: Published) -> None:
+    """Not for the subscription with sessions, whose messages are no part of `place`."""
+    with Scalpel(store.path) as scalpel:
+        scalpel.execute(
+            "INSERT INTO place SELECT first, chunk, count, size, due_at, is_mixed FROM recent"
+        )
+        scalpel.execute("DELETE FROM recent")
+        scalpel.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        page = scalpel.number("SELECT rootpage FROM sqlite_schema WHERE name = 'place'")
+    content = bytearray(store.path.read_bytes())
+    content[(page - 1) * 8192 : (page - 1) * 8192 + 8] = b"\xff" * 8
+    store.path.write_bytes(bytes(content))
+    assert checked(store.path).is_torn
+
+    repair_store(store.path, lambda _: None)
+
+    assert [damage.what for damage in checked(store.path).damages] == []
+    assert served(store.path) == store.shelf
+    with Scalpel(store.path) as scalpel:
+        scalpel.assert_parts_agree()
+        assert scalpel.number("SELECT sum(length(body)) FROM part") == 3 * EVERY * SIZE
+
+
 def test_a_chunk_that_lost_its_row_is_kept_as_evidence_with_its_bytes(store: Published) -> None:
     with Scalpel(store.path) as scalpel:
         _, first = scalpel.chunk_of(SUBSCRIPTIONS[1], 16)

@@ -19,14 +19,13 @@ from shardbus.stores.chunk import (
     CHUNK_SPAN_MAX,
     COUNTER_MAX,
     HOLE,
-    Record,
+    assembled,
     due_of,
     is_intact,
     local_of,
     pack_counters,
     pack_gap,
     pack_head,
-    pack_scattered,
     pack_state,
     sequence_of,
     session_state_bytes,
@@ -218,16 +217,21 @@ class Copy:
 
     def stray(self, owner: Owner | None, piece: Piece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
-        row = (piece.place.first, gone, piece.head, piece.body)
+        # Several chunks may have the same parts, so these are kept once here too.
+        self._add_part_bodies(piece.stored)
+        body = b"" if piece.stored.parts else piece.body
+        row = (piece.place.first, gone, piece.head, body)
         self._write("INSERT INTO temp.stray VALUES (?, ?, ?, ?)", row)
 
     def finish(self, *, is_torn: bool) -> None:
         """Decide on strays and store the counters."""
         for key, gone, head, body in self._connection.execute("SELECT * FROM temp.stray"):
-            piece = Piece(Place(key, 0, 0, len(body), 0), Stored(head, body))
+            chunk = self._with_parts(head) or Stored(head, body)
+            piece = Piece(Place(key, 0, 0, len(chunk.body), 0), chunk)
             piece.gone = int(gone)
             if not (is_torn and self._restore(piece)):
-                self.keep(key, head, body)
+                self.keep(key, head, piece.body)
+        self._write("DELETE FROM part WHERE id NOT IN (SELECT part FROM part_users)", ())
         for local, counters in self._counters.items():
             stored = self._owners[local].stored
             found = max(counters.last_counter, self._owners[local].counted.last_counter)
@@ -256,7 +260,6 @@ class Copy:
         sql = "SELECT key FROM entry WHERE key >= ? AND key < ?"
         for (key,) in self._connection.execute(sql, (start, end)).fetchall():
             piece.gone |= 1 << (key - start)
-        piece.stored = Stored(_own_head(start, records), piece.body)
         self._add_chunk(owner, piece)
         return True
 
@@ -295,8 +298,7 @@ class Copy:
 
     def _add_parts(self, owner: Owner, stored: Stored, parts: list[int]) -> str:
         """What stands in place of the body: parts keep their numbers, which are in the head."""
-        for part, body in stored.parts.items():
-            self._write("INSERT OR IGNORE INTO part VALUES (?, ?)", (part, body))
+        self._add_part_bodies(stored)
         for part in parts:
             self._write(
                 "INSERT INTO part_users VALUES (?, 1) "
@@ -305,6 +307,20 @@ class Copy:
             )
         self._write("UPDATE fragment SET has_parts = 1 WHERE local = ?", (owner.local,))
         return str(parts)
+
+    def _add_part_bodies(self, stored: Stored) -> None:
+        for part, body in stored.parts.items():
+            self._write("INSERT OR IGNORE INTO part VALUES (?, ?)", (part, body))
+
+    def _with_parts(self, head: bytes) -> Stored | None:
+        """A stray chunk with its parts, None for one without."""
+        named = unpack_spots(head)[1]
+        bodies: dict[int, bytes] = {}
+        for part in named:
+            sql = "SELECT body FROM part WHERE id = ?"
+            for (body,) in self._connection.execute(sql, (part,)).fetchall():
+                bodies[part] = body
+        return Stored(head, assembled(head, bodies), bodies) if named else None
 
     def _set_aside(self, owner: Owner, key: int, line: int, size_bytes: int) -> None:
         entry = Entry(
@@ -349,14 +365,6 @@ class Copy:
             self._connection.execute("COMMIT")
             self._connection.execute("BEGIN IMMEDIATE")
         return is_new
-
-
-def _own_head(first: int, records: list[Record]) -> bytes:
-    """The head of a chunk that has its payloads to itself."""
-    positions = [at for at, record in enumerate(records) if record != HOLE]
-    if len(positions) == len(records):
-        return pack_head(first, records)
-    return pack_scattered(first, [records[at] for at in positions], positions)
 
 
 def _is_whole(piece: Piece) -> bool:
