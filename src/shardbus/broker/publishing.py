@@ -109,7 +109,7 @@ class Publisher:
         parcels: list[Parcel] = []
         for match in self._matches(entry):
             subscription = self.subscriptions[match.subscription]
-            copies = self._copies(entry, match, subscription.spec.dead_letters_on_filter_errors)
+            copies = self._copies(entry, match, subscription)
             if copies:
                 parcels.append(Parcel(subscription, copies))
         return parcels
@@ -134,19 +134,19 @@ class Publisher:
                 matches.append(match)
         return matches
 
-    def _copies(
-        self, entry: Entry, match: SubscriptionMatch, dead_letters_failures: bool
-    ) -> list[Entry]:
+    def _copies(self, entry: Entry, match: SubscriptionMatch, subscription: Entity) -> list[Entry]:
         copies: list[Entry] = []
         failures = list(match.failures)
         if match.is_plain:
             copies.append(_copy(entry))
         for made in match.copies:
             try:
-                copies.append(self._changed(entry, made.changes))
+                copy = self._changed(entry, made.changes)
+                _check_session(entry, copy, subscription)
+                copies.append(copy)
             except ValueError as error:
                 failures.append(RuleFailure(made.rule_name, str(error), is_action=True))
-        if failures and dead_letters_failures:
+        if failures and subscription.spec.dead_letters_on_filter_errors:
             copies.append(_failed_copy(entry, failures[0]))
         return copies
 
@@ -284,3 +284,10 @@ def _failed_copy(entry: Entry, failure: RuleFailure) -> Entry:
         text = f"Rule '{failure.rule_name}': {text}"
     copy.description = text[:REASON_CHARACTERS_MAX]
     return copy
+
+
+def _check_session(entry: Entry, copy: Entry, subscription: Entity) -> None:
+    """A session lives in one fragment, and a copy stays in that of its message (R11)."""
+    is_spread = subscription.spec.requires_session and len(subscription.fragments) > 1
+    if is_spread and copy.session_id != entry.session_id:
+        raise ValueError("an action cannot change the session of a partitioned topic's message")

@@ -3,7 +3,13 @@
 import pytest
 
 from shardbus.broker.publishing import Parcel, Publisher
-from shardbus.core.entity import Entity, QueueSpec, new_subscription, new_topic
+from shardbus.core.entity import (
+    Entity,
+    QueueSpec,
+    new_subscription,
+    new_topic,
+    spread_fragments,
+)
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
 from shardbus.core.limits import REASON_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Entry
@@ -113,6 +119,28 @@ def test_an_action_on_system_properties_rewrites_the_payload_of_its_copy_only() 
     assert changed.size_bytes == len(changed.payload)
     assert changed.session_id == "z"
     assert (plain.payload, plain.session_id) == (b"label=old|body", "s")
+
+
+@pytest.mark.parametrize(
+    ("requires_session", "fragments", "reason"),
+    [
+        (True, 16, "RuleActionException"),
+        (True, 1, None),
+        (False, 16, None),
+    ],
+)
+def test_an_action_does_not_spread_a_session_over_fragments(
+    requires_session: bool, fragments: int, reason: str | None
+) -> None:
+    """R11: otherwise several receivers could hold it at once."""
+    made = subscription(2, sql_rule("a", "1=1", "SET sys.SessionId = 'z'"))
+    made.spec.requires_session = requires_session
+    made.fragments = spread_fragments(2, fragments, 1)
+
+    [copy] = only(told(made).parcels(entry(b"label=old|body", session_id="s")))
+
+    assert copy.reason == reason
+    assert copy.session_id == ("s" if reason else "z")
 
 
 @pytest.mark.parametrize(
