@@ -18,11 +18,13 @@ from shardbus.app.settings import Settings
 from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import Clock
+from shardbus.broker.forwarding import Forwarder
 from shardbus.broker.namespace import NamespaceSettings
 from shardbus.broker.recovering_transactions import Recovery
 from shardbus.core.access import ALL_RIGHTS, AccessRule
 from shardbus.core.errors import Unavailable
 from shardbus.core.tier import tier_named
+from shardbus.gateway.amqp.forwarded import forwarded
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
@@ -94,6 +96,7 @@ async def serve_clients(
                 tasks.create_task(_sweep_now_and_then(bus)),
                 tasks.create_task(_delete_idle_now_and_then(bus)),
                 tasks.create_task(Recovery(bus, bus.clock).run()),
+                tasks.create_task(Forwarder(bus, forwarded).run()),
             ]
             await stopping.wait()
             for chore in chores:

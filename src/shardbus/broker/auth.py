@@ -67,8 +67,10 @@ class Authorizer:
         self._rules = rules
         self._clock = clock
 
-    def verify_token(self, text: str, audience: str) -> Grant:
+    def verify_token(self, text: str, audience: str, *, host: str = "") -> Grant:
         """What a token gives for an audience (an entity's URI or path, or the namespace's).
+
+        A token whose resource is nothing but the `host`, without a scheme, is for all of it.
 
         Refused with INVALID_ARGUMENT when the text is no token and with UNAUTHORIZED when it is
         forged, expired or for something else. Whether the entity exists is not asked.
@@ -78,7 +80,8 @@ class Authorizer:
         owner, rule = self._signer(token, path)
         if token.expires_at_ms <= self._clock.now_ms():
             raise Refused(UNAUTHORIZED, "ExpiredToken: The token has expired.")
-        if not covers(token.scope, path):
+        scope = "" if host and token.scope == host else token.scope
+        if not covers(scope, path):
             raise Refused(
                 UNAUTHORIZED,
                 f"InvalidAudience: The token is for '{token.scope}', which does not "

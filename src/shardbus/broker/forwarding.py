@@ -59,6 +59,16 @@ def target_of(entity: Entity, line: int) -> str:
     return entity.spec.forward_dead_letters_to if line == DEAD_LETTER_LINE else ""
 
 
+def not_kept(entity: Entity, line: int) -> Refused | None:
+    """Why nothing can be received from a line; None if something can."""
+    target = target_of(entity, line)
+    if not target:
+        return None
+    return Refused(
+        NOT_ALLOWED, f"Nothing can be received from '{entity.name}': it forwards to '{target}'."
+    )
+
+
 @final
 class Forwarder:
     """Looks after all entities that forward. A `directory.EntityListener`."""

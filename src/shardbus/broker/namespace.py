@@ -13,6 +13,7 @@ from shardbus.broker.directory import Directory, EntityListener
 from shardbus.broker.fragments import HOST_WAIT_MS, Fragments
 from shardbus.broker.host import EntityStatistics, FragmentHost
 from shardbus.broker.idle import IdleWatch
+from shardbus.broker.namespace_forwarding import count_transfers, settle_forwarding
 from shardbus.broker.namespace_records import Catalogue, Records
 from shardbus.broker.namespace_subscriptions import Subscriptions
 from shardbus.broker.storage import Worker
@@ -266,7 +267,7 @@ class Namespace:
         """
         if entity.is_topic():
             return await self._fragments.topic_statistics(entity, self.subscriptions(entity))
-        return await self._fragments.statistics(entity)
+        return count_transfers(entity, await self._fragments.statistics(entity))
 
     async def introduce(self) -> None:
         """Tell every broker the subscriptions of its topics, which it forgets when it ends.
@@ -383,6 +384,7 @@ class Namespace:
             raise Refused(
                 ALREADY_EXISTS, f"The name '{name}' is taken: an entity of that name exists."
             )
+        settle_forwarding(self._directory, name, kind, spec, None)
         self._check_quota(spec)
         self._creating += 1
         self._creating_partitioned += spec.is_partitioned
@@ -418,7 +420,9 @@ class Namespace:
         topic = self.topic(topic_name)
         _take_after(spec, topic.spec)
         validate_kind(SUBSCRIPTION, spec, self.settings.tier)
-        self._subscriptions.check_new(topic, subscription_path(topic.name, name), rules)
+        path = subscription_path(topic.name, name)
+        self._subscriptions.check_new(topic, path, rules)
+        settle_forwarding(self._directory, path, SUBSCRIPTION, spec, None)
         entity_id = await self._records.reserve_id()
         self._unrecorded.add(entity_id)
         try:
@@ -432,6 +436,7 @@ class Namespace:
             spec.is_partitioned = old.spec.is_partitioned
         changed(old.spec, spec, kind)
         validate_kind(kind, spec, self.settings.tier)
+        settle_forwarding(self._directory, old.name, kind, spec, old.spec)
         await self._fragments.check_whole(old, "updated")
         entity = old.updated(spec, self._clock.now_ms())
         await self._apply(entity, self._let_take_effect)

@@ -176,6 +176,11 @@ def _validate_segment(name: str, segment: str) -> None:
         )
 
 
+def path_of(text: str) -> str:
+    """The path of a URI, or of a path, as it is spelt."""
+    return _without_authority(text.strip()).strip("/")
+
+
 def _without_authority(text: str) -> str:
     scheme_end = text.find("://")
     if scheme_end < 0:

@@ -201,8 +201,6 @@ def _validate_access_rule(rule: AccessRule) -> None:
 
 def _refuse_not_implemented(spec: QueueSpec) -> None:
     asked_for = [
-        (spec.forward_to != "", "ForwardTo"),
-        (spec.forward_dead_letters_to != "", "ForwardDeadLetteredMessagesTo"),
         (spec.is_anonymous_accessible, "IsAnonymousAccessible"),
     ]
     names = [name for is_asked_for, name in asked_for if is_asked_for]

@@ -13,10 +13,12 @@ from shardbus.amqp.types import Ulong, text_of
 from shardbus.broker.auth import claims_required
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.dispatch import Dispatcher
+from shardbus.broker.forwarding import not_kept
 from shardbus.broker.transactions import Transactor
 from shardbus.core.access import LISTEN, SEND
 from shardbus.core.address import CBS, ENTITY, NAMESPACE, Address, parse_address
 from shardbus.core.command import SessionAccepted
+from shardbus.core.entity import Entity
 from shardbus.core.errors import (
     ENTITY_DISABLED,
     INVALID_ARGUMENT,
@@ -87,6 +89,7 @@ class _Use:
         self.rights = rights
         self.entity = entity
         self.is_receiver = False
+        self.line = MAIN_LINE
 
     @property
     def entity_id(self) -> int:
@@ -153,6 +156,14 @@ class Attacher:
         for use in list(self._uses.values()):
             if use.entity_id == entity_id and not use.rights & ~rights:
                 self._detach(use, error)
+
+    def detach_forwarding(self, entity: Entity) -> None:
+        """End the links that receive what an entity forwards from now on."""
+        for use in list(self._uses.values()):
+            if use.is_receiver and use.entity_id == entity.entity_id:
+                refusal = not_kept(entity, use.line)
+                if refusal is not None:
+                    self._detach(use, amqp_error(refusal))
 
     def detach_unauthorized(self) -> None:
         for use in list(self._uses.values()):
@@ -290,6 +301,9 @@ class Attacher:
             raise Refused(
                 ENTITY_DISABLED, f"'{address.name}' is {spec.status}: it gives no messages."
             )
+        refusal = not_kept(handle.entity, address.line)
+        if refusal is not None:
+            raise refusal
         # Dead letters are read without their sessions.
         is_sessionful = spec.requires_session and address.line == MAIN_LINE
         is_asked = is_session_asked(link)
@@ -320,6 +334,7 @@ class Attacher:
         use = _Use(link, handle, LISTEN, address.entity)
         self._shared.receivers.enter(use.entity_id)
         use.is_receiver = True
+        use.line = address.line
         self._uses[id(link)] = use
 
     def _new_outbound(self, link: Link, handle: EntityHandle, dispatcher: Dispatcher) -> Outbound:

@@ -22,6 +22,7 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.outcomes import AmqpError
+from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused
 from shardbus.core.message import NEVER_MS
 from shardbus.gateway.amqp.attach import Attacher, Shared
@@ -150,6 +151,11 @@ class AmqpProtocol(asyncio.Protocol):
     def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
         """End the links that use one of these rights on an entity."""
         self._attacher.detach_entity(entity_id, rights, error)
+        self.flush_soon()
+
+    def detach_forwarding(self, entity: Entity) -> None:
+        """End the links that receive what an entity forwards from now on."""
+        self._attacher.detach_forwarding(entity)
         self.flush_soon()
 
     def turn_away(self, error: AmqpError) -> None:

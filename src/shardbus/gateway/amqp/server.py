@@ -85,6 +85,9 @@ class AmqpServer:
             self._detach(entity, SEND, error)
         if not entity.spec.is_receivable():
             self._detach(entity, LISTEN, error)
+        if entity.spec.forward_to or entity.spec.forward_dead_letters_to:
+            for protocol in list(self._protocols):
+                protocol.detach_forwarding(entity)
 
     def entity_deleted(self, entity: Entity) -> None:
         text = with_tracking(f"The messaging entity '{entity.name}' was deleted.")

@@ -30,6 +30,7 @@ from shardbus.gateway.http.atom import (
     read_entry,
 )
 from shardbus.gateway.http.atom_topics import ShownTopic, TopicWriter, fill_topic
+from shardbus.gateway.http.forwarding import authorize_forwarding
 from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import XML, Request, Response
 
@@ -46,9 +47,10 @@ class Admin:
 
     def __init__(self, namespace: Namespace, authorizer: Authorizer, clock: Clock) -> None:
         self._namespace = namespace
+        self._authorizer = authorizer
         self._gate = Gate(namespace, authorizer)
         self._clock = clock
-        self._topics = TopicAdmin(namespace)
+        self._topics = TopicAdmin(namespace, authorizer)
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request for an entity, a list or the namespace."""
@@ -133,6 +135,7 @@ class Admin:
                 f"api-version {version} cannot create a partitioned entity; "
                 f"use {PARTITIONING_SINCE} or later.",
             )
+        authorize_forwarding(request, spec, None, self._authorizer)
         if description.name == QUEUE_DESCRIPTION:
             return await self._namespace.create_queue(request.path, spec)
         if not described.has("SupportOrdering"):
@@ -144,6 +147,7 @@ class Admin:
         description = read_entry(request.body)
         entity = self._namespace.get(request.path)
         spec = self._updated_spec(entity, description.name, described_by(description))
+        authorize_forwarding(request, spec, entity.spec, self._authorizer)
         if description.name == QUEUE_DESCRIPTION:
             return await self._namespace.update_queue(request.path, spec)
         return await self._namespace.update_topic(request.path, spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from shardbus.broker.auth import Authorizer
 from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
 from shardbus.core.entity import Entity, subscription_path
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
@@ -17,6 +18,7 @@ from shardbus.gateway.http.atom import (
     read_entry,
 )
 from shardbus.gateway.http.atom_topics import TopicWriter, fill_subscription
+from shardbus.gateway.http.forwarding import authorize_forwarding
 from shardbus.gateway.http.message import XML, Request, Response
 from shardbus.gateway.http.rule_markup import read_rule
 
@@ -60,8 +62,9 @@ def read_topic_path(path: str) -> TopicPath | None:
 class TopicAdmin:
     """Answers requests for subscriptions and rules; rights have been checked."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, authorizer: Authorizer) -> None:
         self._namespace = namespace
+        self._authorizer = authorizer
 
     async def respond(self, request: Request, path: TopicPath, writer: Writer) -> Response:
         shown = TopicWriter(writer)
@@ -83,8 +86,10 @@ class TopicAdmin:
             case "PUT" if "if-match" in request.headers:
                 check_match(request)
                 described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
-                spec = self._namespace.subscription(name).spec.copy()
+                old = self._namespace.subscription(name).spec
+                spec = old.copy()
                 fill_subscription(spec, described)
+                authorize_forwarding(request, spec, old, self._authorizer)
                 entity = await self._namespace.update_subscription(name, spec)
                 return await self._shown(200, entity, writer)
             case "PUT":
@@ -98,6 +103,7 @@ class TopicAdmin:
         described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
         spec = self._namespace.new_spec()
         fill_subscription(spec, described)
+        authorize_forwarding(request, spec, None, self._authorizer)
         rule = described.element("DefaultRuleDescription")
         rules: list[RuleSpec] = [] if rule is None else [read_rule(rule, "")]
         return await self._namespace.create_subscription(path.topic, path.subscription, spec, rules)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 from urllib.parse import quote
 
 from shardbus.broker.host import EntityStatistics
 from shardbus.core.access import AccessRule, right_named, right_names
+from shardbus.core.address import path_of
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.http.markup import Element, escaped, parse, tag
@@ -138,9 +140,9 @@ def fill_spec(spec: QueueSpec, described: Described) -> None:
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)
     spec.is_partitioned = described.boolean("EnablePartitioning", spec.is_partitioned)
     spec.is_express = described.boolean("EnableExpress", spec.is_express)
-    spec.forward_to = described.text("ForwardTo", "").strip()
+    spec.forward_to = path_of(described.text("ForwardTo", ""))
     spec.user_metadata = described.text("UserMetadata", "")
-    spec.forward_dead_letters_to = described.text("ForwardDeadLetteredMessagesTo", "").strip()
+    spec.forward_dead_letters_to = path_of(described.text("ForwardDeadLetteredMessagesTo", ""))
     spec.message_kb_max = described.integer("MaxMessageSizeInKilobytes", spec.message_kb_max)
 
 
@@ -192,6 +194,11 @@ class Writer:
             + "</NamespaceInfo>"
         )
         return _HEAD + self.entry(self._author, "$namespaceinfo", (created, created), description)
+
+    def destination(self, name: str) -> str:
+        """Where messages are forwarded to, as the absolute address that clients expect."""
+        authority = self._base_url.partition("://")[2]
+        return f"sb://{authority}/{name}" if name else ""
 
     def document(self, entry: str) -> str:
         """An entry as a document of its own."""
@@ -248,7 +255,7 @@ class Writer:
         )
 
     def _queue_entry(self, entity: Entity, statistics: EntityStatistics) -> str:
-        description = _queue_description(entity, statistics)
+        description = _queue_description(entity, statistics, self.destination)
         return self.entity_entry(entity, statistics, entity.name, description)
 
     def _list_url(self, path: str, skip: int, top: int) -> str:
@@ -263,7 +270,9 @@ def error_document(status: int, detail: str) -> str:
     return f"{_HEAD}<Error>{tag('Code', str(status))}{tag('Detail', detail)}</Error>"
 
 
-def _queue_description(entity: Entity, statistics: EntityStatistics) -> str:
+def _queue_description(
+    entity: Entity, statistics: EntityStatistics, destination: Callable[[str], str]
+) -> str:
     """In the order of the Python SDK, with every element that the JavaScript SDK insists on."""
     spec = entity.spec
     return (
@@ -292,9 +301,9 @@ def _queue_description(entity: Entity, statistics: EntityStatistics) -> str:
         + tag("EnablePartitioning", boolean_text(spec.is_partitioned))
         + tag("EntityAvailabilityStatus", statistics.availability)
         + tag("EnableExpress", boolean_text(spec.is_express))
-        + optional("ForwardTo", spec.forward_to)
+        + optional("ForwardTo", destination(spec.forward_to))
         + optional("UserMetadata", spec.user_metadata)
-        + optional("ForwardDeadLetteredMessagesTo", spec.forward_dead_letters_to)
+        + optional("ForwardDeadLetteredMessagesTo", destination(spec.forward_dead_letters_to))
         + tag("MaxMessageSizeInKilobytes", str(spec.message_kb_max))
         + "</QueueDescription>"
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.host import EntityStatistics
+from shardbus.core.address import path_of
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.rule_spec import RuleSpec
 from shardbus.gateway.http.atom import (
@@ -79,8 +81,8 @@ def fill_subscription(spec: QueueSpec, described: Described) -> None:
     spec.delivery_count_max = described.integer("MaxDeliveryCount", spec.delivery_count_max)
     spec.is_batched = described.boolean("EnableBatchedOperations", spec.is_batched)
     spec.status = described.text("Status", spec.status).strip()
-    spec.forward_to = described.text("ForwardTo", "").strip()
-    spec.forward_dead_letters_to = described.text("ForwardDeadLetteredMessagesTo", "").strip()
+    spec.forward_to = path_of(described.text("ForwardTo", ""))
+    spec.forward_dead_letters_to = path_of(described.text("ForwardDeadLetteredMessagesTo", ""))
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)
     spec.user_metadata = described.text("UserMetadata", "")
 
@@ -132,7 +134,7 @@ class TopicWriter:
         return self._writer.entity_entry(entity, topic.statistics, entity.name, description)
 
     def _subscription_entry(self, entity: Entity, statistics: EntityStatistics) -> str:
-        description = _subscription_description(entity, statistics)
+        description = _subscription_description(entity, statistics, self._writer.destination)
         return self._writer.entity_entry(entity, statistics, entity.short_name(), description)
 
     def _rule_entry(self, subscription: Entity, rule: RuleSpec) -> str:
@@ -174,7 +176,9 @@ def _topic_description(topic: ShownTopic) -> str:
     )
 
 
-def _subscription_description(entity: Entity, statistics: EntityStatistics) -> str:
+def _subscription_description(
+    entity: Entity, statistics: EntityStatistics, destination: Callable[[str], str]
+) -> str:
     """In the order of the Python SDK, with every element that the JavaScript SDK insists on."""
     spec = entity.spec
     return (
@@ -191,10 +195,10 @@ def _subscription_description(entity: Entity, statistics: EntityStatistics) -> s
         + tag("MaxDeliveryCount", str(spec.delivery_count_max))
         + tag("EnableBatchedOperations", boolean_text(spec.is_batched))
         + tag("Status", spec.status)
-        + optional("ForwardTo", spec.forward_to)
+        + optional("ForwardTo", destination(spec.forward_to))
         + _moments(entity, statistics.last_used_ms)
         + count_details(statistics)
-        + optional("ForwardDeadLetteredMessagesTo", spec.forward_dead_letters_to)
+        + optional("ForwardDeadLetteredMessagesTo", destination(spec.forward_dead_letters_to))
         + tag("AutoDeleteOnIdle", format_duration(spec.auto_delete_idle_ms))
         + tag("EntityAvailabilityStatus", statistics.availability)
         + optional("UserMetadata", spec.user_metadata)

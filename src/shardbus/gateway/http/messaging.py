@@ -146,6 +146,9 @@ class Messaging:
         entity, line = handle.entity, target.address().line
         if not entity.spec.is_receivable():
             raise _not_receivable(entity)
+        refusal = not_kept(entity, line)
+        if refusal is not None:
+            raise refusal
         if entity.spec.requires_session and line == MAIN_LINE:
             raise Refused(
                 NOT_ALLOWED,
