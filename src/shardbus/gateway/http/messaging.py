@@ -9,6 +9,7 @@ from typing import Final, Protocol, final
 
 from shardbus.broker.asking import ask_all
 from shardbus.broker.bus import Bus, EntityHandle
+from shardbus.broker.forwarding import not_kept
 from shardbus.core.access import LISTEN, SEND
 from shardbus.core.address import ENTITY, SUBSCRIPTION, Address
 from shardbus.core.command import ABANDON, COMPLETE, Delivery, Settle
