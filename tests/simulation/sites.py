@@ -1,0 +1,210 @@
+"""Brokers that die and start again on the same disks, as gateways in other processes see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TypeVar
+
+from shardbus.broker.broker import Broker
+from shardbus.broker.host import FragmentStatistics
+from shardbus.broker.publishing import Publisher
+from shardbus.broker.runner import UNAVAILABLE, ReplyTo, Runner
+from shardbus.broker.storage import Storage
+from shardbus.core.command import NO_SESSION, Command
+from shardbus.core.entity import Entity
+from shardbus.core.errors import Unavailable
+from shardbus.stores.base import FragmentCommit, FragmentId, Page, StoreError
+from tests.simulation.faults import Disk, Faults
+from tests.simulation.payloads import FORMAT
+from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker
+
+T = TypeVar("T")
+
+Stored = Callable[[Sequence[FragmentCommit]], None]
+"""Hears of every transaction that a disk has stored."""
+
+
+class WitnessedDisk(Disk):
+    """A disk with bad luck; somebody hears what it stores."""
+
+    def __init__(self, faults: Faults, stored: Stored) -> None:
+        super().__init__()
+        self._faults = faults
+        self._stored = stored
+
+    def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
+        faults = self._faults
+        if faults.happens(faults.crash_before):
+            raise Crash
+        if faults.happens(faults.commit_fails_before):
+            raise StoreError("planted: the commit did not happen")
+
+    def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
+        faults = self._faults
+        self._stored(commits)
+        if faults.happens(faults.crash_after):
+            raise Crash
+        if faults.happens(faults.commit_fails_after):
+            raise StoreError("planted: the commit happened, but who knows")
+
+    def before_read(self, fragment: FragmentId, what: str) -> None:
+        if self._faults.happens(self._faults.reads_fail):
+            raise StoreError("planted: the disk does not answer")
+
+
+class Site:
+    """A FragmentHost and a FragmentOpener; nobody is at home while the broker is dead."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: VirtualLoop,
+        chance: Random,
+        faults: Faults,
+        stored: Stored,
+    ) -> None:
+        self.name = name
+        self.disk = WitnessedDisk(faults, stored)
+        self.crashes = 0
+        # Told when the broker is there again.
+        self.returned: Callable[[], None] = lambda: None
+        self.names: dict[int, str] = {}
+        self._loop = loop
+        self._chance = chance
+        self._latency_s = faults.latency_s
+        self._workers: list[VirtualWorker] = []
+        self._broker: Broker | None = None
+        self.start()
+
+    @property
+    def is_up(self) -> bool:
+        return self._broker is not None
+
+    def start(self) -> None:
+        if self._broker is not None:
+            return
+        self._workers = [VirtualWorker(self._loop, self._latency_s, self.crash) for _ in range(2)]
+        storage = Storage(self.disk, self._workers[0], self._workers[1], self._loop)
+        self._broker = Broker(
+            self.name,
+            storage,
+            VirtualClock(self._loop),
+            self._loop,
+            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8)),
+        )
+        self.returned()
+
+    def crash(self) -> None:
+        """Nothing is written any more; who waited for an answer does not know it."""
+        dead, self._broker = self._broker, None
+        if dead is None:
+            return
+        self.crashes += 1
+        for worker in self._workers:
+            worker.die()
+        dead.close()
+        self._loop.call_later(self._chance.uniform(0.05, 3.0), self.start)
+
+    def running(self, entity: Entity, number: int) -> Runner | None:
+        return None if self._broker is None else self._broker.runner(entity, number)
+
+    # What gateways ask.
+
+    def runner(self, entity: Entity, number: int) -> SitePort:
+        return SitePort(self, entity, number)
+
+    async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        self.names[entity.entity_id] = entity.name
+        await self._at_home().create_fragments(entity, numbers)
+
+    async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        await self._at_home().update_fragments(entity, numbers)
+
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        await self._at_home().update_topic(topic, subscriptions, numbers)
+
+    async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
+        await self._at_home().delete_fragments(entity_id, numbers)
+
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        return await self._at_home().fragment_ids(is_timed=is_timed)
+
+    async def in_doubt(self) -> list[FragmentId]:
+        return await self._at_home().in_doubt()
+
+    async def transferring(self) -> list[FragmentId]:
+        return await self._at_home().transferring()
+
+    async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
+        return await self._at_home().statistics(entity_id, numbers)
+
+    def _at_home(self) -> Broker:
+        if self._broker is None:
+            raise Unavailable(f"broker {self.name} is away")
+        return self._broker
+
+
+class SitePort:
+    """A fragment at a site, whichever broker lives there now."""
+
+    def __init__(self, site: Site, entity: Entity, number: int) -> None:
+        self.fragment_id = FragmentId(entity.entity_id, number)
+        self._site = site
+        self._entity = entity
+        self._number = number
+
+    @property
+    def is_available(self) -> bool:
+        runner = self._runner()
+        return runner is not None and runner.is_available
+
+    @property
+    def state(self) -> str:
+        runner = self._runner()
+        return UNAVAILABLE if runner is None else runner.state
+
+    @property
+    def reason(self) -> str:
+        runner = self._runner()
+        return f"broker {self._site.name} is away" if runner is None else runner.reason
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        runner = self._runner()
+        if runner is None:
+            reply_to(Unavailable(self.reason))
+        else:
+            runner.submit(command, reply_to)
+
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        """Nobody at a site is woken: clients ask again."""
+
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        """See `watch`."""
+
+    def browse(
+        self,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        then: Callable[[Page | Unavailable], None],
+        session_id: str | None = None,
+    ) -> None:
+        then(Unavailable("nobody browses here"))
+
+    def list_sessions(
+        self,
+        *,
+        updated_after_ms: int,
+        skip: int,
+        count_max: int,
+        then: Callable[[list[str] | Unavailable], None],
+    ) -> None:
+        then(Unavailable("nobody lists sessions here"))
+
+    def _runner(self) -> Runner | None:
+        return self._site.running(self._entity, self._number)

@@ -1,0 +1,52 @@
+"""A town with topics, and the book of what they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from shardbus.broker.namespace import Namespace
+from shardbus.core.entity import QueueSpec
+from shardbus.stores.base import FragmentCommit
+from tests.simulation.sending import Violation
+from tests.simulation.topic_book import TopicBook
+from tests.simulation.town import Town
+
+WINDOW_MS: Final = 20_000
+
+
+class TopicPlan(NamedTuple):
+    name: str
+    is_partitioned: bool
+    detects_duplicates: bool
+
+    def spec(self) -> QueueSpec:
+        spec = QueueSpec()
+        spec.is_partitioned = self.is_partitioned
+        spec.requires_duplicate_detection = self.detects_duplicates
+        spec.duplicate_window_ms = WINDOW_MS
+        return spec
+
+
+class TopicTown(Town):
+    def __init__(self, seed: int, plans: Sequence[TopicPlan]) -> None:
+        self.book = TopicBook(self._name_of, WINDOW_MS)
+        self.plans = plans
+        super().__init__(seed, sites=2)
+
+    def stored(self, commits: Sequence[FragmentCommit]) -> None:
+        self.book.stored(commits, self.now_ms())
+
+    def check_owned(self, namespace: Namespace) -> None:
+        """No fragment is left of what was deleted or never came to be (R28)."""
+        for index, site in enumerate(self.sites):
+            for fragment in site.disk.kept.fragments():
+                entity = namespace.find_id(fragment.entity_id)
+                if entity is None or fragment.number not in entity.numbers_at(index):
+                    raise Violation(f"{fragment} belongs to nobody")
+
+    def _name_of(self, entity_id: int) -> str:
+        for site in self.sites:
+            if entity_id in site.names:
+                return site.names[entity_id]
+        raise Violation(f"something was stored for entity {entity_id}, which nobody created")

@@ -1,0 +1,255 @@
+"""The whole bus with its namespace: brokers at sites of their own, and a gateway that dies too."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from random import Random
+from typing import Final, TypeVar
+
+from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.bus import Bus
+from shardbus.broker.namespace import Namespace, NamespaceSettings
+from shardbus.broker.recovering_transactions import Recovery
+from shardbus.broker.transactions import Transactor
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.tier import CHOSEN, NEWER, STANDARD, Tier
+from shardbus.stores.base import FragmentCommit
+from shardbus.stores.catalogue import MemoryCatalogue
+from tests.simulation.faults import Faults
+from tests.simulation.sending import Violation
+from tests.simulation.sites import Site
+from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualLoop, VirtualWorker
+
+T = TypeVar("T")
+
+FRAGMENTS: Final = 3
+# A broker that is away is waited for in each of several steps.
+ANSWER_S_MAX: Final = 400.0
+WHOLE_S_MAX: Final = 120.0
+
+
+class TownFaults(Faults):
+    """There is less to do here than with queues alone, so more of it goes wrong."""
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__(chance)
+        self.is_paused = False
+        self.commit_fails_before *= 4
+        self.commit_fails_after *= 4
+        self.crash_before *= 4
+        self.crash_after *= 4
+
+    def happens(self, rate: float) -> bool:
+        return not self.is_paused and super().happens(rate)
+
+
+class Gateway:
+    """One life of a gateway process."""
+
+    def __init__(self, town: Town) -> None:
+        self.is_dead = False
+        self.ended = asyncio.Event()
+        self._town = town
+        self._worker = VirtualWorker(town.loop, town.faults.latency_s, town.crash_gateway)
+        self._tasks: set[asyncio.Task[object]] = set()
+        clock = town.clock
+        settings = NamespaceSettings(Tier(STANDARD, NEWER, CHOSEN, FRAGMENTS), development_rule())
+        self.namespace = Namespace(town.catalogue, town.sites, clock, settings, self._worker)
+        self.bus = Bus(
+            self.namespace,
+            town.sites,
+            Authorizer(self.namespace, clock),
+            clock=clock,
+            loop=town.loop,
+            new_seed=town.seed,
+        )
+        self.transactor = Transactor(clock)
+
+    async def open(self) -> None:
+        await self.namespace.recover()
+        await self.bus.open_timed()
+        self.start(Recovery(self.bus, self._town.clock).run())
+        self.start(self._sweep())
+
+    def start(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+        """Begin something that dies with the gateway."""
+        task = self._town.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def welcome(self) -> None:
+        """A broker is there again."""
+        self.start(self._welcome())
+
+    def die(self) -> None:
+        self.is_dead = True
+        self._worker.die()
+        for task in [*self._tasks, *self.transactor._commits]:
+            task.cancel()
+        self.ended.set()
+
+    async def _welcome(self) -> None:
+        await self.namespace.introduce()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(5)
+            await self.bus.open_timed()
+            if self.namespace.has_leftovers():
+                try:
+                    await self.namespace.sweep()
+                except Unavailable:
+                    continue
+
+
+class Town:
+    """What outlives the processes, and who is alive."""
+
+    def __init__(self, seed: int, sites: int) -> None:
+        self.chance = Random(seed)
+        self.loop = VirtualLoop()
+        self.clock = VirtualClock(self.loop)
+        self.faults = TownFaults(self.chance)
+        self.catalogue = MemoryCatalogue(EPOCH_MS)
+        self.is_over = False
+        self.events: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self._marks = 0
+        self.gateway: Gateway | None = None
+        self._is_open = asyncio.Event()
+        self.sites = [
+            Site(f"b{number}", self.loop, self.chance, self.faults, self.stored)
+            for number in range(sites)
+        ]
+        for site in self.sites:
+            site.returned = self._returned
+
+    def stored(self, commits: Sequence[FragmentCommit]) -> None:
+        """A disk has stored a transaction."""
+
+    def seed(self) -> bytes:
+        return self.chance.randbytes(8)
+
+    def new_mark(self) -> int:
+        self._marks += 1
+        return self._marks
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def note(self, line: str) -> None:
+        self.notes.append(f"{self.loop.time():.6f} {line}")
+
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self.notes).encode()).hexdigest()
+
+    def play(self, story: Coroutine[object, object, None]) -> None:
+        """Run the story to its end; the first failure anywhere is its own."""
+        self.loop.finish(self.loop.create_task(story))
+
+    # Lives.
+
+    async def open_gateway(self) -> Gateway:
+        """The gateway that clients reach, as soon as there is one."""
+        while self.gateway is None:
+            await self._is_open.wait()
+        return self.gateway
+
+    def start_gateway(self) -> None:
+        gateway = Gateway(self)
+        gateway.start(self._open(gateway))
+
+    async def _open(self, gateway: Gateway) -> None:
+        while True:
+            try:
+                await gateway.open()
+                break
+            except Unavailable:
+                await asyncio.sleep(1)
+        self.gateway = gateway
+        self._is_open.set()
+
+    def crash_gateway(self) -> None:
+        dead, self.gateway = self.gateway, None
+        if dead is None:
+            return
+        self.events["gateway crashed"] += 1
+        self.note("gateway crashed")
+        self._is_open.clear()
+        dead.die()
+        self.loop.call_later(self.chance.uniform(0.05, 2.0), self.start_gateway)
+
+    async def disasters(self) -> None:
+        """Now and then a process is killed at a moment that has nothing to do with writing."""
+        while self.faults.severity and not self.is_over:
+            await asyncio.sleep(self.chance.expovariate(self.faults.severity / 4.0))
+            self._disaster()
+
+    def _disaster(self) -> None:
+        if not self.is_over and self.chance.random() < 0.4:
+            self.crash_gateway()
+        elif not self.is_over:
+            self.events["broker crashed"] += 1
+            self.chance.choice(self.sites).crash()
+
+    def calm(self) -> None:
+        self.note("calm")
+        self.is_over = True
+        self.faults.stop()
+
+    async def whole(self) -> Gateway:
+        """Everybody is up again, and nothing is left undone."""
+        deadline_s = self.loop.time() + WHOLE_S_MAX
+        while True:
+            gateway = await self.open_gateway()
+            namespace = gateway.namespace
+            if all(site.is_up for site in self.sites) and not namespace.has_leftovers():
+                return gateway
+            if self.loop.time() >= deadline_s:
+                raise Violation(f"it takes too long until all is well: {namespace.problems()}")
+            await asyncio.sleep(0.5)
+
+    def is_empty(self) -> bool:
+        """Whether no disk holds a message."""
+        return not any(
+            line.count or line.deferred or line.scheduled
+            for site in self.sites
+            for fragment in site.disk.kept.fragments()
+            for line in site.disk.kept.load(fragment).counters.lines
+        )
+
+    async def attempt(
+        self, gateway: Gateway, work: Coroutine[object, object, T]
+    ) -> T | Refused | Unavailable:
+        """What comes of something; it is unknown if the gateway dies."""
+        if gateway.is_dead:
+            work.close()
+            return Unavailable("the gateway is dead")
+        task = gateway.start(work)
+        ended = self.loop.create_task(gateway.ended.wait())
+        await asyncio.wait({task, ended}, timeout=ANSWER_S_MAX, return_when="FIRST_COMPLETED")
+        ended.cancel()
+        if not task.done() and not gateway.is_dead:
+            raise Violation(f"{work} was not answered in time")
+        if not task.done() or task.cancelled():
+            task.cancel()
+            return Unavailable("the gateway died", is_unknown=True)
+        try:
+            return task.result()
+        except (Refused, Unavailable) as failure:
+            return failure
+
+    def _returned(self) -> None:
+        if self.gateway is not None:
+            self.gateway.welcome()
+
+
+def outcome_of(answer: object) -> str:
+    """`accepted`, `refused` or `unknown`."""
+    if isinstance(answer, Unavailable) and answer.is_unknown:
+        return "unknown"
+    return "refused" if isinstance(answer, Refused | Unavailable) else "accepted"
