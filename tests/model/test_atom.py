@@ -24,6 +24,7 @@ from tests.unit.gateway.transport import FakeTransport
 TEXTS = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), max_size=30
 )
+NAMES = st.text(alphabet="aZ9.-_", max_size=20)
 DURATIONS = st.one_of(st.integers(0, 400 * DAY_MS), st.just(INFINITE_MS))
 RULES = st.builds(
     AccessRule, TEXTS, st.sampled_from([LISTEN, SEND, LISTEN | SEND, MANAGE]), TEXTS, TEXTS
@@ -48,8 +49,8 @@ def specs(draw: st.DrawFn) -> QueueSpec:
     spec.auto_delete_idle_ms = draw(DURATIONS)
     spec.is_partitioned = draw(st.booleans())
     spec.is_express = draw(st.booleans())
-    spec.forward_to = draw(TEXTS).strip()
-    spec.forward_dead_letters_to = draw(TEXTS).strip()
+    spec.forward_to = draw(NAMES)
+    spec.forward_dead_letters_to = draw(NAMES)
     spec.user_metadata = draw(TEXTS)
     spec.message_kb_max = draw(st.integers(1, 102_400))
     return spec

@@ -12,7 +12,6 @@ from shardbus.core.errors import (
     ALREADY_EXISTS,
     INVALID_ARGUMENT,
     NOT_FOUND,
-    NOT_IMPLEMENTED,
     QUOTA_EXCEEDED,
     ErrorKind,
     Refused,
@@ -102,7 +101,7 @@ def test_a_bad_creation_is_refused_and_changes_nothing() -> None:
     assert refusal_of(world, "TAKEN") is ALREADY_EXISTS
     assert refusal_of(world, "a b") is INVALID_ARGUMENT
     assert refusal_of(world, "q", lock_ms=1) is INVALID_ARGUMENT
-    assert refusal_of(world, "q", forward_to="other") is NOT_IMPLEMENTED
+    assert refusal_of(world, "q", forward_to="other") is NOT_FOUND
 
     assert world.fragments() == before
     assert world.namespace.count() == 1

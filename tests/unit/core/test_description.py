@@ -89,8 +89,6 @@ def test_the_ends_of_a_range_are_allowed(tier_name: str, name: str, value: objec
 
 
 LATER = [
-    ("forward_to", "next", "ForwardTo"),
-    ("forward_dead_letters_to", "next", "ForwardDeadLetteredMessagesTo"),
     ("is_anonymous_accessible", True, "IsAnonymousAccessible"),
 ]
 

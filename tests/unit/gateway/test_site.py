@@ -300,7 +300,7 @@ BAD = [
     ("PUT", "/q", entry("<Status>Tired</Status>"), 400, "Status"),
     ("PUT", "/q", entry("<Status>Active</Status>" * 2), 400, "twice"),
     ("PUT", "/q", entry("<AutoDeleteOnIdle>PT4M</AutoDeleteOnIdle>"), 400, "AutoDeleteOnIdle"),
-    ("PUT", "/q", entry("<ForwardTo>sb://h/x</ForwardTo>"), 501, "ForwardTo"),
+    ("PUT", "/q", entry("<ForwardTo>sb://h/x</ForwardTo>"), 404, "ForwardTo"),
     ("PUT", "/q?api-version=new", entry(), 400, "api-version"),
     ("GET", "/$Resources/queues?$skip=-1", b"", 400, "$skip"),
     ("GET", "/$Resources/queues?$top=x", b"", 400, "$top"),
