@@ -5,7 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from shardbus.amqp import codes
-from shardbus.amqp.message import build_message, decode_message, encode_data_message
+from shardbus.amqp.message import (
+    BATCH_FORMAT,
+    encode_batch,
+    encode_data_message,
+)
 from shardbus.amqp.outcomes import (
     ACCEPTED,
     Declared,
@@ -15,15 +19,11 @@ from shardbus.amqp.outcomes import (
     TransactionalState,
 )
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Array, Described, Symbol, Ulong, Uuid, integer_of
-from shardbus.broker.sas import mint_token
-from shardbus.core.access import LISTEN, SEND, AccessRule
+from shardbus.amqp.types import Described, Symbol, Ulong
 from shardbus.core.entity import QueueSpec
-from shardbus.gateway.amqp.fields import guid_swapped
 from shardbus.gateway.amqp.transactions import BYTES_MAX, OPEN_MAX, TransactionRules
 from tests.unit.gateway.amqp.bench import Bench
-from tests.unit.gateway.amqp.client import anonymous
-from tests.unit.gateway.amqp.transacting import Transacting, condition_of, text_of
+from tests.unit.gateway.amqp.transacting import Transacting, condition_of, is_enlisted, text_of
 
 NOT_ALLOWED = "amqp:not-allowed"
 UNKNOWN = "amqp:transaction:unknown-id"
@@ -45,10 +45,6 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 @pytest.fixture
 def user(bench: Bench) -> Transacting:
     return Transacting(bench)
-
-
-def is_enlisted(state: DeliveryState | None, transaction_id: bytes) -> bool:
-    return state == TransactionalState(transaction_id, ACCEPTED)
 
 
 def test_what_is_sent_appears_when_the_transaction_is_committed(
@@ -119,6 +115,54 @@ def test_every_settlement_can_be_part_of_a_transaction(
     user.client.grant(link, 0)
     bench.leave(user.client)
     assert bench.left(line) == [b"x"]
+
+
+def test_a_message_of_a_session_is_settled_in_a_transaction(
+    bench: Bench, user: Transacting
+) -> None:
+    bench.create_sessions("talk")
+    bench.send_to("talk", "s", b"x", b"y")
+    transaction_id = user.declare()
+    link = user.client.session_receiver("talk", "s", 1)
+    bench.pass_s(1)
+    [delivery] = user.client.received(link)
+    user.settle(transaction_id, link, delivery, ACCEPTED)
+    user.send(transaction_id, "q", b"out")
+
+    assert user.commit(transaction_id) == ACCEPTED
+
+    user.client.grant(link, 1)
+    bench.pass_s(1)
+    assert user.client.bodies(link) == [b"x", b"y"]
+    assert bench.left("q") == [b"out"]
+
+
+def test_a_session_that_is_let_go_before_the_end_ends_the_transaction(
+    bench: Bench, user: Transacting
+) -> None:
+    bench.create_sessions("talk")
+    bench.send_to("talk", "s", b"x")
+    transaction_id = user.declare()
+    link = user.client.session_receiver("talk", "s", 1)
+    bench.pass_s(1)
+    [delivery] = user.client.received(link)
+    user.settle(transaction_id, link, delivery, ACCEPTED)
+    link.detach()
+    user.client.flush()
+    bench.pass_s()
+
+    assert condition_of(user.commit(transaction_id)) == LOCK_LOST
+
+
+def test_a_batch_is_sent_in_a_transaction(bench: Bench, user: Transacting) -> None:
+    transaction_id = user.declare()
+    batch = encode_batch([encode_data_message(b"1"), encode_data_message(b"2")])
+
+    state = user.send_raw(transaction_id, "q", batch, BATCH_FORMAT)
+
+    assert is_enlisted(state, transaction_id)
+    assert user.commit(transaction_id) == ACCEPTED
+    assert bench.left("q") == [b"1", b"2"]
 
 
 def test_a_topic_publishes_when_the_transaction_is_committed(
@@ -416,129 +460,6 @@ def test_declare_and_discharge_may_be_named_in_words(bench: Bench, user: Transac
     assert user.command(body) == ACCEPTED
 
     assert bench.left("q") == [b"x"]
-
-
-# By way of another entity.
-
-
-def test_a_message_is_sent_by_way_of_another_entity(bench: Bench, user: Transacting) -> None:
-    bench.create("destination")
-    user.sender_via("q", "destination")
-    transaction_id = user.declare()
-
-    state = user.send(transaction_id, "destination", b"x")
-
-    assert is_enlisted(state, transaction_id)
-    assert user.commit(transaction_id) == ACCEPTED
-    assert (bench.left("destination"), bench.left("q")) == ([b"x"], [])
-
-
-def test_the_way_and_the_destination_must_exist(bench: Bench, user: Transacting) -> None:
-    link = user.sender_via("q", "nowhere")
-
-    assert user.client.detach_error(link).condition == "amqp:not-found"
-
-
-def test_the_right_to_send_is_needed_for_both(bench: Bench) -> None:
-    bench.create("destination")
-    spec = bench.namespace.get("q").spec.copy()
-    spec.access_rules = [AccessRule("half", SEND | LISTEN, "key")]
-    bench.run(bench.namespace.update_queue("q", spec))
-    client = bench.client(anonymous())
-    asking, answering = client.sender("$cbs", "ask"), client.receiver("$cbs", 10, name="answer")
-    bench.pass_s()
-    resource = "sb://shardbus/q"
-    token = mint_token(resource, "half", "key", bench.clock.now_ms() // 1000 + 3600)
-    properties = {
-        "operation": "put-token",
-        "type": "servicebus.windows.net:sastoken",
-        "name": resource,
-    }
-    client.ask(asking, token, properties, reply_to=answering.name)
-    bench.pass_s()
-
-    link = client.session.attach_sender(
-        "via",
-        target="q",
-        snd_settle_mode=0,
-        properties={"com.microsoft:transfer-destination-address": "destination"},
-    )
-    client.flush()
-    bench.pass_s()
-
-    assert client.detach_error(link).condition == "amqp:unauthorized-access"
-
-
-# Through $management.
-
-
-def asked(
-    bench: Bench,
-    user: Transacting,
-    entity: str,
-    transaction_id: bytes,
-    request: tuple[str, dict[str, object]],
-) -> tuple[int | None, object]:
-    """The status and condition of a management request in a transaction."""
-    operation, body = request
-    node = f"{entity}/$management"
-    name = f"answers-{entity}-{operation}"
-    answers = user.client.receiver(node, 10, name=name, modes=(1, 0), target=name)
-    sender = user.client.sender(node, f"asking-{entity}-{operation}")
-    bench.pass_s()
-    payload = build_message(
-        body=body,
-        application_properties={"operation": f"com.microsoft:{operation}"},
-        message_id="1",
-        reply_to=name,
-    )
-    ident = sender.send(b"1", payload, False, 0, TransactionalState(transaction_id, None))
-    user.client.flush()
-    bench.pass_s(1)
-    assert is_enlisted(user.client.outcomes(sender)[ident], transaction_id)
-    [delivery] = user.client.received(answers)
-    properties = decode_message(delivery.payload).application_properties
-    return integer_of(properties["statusCode"]), properties.get("errorCondition")
-
-
-def test_a_settlement_through_management_is_enlisted(bench: Bench, user: Transacting) -> None:
-    bench.fill("q", b"x")
-    transaction_id = user.declare()
-    _, [delivery] = user.receive("q")
-    tokens = Array(codes.UUID, [Uuid(guid_swapped(delivery.tag))])
-    body: dict[str, object] = {"disposition-status": "completed", "lock-tokens": tokens}
-
-    status, _ = asked(bench, user, "q", transaction_id, ("update-disposition", body))
-
-    assert status == 200
-    assert user.commit(transaction_id) == ACCEPTED
-    bench.pass_s(61)
-    assert bench.left("q") == []
-
-
-@pytest.mark.parametrize("is_partitioned", [False, True])
-def test_rules_are_not_changed_in_a_transaction(
-    bench: Bench, user: Transacting, is_partitioned: bool
-) -> None:
-    """R30."""
-    bench.create_topic("t", is_partitioned=is_partitioned)
-    subscription = bench.subscribe("t", "s")
-    transaction_id = user.declare()
-
-    answer = asked(
-        bench, user, subscription, transaction_id, ("remove-rule", {"rule-name": "$Default"})
-    )
-
-    assert answer == (400, Symbol(NOT_ALLOWED))
-    assert condition_of(user.commit(transaction_id)) == ROLLBACK
-
-
-def test_nothing_is_scheduled_in_a_transaction(bench: Bench, user: Transacting) -> None:
-    transaction_id = user.declare()
-
-    answer = asked(bench, user, "q", transaction_id, ("schedule-message", {"messages": []}))
-
-    assert answer == (400, Symbol(NOT_ALLOWED))
 
 
 # A store that fails.

@@ -6,7 +6,7 @@ from shardbus.amqp import codes
 from shardbus.amqp.events import Delivery
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import build_message, encode_data_message
-from shardbus.amqp.outcomes import Declared, DeliveryState, Rejected, TransactionalState
+from shardbus.amqp.outcomes import ACCEPTED, Declared, DeliveryState, Rejected, TransactionalState
 from shardbus.amqp.termini import Coordinator
 from shardbus.amqp.types import Described, Ulong, Value
 from tests.unit.gateway.amqp.bench import Bench
@@ -106,6 +106,11 @@ class Transacting:
         self.client.flush()
         self.bench.pass_s(SOON_S)
         return self.client.outcomes(link).get(ident)
+
+
+def is_enlisted(state: DeliveryState | None, transaction_id: bytes) -> bool:
+    """Whether it was taken into the transaction."""
+    return state == TransactionalState(transaction_id, ACCEPTED)
 
 
 def condition_of(state: DeliveryState | None) -> str:
