@@ -32,8 +32,9 @@ class Job:
     `window` is the most unsettled messages (send) or the credit (receive). A `batch` above 1 sends
     that many messages per transfer in the Service Bus batch format. With `numbers_from` every
     message sent has the next number as its message id, or as its session id if `has_sessions`; a
-    batch then has a partition key, because on a partitioned queue it must belong together. What
-    `scheduled_at_ms` says is when messages become active. SESSIONS counts sessions as messages.
+    batch then has a partition key, because on a partitioned queue it must belong together; with
+    `has_keys` single messages have one too. What `scheduled_at_ms` says is when messages become
+    active. SESSIONS counts sessions as messages.
     """
 
     kind: Kind
@@ -45,6 +46,7 @@ class Job:
     timeout_s: int = 120
     numbers_from: int = -1
     has_sessions: bool = False
+    has_keys: bool = False
     scheduled_at_ms: int = 0
     slices: int = 0
 

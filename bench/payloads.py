@@ -32,7 +32,7 @@ class Payloads:
         first = self._number
         self._number += self._job.batch
         if self._job.batch == 1:
-            return self._message(first, None)
+            return self._message(first, f"bench-{first}" if self._job.has_keys else None)
         key = f"key-{first}"
         return encode_batch([self._message(number, key) for number in range(first, self._number)])
 

@@ -1,6 +1,7 @@
 """Sending to a queue that remembers a million ids, beside the same sends to one that does not."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -14,6 +15,20 @@ from bench.rounds import run_job
 _MESSAGES: Final = 20_000
 _WARMUP: Final = 2_000
 _TIMEOUT_S: Final = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The same sends in one round.
+
+    `keyed` goes to the queue that detects nothing, with a partition key in each message: on a
+    partitioned queue an id chooses the fragment only where duplicates are detected, so that
+    `detecting` over `keyed` is the price of remembering alone.
+    """
+
+    plain: Sample
+    keyed: Sample
+    detecting: Sample
 
 
 def measure(
@@ -37,8 +52,8 @@ def measure(
                 filled[f"{queue.address}_fill_per_s"] = round(_fill(queue, remembered).rate)
                 filled[f"resident_mb_after_{queue.address}"] = _resident_mb(server.pid)
             say(f"{shape}: {filled}")
-            pairs = _rounds((plain, detecting), remembered, rounds, say)
-            found[shape] = {**_document(pairs), **filled}
+            turns = [_turn(plain, detecting, remembered, number, say) for number in range(rounds)]
+            found[shape] = {**_document(turns), **filled}
     return found
 
 
@@ -50,37 +65,39 @@ def _fill(queue: Endpoint, remembered: int) -> Sample:
     return run_job(queue, job)
 
 
-def _rounds(
-    queues: tuple[Endpoint, Endpoint], remembered: int, rounds: int, say: Callable[[str], None]
-) -> list[tuple[Sample, Sample]]:
-    """Samples of (plain, detecting); every other round begins with the other queue."""
-    pairs: list[tuple[Sample, Sample]] = []
-    for number in range(rounds):
-        first = remembered + number * (_MESSAGES + _WARMUP)
-        job = Job(Kind.SEND, _MESSAGES, _WARMUP, window=1000, numbers_from=first)
-        if number % 2:
-            detecting = run_job(queues[1], job)
-            plain = run_job(queues[0], job)
-        else:
-            plain = run_job(queues[0], job)
-            detecting = run_job(queues[1], job)
-        pairs.append((plain, detecting))
-        say(f"round {number + 1}: {plain.rate:,.0f}/s without, {detecting.rate:,.0f}/s with")
-    return pairs
+def _turn(
+    plain: Endpoint, detecting: Endpoint, remembered: int, number: int, say: Callable[[str], None]
+) -> Turn:
+    """Every other round goes backwards, so that no queue always follows the same one."""
+    first = remembered + number * (_MESSAGES + _WARMUP)
+    job = Job(Kind.SEND, _MESSAGES, _WARMUP, window=1000, numbers_from=first)
+    jobs = [("plain", plain, job), ("keyed", plain, replace(job, has_keys=True))]
+    jobs.append(("detecting", detecting, job))
+    samples = {
+        name: run_job(queue, each) for name, queue, each in (jobs[::-1] if number % 2 else jobs)
+    }
+    rates = ", ".join(f"{name} {samples[name].rate:,.0f}/s" for name, _, _ in jobs)
+    say(f"round {number + 1}: {rates}")
+    return Turn(samples["plain"], samples["keyed"], samples["detecting"])
 
 
-def _document(pairs: list[tuple[Sample, Sample]]) -> dict[str, object]:
-    rates = [detecting.rate / plain.rate for plain, detecting in pairs]
-    costs = [detecting.server_cpu_us / plain.server_cpu_us for plain, detecting in pairs]
+def _document(turns: Sequence[Turn]) -> dict[str, object]:
     return {
-        "rate_with_over_without": _spread(rates),
-        "server_cpu_with_over_without": _spread(costs),
-        "without": _side([plain for plain, _ in pairs]),
-        "with": _side([detecting for _, detecting in pairs]),
+        "rate_over_plain": _spread([each.detecting.rate / each.plain.rate for each in turns]),
+        "rate_over_keyed": _spread([each.detecting.rate / each.keyed.rate for each in turns]),
+        "server_cpu_over_plain": _spread(
+            [each.detecting.server_cpu_us / each.plain.server_cpu_us for each in turns]
+        ),
+        "server_cpu_over_keyed": _spread(
+            [each.detecting.server_cpu_us / each.keyed.server_cpu_us for each in turns]
+        ),
+        "plain": _side([each.plain for each in turns]),
+        "keyed": _side([each.keyed for each in turns]),
+        "detecting": _side([each.detecting for each in turns]),
     }
 
 
-def _side(samples: list[Sample]) -> dict[str, object]:
+def _side(samples: Sequence[Sample]) -> dict[str, object]:
     return {
         "per_s": [round(each.rate) for each in samples],
         "server_cpu_us": [round(each.server_cpu_us, 2) for each in samples],
@@ -88,7 +105,7 @@ def _side(samples: list[Sample]) -> dict[str, object]:
     }
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def _spread(values: Sequence[float]) -> dict[str, float]:
     return {
         "median": round(median(values), 3),
         "least": round(min(values), 3),
