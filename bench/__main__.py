@@ -24,7 +24,12 @@ _SERVERS = ("shardbus", "rabbitmq")
 @click.option("--quick", is_flag=True, help="A short run: two rounds of few messages.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds over all workloads.")
 @click.option("--messages", type=click.IntRange(100, 10_000_000), help="Messages per sample.")
-@click.option("--server", "servers", multiple=True, type=click.Choice(_SERVERS), help="Only these.")
+@click.option(
+    "--server",
+    "servers",
+    multiple=True,
+    help="Only these: shardbus, rabbitmq, or the path of another build's shardbus command.",
+)
 @click.option("--serve-option", "options", multiple=True, help="Passed on to `shardbus serve`.")
 @click.option(
     "--results",
@@ -46,6 +51,9 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     plan = _plan(quick, rounds, messages)
     chosen = servers or _SERVERS
+    for each in chosen:
+        if each not in _SERVERS and not Path(each).is_file():
+            raise click.BadParameter(f"{each} is no server and no command", param_hint="--server")
     # Not the system's directory for temporary files: it may be memory, where fsync costs nothing.
     Path("build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir="build", prefix="bench-") as name:
@@ -72,6 +80,10 @@ def _peers(
         if "shardbus" in chosen:
             endpoint = stack.enter_context(shardbus.running(directory / "shardbus", options))
             peers.append(Peer(report.OURS, endpoint, knows_batches=True))
+        for number, program in enumerate(sorted(set(chosen) - set(_SERVERS)), start=1):
+            other = shardbus.running(directory / f"other-{number}", options, program)
+            name = f"other shardbus {number}"
+            peers.append(Peer(name, stack.enter_context(other), knows_batches=True))
         if "rabbitmq" in chosen and not rabbitmq.is_installed():
             print("RabbitMQ is not installed and not measured; `make bench-peers` installs it.")
         elif "rabbitmq" in chosen:

@@ -12,8 +12,10 @@ from typing import Final, Protocol, cast, final
 
 import uvloop
 
+from bench.accepting import Accepting
 from bench.job import Endpoint, Job, Kind, Sample, read_request, write_sample
-from bench.processor import own_cpu_s, tree_cpu_s
+from bench.meter import BenchError, Meter, check_accepted
+from bench.payloads import Payloads
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.events import (
@@ -29,22 +31,18 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
-from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState
+from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.amqp.sasl import plain_response
 from shardbus.amqp.session import AmqpSession
 
-# A header with durable=true: RabbitMQ keeps a message on disk only when its sender asks for it.
-_DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 _BATCH_MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
-
-
-class BenchError(Exception):
-    """The server did something other than what is measured."""
 
 
 class Workload(Protocol):
     """What a connection is used for; the wire calls it once per read."""
+
+    @property
+    def leaves_links(self) -> bool: ...
 
     def attach(self, session: AmqpSession, address: str) -> Link: ...
 
@@ -57,52 +55,11 @@ class Workload(Protocol):
 
 
 @final
-class Meter:
-    """Counts outcomes; the clock runs from the end of the warm-up to the last one."""
-
-    def __init__(self, job: Job, server_pid: int) -> None:
-        self.total = job.warmup + job.messages
-        self.done = 0
-        self.latencies_us: list[float] = []
-        self._job = job
-        self._server_pid = server_pid
-        self._started: tuple[int, float, float, float] | None = None
-        self.sample: Sample | None = None
-        if job.warmup == 0:
-            self._start()
-
-    def count(self, messages: int) -> None:
-        self.done += messages
-        if self._started is None and self.done >= self._job.warmup:
-            self._start()
-            if self.done >= self.total:
-                raise BenchError("one step settled everything: too few messages for this window")
-        elif self._started is not None and self.done >= self.total and self.sample is None:
-            self._finish(*self._started)
-
-    def _start(self) -> None:
-        self.latencies_us.clear()
-        cpu_s = tree_cpu_s(self._server_pid)
-        self._started = (self.done, time.perf_counter(), own_cpu_s(), cpu_s)
-
-    def _finish(self, done: int, start_s: float, own_s: float, server_s: float) -> None:
-        self.sample = Sample(
-            messages=self.done - done,
-            seconds=time.perf_counter() - start_s,
-            client_cpu_s=own_cpu_s() - own_s,
-            server_cpu_s=tree_cpu_s(self._server_pid) - server_s,
-            latencies_us=self.latencies_us,
-        )
-
-
-@final
 class Sending:
     """Keeps up to `window` messages unsettled until all have their outcome."""
 
     def __init__(self, job: Job, meter: Meter) -> None:
-        message = _DURABLE_HEADER + encode_data_message(b"x" * job.body_bytes)
-        self._payload = message if job.batch == 1 else encode_batch([message] * job.batch)
-        self._format = 0 if job.batch == 1 else BATCH_FORMAT
+        self._payloads = Payloads(job)
         self._batch = job.batch
         self._window = max(1, job.window // job.batch)
         self._transfers = -(-meter.total // job.batch)
@@ -110,6 +67,10 @@ class Sending:
         self._settled = 0
         self._meter = meter
         self._sent_at_ns = 0
+
+    @property
+    def leaves_links(self) -> bool:
+        return False
 
     @property
     def sample(self) -> Sample | None:
@@ -120,7 +81,7 @@ class Sending:
 
     def take(self, event: Event) -> None:
         if isinstance(event, SettlementsReceived):
-            _check(event.state)
+            check_accepted(event.state)
             if self._window == 1:
                 elapsed_ns = time.perf_counter_ns() - self._sent_at_ns
                 self._meter.latencies_us.append(elapsed_ns / 1000)
@@ -135,7 +96,8 @@ class Sending:
         room = max(0, min(free, link.sendable, self._transfers - self._sent))
         self._sent_at_ns = time.perf_counter_ns()
         for number in range(self._sent, self._sent + room):
-            link.send(number.to_bytes(4, "big"), self._payload, False, self._format)
+            payload = self._payloads.next()
+            link.send(number.to_bytes(4, "big"), payload, False, self._payloads.format)
         self._sent += room
 
 
@@ -150,6 +112,10 @@ class Receiving:
         self._meter = meter
 
     @property
+    def leaves_links(self) -> bool:
+        return False
+
+    @property
     def sample(self) -> Sample | None:
         return self._meter.sample
 
@@ -161,7 +127,7 @@ class Receiving:
         if isinstance(event, DeliveriesReceived):
             self._taken.extend([delivery.delivery_id for delivery in event.deliveries])
         elif isinstance(event, SettlementsReceived):
-            _check(event.state)
+            check_accepted(event.state)
             self._meter.count(len(event.ids))
 
     def pump(self, link: Link) -> None:
@@ -228,6 +194,8 @@ class Wire(asyncio.Protocol):
                 self._is_ready = True
             case SaslFailed(code=code):
                 raise BenchError(f"the server refused the key: SASL outcome {code}")
+            case LinkDetached(error=None) if self._workload.leaves_links:
+                pass
             case LinkDetached() | SessionEnded() | ConnectionClosed() if not self.finished.done():
                 raise BenchError(f"{type(event).__name__}: {event.error}")
             case _:
@@ -247,7 +215,7 @@ async def measure(endpoint: Endpoint, job: Job) -> Sample:
     """Run one job over one connection. Raises BenchError, or TimeoutError past the job's limit."""
     loop = asyncio.get_running_loop()
     meter = Meter(job, endpoint.pid)
-    workload = Sending(job, meter) if job.kind is Kind.SEND else Receiving(job, meter)
+    workload = _workload(job, meter)
     async with asyncio.timeout(job.timeout_s):
         _, wire = await loop.create_connection(
             lambda: Wire(endpoint, workload), endpoint.host, endpoint.port
@@ -269,6 +237,16 @@ def main() -> int:
     return 0
 
 
+def _workload(job: Job, meter: Meter) -> Workload:
+    match job.kind:
+        case Kind.SEND:
+            return Sending(job, meter)
+        case Kind.RECEIVE:
+            return Receiving(job, meter)
+        case Kind.SESSIONS:
+            return Accepting(meter)
+
+
 def _config(endpoint: Endpoint) -> ConnectionConfig:
     return ConnectionConfig(
         container_id="shardbus-bench",
@@ -277,11 +255,6 @@ def _config(endpoint: Endpoint) -> ConnectionConfig:
         sasl_mechanism="PLAIN",
         sasl_response=plain_response(endpoint.user, endpoint.password),
     )
-
-
-def _check(state: DeliveryState | None) -> None:
-    if not isinstance(state, Accepted):
-        raise BenchError(f"an outcome other than accepted: {state!r}")
 
 
 def _now_ms() -> int:

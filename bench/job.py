@@ -10,6 +10,7 @@ class Kind(StrEnum):
 
     SEND = "send"
     RECEIVE = "receive"
+    SESSIONS = "sessions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,11 @@ class Job:
     """One connection, one link, `messages` counted after `warmup` uncounted ones.
 
     `window` is the most unsettled messages (send) or the credit (receive). A `batch` above 1 sends
-    that many messages per transfer in the Service Bus batch format.
+    that many messages per transfer in the Service Bus batch format. With `numbers_from` every
+    message sent has the next number as its message id, or as its session id if `has_sessions`; a
+    batch then has a partition key, because on a partitioned queue it must belong together; with
+    `has_keys` single messages have one too. What `scheduled_at_ms` says is when messages become
+    active. SESSIONS counts sessions as messages.
     """
 
     kind: Kind
@@ -39,13 +44,34 @@ class Job:
     batch: int = 1
     body_bytes: int = 1024
     timeout_s: int = 120
+    numbers_from: int = -1
+    has_sessions: bool = False
+    has_keys: bool = False
+    scheduled_at_ms: int = 0
+    slices: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a sample, so that its end can be compared with its beginning."""
+
+    messages: int
+    seconds: float
+    server_cpu_s: float
+    latency_median_us: float
+
+    @property
+    def server_cpu_us(self) -> float:
+        """Microseconds of the server's processor time per message."""
+        return 1e6 * self.server_cpu_s / self.messages
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What a client saw: from the outcome that ended the warm-up to the last outcome.
 
-    `latencies_us` is there when one message was in flight: from the send to its outcome.
+    `latencies_us` is there when one message was in flight: from the send to its outcome. A job with
+    `slices` has their medians instead.
     """
 
     messages: int
@@ -53,6 +79,7 @@ class Sample:
     client_cpu_s: float
     server_cpu_s: float
     latencies_us: list[float] = field(default_factory=list)
+    slices: list[Slice] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -85,4 +112,5 @@ def write_sample(sample: Sample) -> str:
 
 
 def read_sample(text: str) -> Sample:
-    return Sample(**json.loads(text))
+    content = json.loads(text)
+    return Sample(**{**content, "slices": [Slice(**each) for each in content["slices"]]})

@@ -29,6 +29,16 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[_UTIME_AFTER_NAME]) + int(fields[_UTIME_AFTER_NAME + 1])) / _TICKS_PER_S
 
 
+def resident_bytes(pid: int) -> int:
+    """The memory of one process that is in use and in RAM; 0 when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    sizes = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(sizes[0]) * 1024 if sizes else 0
+
+
 def _tree(pid: int) -> list[int]:
     found = [pid]
     for member in found:

@@ -1,7 +1,7 @@
 """From samples to numbers people compare: medians, ratios per round, a table and a JSON file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from math import ceil
 from pathlib import Path
@@ -36,7 +36,8 @@ def document(
         "taken_at": taken_at,
         "machine": machine,
         "plan": asdict(plan),
-        "ratios": _all_ratios(rounds),
+        "ratios": _all_ratios(rounds, ratios),
+        "processor_ratios": _all_ratios(rounds, processor_ratios),
         "latency_over_fsync": _all_multiples(rounds),
         "rounds": [_round_document(each) for each in rounds],
     }
@@ -48,13 +49,26 @@ def write(path: Path, content: dict[str, object]) -> None:
 
 
 def ratios(rounds: Sequence[Round], workload: Workload, peer: str) -> list[float]:
-    """Our rate over the peer's, round by round; batches against the peer's single sends."""
-    base = Workload.SEND if workload is Workload.BATCH else workload
+    """Our rate over the peer's, round by round; batches against single sends if it has none."""
     return [
-        each.samples[workload][OURS].rate / each.samples[base][peer].rate
+        each.samples[workload][OURS].rate / each.samples[_base(each, workload, peer)][peer].rate
         for each in rounds
-        if OURS in each.samples[workload] and peer in each.samples[base]
+        if OURS in each.samples[workload]
     ]
+
+
+def processor_ratios(rounds: Sequence[Round], workload: Workload, peer: str) -> list[float]:
+    """Our processor time per message over the peer's, round by round, in the same manner."""
+    return [
+        each.samples[workload][OURS].server_cpu_us
+        / each.samples[_base(each, workload, peer)][peer].server_cpu_us
+        for each in rounds
+        if OURS in each.samples[workload]
+    ]
+
+
+def _base(each: Round, workload: Workload, peer: str) -> Workload:
+    return workload if peer in each.samples[workload] else Workload.SEND
 
 
 def multiples(rounds: Sequence[Round], name: str) -> list[float]:
@@ -78,11 +92,14 @@ def _all_multiples(rounds: Sequence[Round]) -> dict[str, float]:
     return {name: round(median(multiples(rounds, name)), 3) for name in names}
 
 
-def _all_ratios(rounds: Sequence[Round]) -> dict[str, dict[str, float]]:
+def _all_ratios(
+    rounds: Sequence[Round],
+    ratios_of: Callable[[Sequence[Round], Workload, str], list[float]],
+) -> dict[str, dict[str, float]]:
     peers = [name for name in rounds[0].samples[Workload.SEND] if name != OURS]
     found: dict[str, dict[str, float]] = {}
     for workload in (Workload.SEND, Workload.RECEIVE, Workload.BATCH):
-        of_rounds = {peer: ratios(rounds, workload, peer) for peer in peers}
+        of_rounds = {peer: ratios_of(rounds, workload, peer) for peer in peers}
         found[workload] = {
             peer: round(median(values), 3) for peer, values in of_rounds.items() if values
         }

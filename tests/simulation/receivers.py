@@ -16,7 +16,7 @@ from shardbus.core.command import (
     Settled,
 )
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.properties import pack
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.checkers import Checker
@@ -31,6 +31,8 @@ TIDY = {COMPLETE: 1}
 USUAL = {COMPLETE: 20, ABANDON: 4, DEAD_LETTER: 1, DEFER: 3, RELEASE: 2, RENEW: 3, NOTHING: 1}
 CARELESS = {COMPLETE: 2, ABANDON: 5, DEAD_LETTER: 1, DEFER: 2, RELEASE: 2, RENEW: 1, NOTHING: 8}
 DELAYS_MS = [0, 0, 1, 700, 4_000, 20_000]
+# Without a fault a message is found by who waits for one within this time.
+FOUND_MS_MAX = 500
 PROPERTIES = ["first", "second", "third"]
 
 
@@ -130,7 +132,11 @@ class Receiver:
             flow.granted += self._chance.choice([1, 1, 3, 10, 50])
         flow.is_draining = flow.is_draining or whim > 0.85
         dispatcher.wake(flow)
-        await flow.wait(self._chance.uniform(0.01, 3.0))
+        patience_s = self._chance.uniform(0.01, 3.0)
+        await flow.wait(patience_s)
+        is_idle = flow.granted > 0 and not flow.inbox and not self._simulation.faults.severity
+        if is_idle and patience_s * 1000 > FOUND_MS_MAX:
+            check_none_waits(self._simulation, self._plan, self._line)
         await asyncio.sleep(self._chance.choice([0.0, 0.0, 0.02, 0.5, 4.0]))
         self._handle(bus, flow.taken())
 
@@ -187,6 +193,22 @@ class _Settling:
         if isinstance(answer, Settled) and self._command.how == COMPLETE:
             tokens = [self._command.tokens[position] for position in positions]
             self._checker.told_completed(tokens, answer.lost)
+
+
+def check_none_waits(simulation: Simulation, plan: Plan, line: int) -> None:
+    """Somebody has credit and got nothing: then no message has been there for long (R19)."""
+    now_ms = simulation.now_ms()
+    checker = simulation.checker
+    for fragment in plan.fragment_ids():
+        life = checker.life(fragment)
+        for record in simulation.journal.kept_in(fragment):
+            is_there = (
+                record.line == line and record.state == ACTIVE and not record.has_expired(now_ms)
+            )
+            if not is_there or record.since_ms > now_ms - FOUND_MS_MAX:
+                continue
+            if not checker.locks.may_be_held(record, life, now_ms - FOUND_MS_MAX):
+                raise Violation(f"{record.place} waits, and a receiver for it")
 
 
 def without(habits: dict[int, int], way: int) -> dict[int, int]:

@@ -59,7 +59,7 @@ def plans(chance: Random, *, are_long: bool = True) -> list[Plan]:
     ]
     chosen = [*chance.sample(plain, 3), *chance.sample(with_sessions, chance.choice([1, 1, 2]))]
     if are_long and chance.random() < 0.2:
-        chosen.append(chance.choice(long))
+        chosen.append(chance.choices(long, [3, 1])[0])
     return sorted(chosen, key=lambda plan: plan.entity_id)
 
 

@@ -15,15 +15,13 @@ from shardbus.core.message import MAIN_LINE
 from tests.simulation.asking import ANSWER_S_MAX, ask
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import fetch_deferred
-from tests.simulation.receivers import NOTHING, Flow, settle, settle_by_habit
+from tests.simulation.receivers import FOUND_MS_MAX, NOTHING, Flow, settle, settle_by_habit
 from tests.simulation.sending import Violation
 from tests.simulation.simulation import Simulation
 
 USUAL = {COMPLETE: 20, ABANDON: 4, DEAD_LETTER: 1, DEFER: 3, RELEASE: 2, NOTHING: 1}
 CARELESS = {COMPLETE: 2, ABANDON: 5, DEAD_LETTER: 1, DEFER: 2, RELEASE: 2, NOTHING: 8}
 HABITS = [{COMPLETE: 1}, USUAL, USUAL, CARELESS]
-# Without a fault a free session is found by who waits for one within this time.
-FOUND_MS_MAX = 500
 HOUR_MS = 3_600_000
 
 

@@ -29,7 +29,7 @@ from shardbus.broker.frames import (
     Welcome,
     Woken,
 )
-from shardbus.broker.runner import Runner
+from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, Runner
 from shardbus.broker.served_gateway import REQUESTS_MAX, SILENT_TICKS_MAX, STRANGER_TICKS_MAX
 from shardbus.broker.wire import FrameBuffer, decode, encode, proof
 from shardbus.core.command import (
@@ -282,6 +282,23 @@ def test_a_watch_rings_once_for_each_gateway_and_goes_with_its_connection() -> N
 
         assert len(other.of(Woken)) == 1
         assert client.of(Woken) == []
+
+    with_gateway(story)
+
+
+def test_a_state_that_lasts_for_less_than_a_tick_is_not_the_last_that_a_gateway_hears() -> None:
+    async def story(world: World, client: Client, wire: Wire) -> None:
+        runner = world.broker.runner(world.entity, 0)
+        await asyncio.sleep(2 * TICK_MS / 1000)
+        runner.state = UNAVAILABLE
+        client.say(Open(world.entity.to_json(), [0]))
+        await asyncio.sleep(0.01)
+        assert [frame.state for frame in client.of(State)][-1] == UNAVAILABLE
+
+        runner.state = AVAILABLE
+        await asyncio.sleep(2 * TICK_MS / 1000)
+
+        assert [frame.state for frame in client.of(State)][-1] == AVAILABLE
 
     with_gateway(story)
 
