@@ -33,8 +33,8 @@ class Job:
     that many messages per transfer in the Service Bus batch format. With `numbers_from` every
     message sent has the next number as its message id, or as its session id if `has_sessions`; a
     batch then has a partition key, because on a partitioned queue it must belong together; with
-    `has_keys` single messages have one too. What `scheduled_at_ms` says is when messages become
-    active. SESSIONS counts sessions as messages.
+    `has_keys` single messages have one too. Without numbers all have the same `message_id`. What
+    `scheduled_at_ms` says is when messages become active. SESSIONS counts sessions as messages.
     """
 
     kind: Kind
@@ -48,6 +48,7 @@ class Job:
     has_sessions: bool = False
     has_keys: bool = False
     scheduled_at_ms: int = 0
+    message_id: str | None = None
     slices: int = 0
 
 

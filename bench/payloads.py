@@ -23,7 +23,7 @@ class Payloads:
         self._number = job.numbers_from
         self._body = b"x" * job.body_bytes
         self._head = _DURABLE_HEADER + _annotations(job.scheduled_at_ms)
-        message = self._head + encode_data_message(self._body)
+        message = self._head + encode_data_message(self._body, message_id=job.message_id)
         self._constant = message if job.batch == 1 else encode_batch([message] * job.batch)
 
     def next(self) -> bytes:

@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 
 from bench import machine, report
-from bench.features import duplicates, scheduled, sessions
+from bench.features import duplicates, scheduled, sessions, topics
 from bench.features.shape import Shape
 from bench.peers.process import ServerError
 from bench.rounds import MeasurementError
 
-_FEATURES = ("sessions", "duplicates", "scheduled")
+_FEATURES = ("sessions", "duplicates", "scheduled", "topics")
 _SHAPES = [each.value for each in Shape]
 _SESSIONS = 100_000
 _REMEMBERED = 1_000_000
@@ -47,7 +47,7 @@ def main(
     rounds: int,
     results: Path,
 ) -> None:
-    """Measure sessions, duplicate detection and scheduling."""
+    """Measure sessions, duplicate detection, scheduling and topics."""
     # Ended like this the servers are stopped too, as they are by Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Path("build").mkdir(exist_ok=True)
@@ -69,6 +69,7 @@ def main(
             "scheduled": lambda place: scheduled.measure(
                 place, chosen, round(_SCHEDULED * scale), max(1, rounds // 2), _say
             ),
+            "topics": lambda place: topics.measure(place, chosen, rounds, _say),
         }
         try:
             for feature in features or _FEATURES:
