@@ -86,13 +86,17 @@ class Forwarder:
         namespace = self.bus.namespace
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            namespace.subscribe(self)
-            for entity in namespace.forwarding():
-                self._attend(entity)
-            await self._attend_former()
-            while True:
-                await asyncio.sleep(LOOK_MS / 1000)
-                self._look()
+            try:
+                namespace.subscribe(self)
+                for entity in namespace.forwarding():
+                    self._attend(entity)
+                await self._attend_former()
+                while True:
+                    await asyncio.sleep(LOOK_MS / 1000)
+                    self._look()
+            finally:
+                # Fragments that are still watched may wake somebody when this has ended.
+                self._tasks = None
 
     def entity_created(self, entity: Entity) -> None:
         self._attend(entity)
@@ -108,8 +112,8 @@ class Forwarder:
             mover.stop()
 
     def start(self, mover: _Mover) -> None:
-        assert self._tasks is not None
-        self._tasks.create_task(mover.move())
+        if self._tasks is not None:
+            self._tasks.create_task(mover.move())
 
     def forget(self, mover: _Mover) -> None:
         """Nothing of that line is forwarded any more, and nothing is left of what was."""
