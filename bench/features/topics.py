@@ -11,7 +11,7 @@ from bench.job import Endpoint, Job, Kind, Sample
 from bench.peers import shardbus
 from bench.rounds import run_job
 from shardbus.amqp.message import build_message
-from shardbus.amqp.types import Long, Value
+from shardbus.amqp.types import Value
 from shardbus.app.atom import SUBSCRIPTION, TOPIC
 from shardbus.app.client import HttpTransport, Management
 from shardbus.app.rule_atom import CORRELATION
@@ -55,7 +55,7 @@ def measure(
 
 def _sql(say: Callable[[str], None]) -> dict[str, int]:
     """Messages per second that one SQL rule decides, the reading of the message included."""
-    properties: dict[str, Value] = {"region": "eu", "amount": Long(250), "name": "order-7"}
+    properties: dict[str, Value] = {"region": "eu", "amount": 250, "name": "order-7"}
     payload = build_message(body="x" * 100, application_properties=properties)
     found: dict[str, int] = {}
     for expression in _EXPRESSIONS:
