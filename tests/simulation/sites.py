@@ -179,10 +179,15 @@ class SitePort:
             runner.submit(command, reply_to)
 
     def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
-        """Nobody at a site is woken: clients ask again."""
+        """Whoever watches a broker that is away, or dies, must look again without being told."""
+        runner = self._runner()
+        if runner is not None:
+            runner.watch(line, wake, session)
 
     def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
-        """See `watch`."""
+        runner = self._runner()
+        if runner is not None:
+            runner.unwatch(line, wake, session)
 
     def browse(
         self,

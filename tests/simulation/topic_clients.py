@@ -6,16 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from shardbus.broker.asking import ask
-from shardbus.broker.runner import Answer
 from shardbus.core.command import ABANDON, COMPLETE, Delivery, Receive, Received, Settle, Settled
 from shardbus.core.entity import QueueSpec, subscription_path
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Message
 from tests.simulation.payloads import RULES, new_letter
 from tests.simulation.sites import SitePort
 from tests.simulation.topic_book import Publication, Rules
 from tests.simulation.topic_town import TopicPlan, TopicTown
-from tests.simulation.town import Gateway, outcome_of
+from tests.simulation.town import Gateway, outcome_of, sent
 
 KEYS = ("a", "b", "c")
 SUBSCRIPTIONS = ("s0", "s1", "s2", "s3")
@@ -55,7 +53,7 @@ class Publisher:
             town.book.attempted(publication)
         router = handle.router
         answer = await town.attempt(
-            gateway, _sent(lambda reply_to: router.send_batch(messages, reply_to))
+            gateway, sent(lambda reply_to: router.send_batch(messages, reply_to))
         )
         town.book.told(publications, answer, town.now_ms())
         marks = [publication.letter.mark for publication in publications]
@@ -220,17 +218,3 @@ def _with(rules: Rules, name: str) -> Rules:
 
 def _without(rules: Rules, name: str) -> Rules:
     return None if rules is None else rules - {name}
-
-
-async def _sent(send: Callable[[Callable[[Answer], None]], None]) -> Answer:
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-    def told(answer: Answer) -> None:
-        if not future.done():
-            future.set_result(answer)
-
-    send(told)
-    answer = await future
-    if isinstance(answer, Refused | Unavailable):
-        raise answer
-    return answer

@@ -30,7 +30,7 @@ class TopicPlan(NamedTuple):
 
 class TopicTown(Town):
     def __init__(self, seed: int, plans: Sequence[TopicPlan]) -> None:
-        self.book = TopicBook(self._name_of, WINDOW_MS)
+        self.book = TopicBook(self.name_of, WINDOW_MS)
         self.plans = plans
         super().__init__(seed, sites=2)
 
@@ -44,9 +44,3 @@ class TopicTown(Town):
                 entity = namespace.find_id(fragment.entity_id)
                 if entity is None or fragment.number not in entity.numbers_at(index):
                     raise Violation(f"{fragment} belongs to nobody")
-
-    def _name_of(self, entity_id: int) -> str:
-        for site in self.sites:
-            if entity_id in site.names:
-                return site.names[entity_id]
-        raise Violation(f"something was stored for entity {entity_id}, which nobody created")

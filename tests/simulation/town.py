@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Final, TypeVar
 
@@ -13,6 +13,7 @@ from shardbus.broker.auth import Authorizer, development_rule
 from shardbus.broker.bus import Bus
 from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.broker.recovering_transactions import Recovery
+from shardbus.broker.runner import Answer
 from shardbus.broker.transactions import Transactor
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.tier import CHOSEN, NEWER, STANDARD, Tier
@@ -88,7 +89,8 @@ class Gateway:
     def die(self) -> None:
         self.is_dead = True
         self._worker.die()
-        for task in [*self._tasks, *self.transactor._commits]:
+        # In the order of their beginning: a set has none that is the same every time.
+        for task in sorted([*self._tasks, *self.transactor._commits], key=_number_of):
             task.cancel()
         self.ended.set()
 
@@ -131,6 +133,16 @@ class Town:
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         """A disk has stored a transaction."""
 
+    def opened(self, gateway: Gateway) -> None:
+        """A gateway is ready for clients."""
+
+    def name_of(self, entity_id: int) -> str:
+        """The name with which an entity was made, if only half, and whatever became of it."""
+        for site in self.sites:
+            if entity_id in site.names:
+                return site.names[entity_id]
+        raise Violation(f"something was stored for entity {entity_id}, which nobody created")
+
     def seed(self) -> bytes:
         return self.chance.randbytes(8)
 
@@ -171,6 +183,7 @@ class Town:
             except Unavailable:
                 await asyncio.sleep(1)
         self.gateway = gateway
+        self.opened(gateway)
         self._is_open.set()
 
     def crash_gateway(self) -> None:
@@ -248,8 +261,27 @@ class Town:
             self.gateway.welcome()
 
 
+def _number_of(task: asyncio.Task[object] | asyncio.Task[None]) -> int:
+    return int(task.get_name().rpartition("-")[2])
+
+
 def outcome_of(answer: object) -> str:
     """`accepted`, `refused` or `unknown`."""
     if isinstance(answer, Unavailable) and answer.is_unknown:
         return "unknown"
     return "refused" if isinstance(answer, Refused | Unavailable) else "accepted"
+
+
+async def sent(send: Callable[[Callable[[Answer], None]], None]) -> Answer:
+    """What is answered to a message or a batch; a failure is raised."""
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def told(answer: Answer) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    send(told)
+    answer = await future
+    if isinstance(answer, Refused | Unavailable):
+        raise answer
+    return answer

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
+from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.transactions import Part
 from shardbus.core.command import (
     COMMITTED,
@@ -145,10 +146,19 @@ async def _play(town: TransactionTown) -> None:
     town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
     async with asyncio.TaskGroup() as clients:
         clients.create_task(town.disasters())
+        clients.create_task(_recover(town))
         for _ in range(MOVERS):
             clients.create_task(Mover(town).run())
     await _drain(town, await town.whole())
     town.book.finish(marks)
+
+
+async def _recover(town: TransactionTown) -> None:
+    """Other gateways recover too, in the middle of everything."""
+    while not town.is_over:
+        await asyncio.sleep(town.chance.expovariate(10.0))
+        gateway = await town.open_gateway()
+        await town.attempt(gateway, Recovery(gateway.bus, town.clock).recover())
 
 
 async def _found(gateway: Gateway, town: TransactionTown) -> set[int]:
