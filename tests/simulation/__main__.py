@@ -4,8 +4,13 @@ import argparse
 import logging
 import sys
 
+from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.scenario import run, run_linked
 from tests.simulation.seeds import FIXED, failure_of, seeds_in
+from tests.simulation.topic_scenario import run_topics
+from tests.simulation.transaction_scenario import run_transactions
+
+PLAYS = (run, run_linked, run_topics, run_transactions, run_forwarding)
 
 
 def main() -> int:
@@ -14,7 +19,7 @@ def main() -> int:
     seeds = seeds_in(parser.parse_args().seeds)
     # The fragments complain about every planted fault.
     logging.disable(logging.CRITICAL)
-    outcomes = [failure_of(play, seed) for play in (run, run_linked) for seed in seeds]
+    outcomes = [failure_of(play, seed) for play in PLAYS for seed in seeds]
     failures = [failure for failure in outcomes if failure is not None]
     for failure in failures:
         sys.stderr.write(failure + "\n")
