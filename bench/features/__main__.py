@@ -15,7 +15,7 @@ from bench.features.shape import Shape
 from bench.peers.process import ServerError
 from bench.rounds import MeasurementError
 
-_FEATURES = ("sessions", "duplicates", "scheduled", "topics")
+_FEATURES = ("sessions-beside", "sessions", "duplicates", "scheduled", "topics")
 _SHAPES = [each.value for each in Shape]
 _SESSIONS = 100_000
 _REMEMBERED = 1_000_000
@@ -62,6 +62,9 @@ def main(
         measures: dict[str, Callable[[Path], dict[str, object]]] = {
             "sessions": lambda place: sessions.measure(
                 place, chosen, round(_SESSIONS * scale), _say
+            ),
+            "sessions-beside": lambda place: sessions.measure_beside(
+                place, chosen, round(_SESSIONS * scale), rounds, _say
             ),
             "duplicates": lambda place: duplicates.measure(
                 place, chosen, round(_REMEMBERED * scale), rounds, _say

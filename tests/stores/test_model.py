@@ -61,6 +61,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.pending: list[list[Change]] = [[] for _ in FRAGMENTS]
         self.tally = 0
         self.sessions: dict[int, str] = {}
+        self.sizes: dict[tuple[int, int], int] = {}
         self.forgotten_at = [0] * len(FRAGMENTS)
         for store in self._stores():
             store.create(FRAGMENTS)
@@ -88,20 +89,10 @@ class StoreMachine(RuleBasedStateMachine):
             self.tally += 1
             self.counters[at] += 1
             payload = b"%d." % self.tally + b"x" * size
-            number = self._sequence(at, self.counters[at])
-            if at == SESSIONFUL:
-                self.sessions[number] = SESSIONS[self.tally % len(SESSIONS)]
-            entries.append(
-                Entry(
-                    number,
-                    payload,
-                    len(payload),
-                    enqueued_at_ms=self.tally,
-                    expires_at_ms=expires[self.tally % len(expires)],
-                    state=SCHEDULED if is_scheduled else ACTIVE,
-                    session_id=self.sessions.get(number),
-                )
-            )
+            expires_at_ms = expires[self.tally % len(expires)]
+            entry = self._entry(at, self.counters[at], payload, expires_at_ms)
+            entry.state = SCHEDULED if is_scheduled else ACTIVE
+            entries.append(entry)
         self.pending[at].append(Append(entries))
 
     @rule(
@@ -130,16 +121,17 @@ class StoreMachine(RuleBasedStateMachine):
                 self.pending[at].append(Append(entries))
         self._commit([at for at in range(len(FRAGMENTS)) if self.pending[at]])
 
-    def _entry(self, at: int, counter: int, payload: bytes, expires: int) -> Entry:
+    def _entry(self, at: int, counter: int, payload: bytes, expires_at_ms: int) -> Entry:
         number = self._sequence(at, counter)
         if at == SESSIONFUL:
             self.sessions[number] = SESSIONS[self.tally % len(SESSIONS)]
+        self.sizes[at, counter] = len(payload)
         return Entry(
             number,
             payload,
             len(payload),
             enqueued_at_ms=self.tally,
-            expires_at_ms=expires,
+            expires_at_ms=expires_at_ms,
             session_id=self.sessions.get(number),
         )
 
@@ -149,7 +141,8 @@ class StoreMachine(RuleBasedStateMachine):
             Entry(
                 self._sequence(at, counter),
                 None,
-                7,
+                # Of a number that no message has, nothing is stored.
+                self.sizes.get((at, counter), 0),
                 enqueued_at_ms=3,
                 expires_at_ms=data.draw(expiries),
                 delivery_count=data.draw(st.integers(0, 3)),
