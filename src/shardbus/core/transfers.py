@@ -85,8 +85,8 @@ class Transfers:
             if kind == TRANSFERRED:
                 self._load(key[0], _unpack(data))
             elif kind == TRANSFER_MARK:
-                at_ms, number, *skipped = _unpack(data)
-                marks.append((key, _Mark(at_ms, number, skipped)))
+                values = _unpack(data)
+                marks.append((key, _Mark(values[0], values[1], values[2:])))
         marks.sort(key=_age)
         # In the order of their last use.
         self._marks = dict(marks)

@@ -33,16 +33,20 @@ from shardbus.core.command import (
     Delivery,
     Done,
     GetState,
+    ListTransfers,
     NoSession,
+    Outstanding,
     Purge,
     Purged,
     Receive,
     Received,
     ReceiveDeferred,
+    RefuseTransfers,
     ReleaseSession,
     Renew,
     Renewed,
     RenewSession,
+    ReturnTransfers,
     Send,
     Sent,
     SessionAccepted,
@@ -50,6 +54,10 @@ from shardbus.core.command import (
     SetState,
     Settle,
     Settled,
+    TakenOver,
+    TakeOver,
+    TakeTransfers,
+    TransfersDone,
 )
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
 from shardbus.core.message import DELAYED, SESSIONS, Entry, Message
@@ -147,8 +155,27 @@ _transacting = st.one_of(
     st.builds(ListTransactions),
 )
 
+
+@st.composite
+def _take_overs(draw: st.DrawFn) -> TakeOver:
+    source = draw(_i64), draw(_i64), draw(_i64)
+    messages = draw(st.lists(_messages, max_size=3))
+    numbers = draw(st.lists(_i64, min_size=len(messages), max_size=len(messages)))
+    return TakeOver(source, messages, numbers, draw(_numbers), draw(_i64))
+
+
+_transferring = st.one_of(
+    st.builds(TakeTransfers, _lines, _u32, _i64),
+    st.builds(TransfersDone, _lines, _numbers),
+    st.builds(RefuseTransfers, _lines, _numbers, _lines, _texts, _texts),
+    st.builds(ReturnTransfers, _lines, _numbers),
+    st.builds(ListTransfers, _lines),
+    _take_overs(),
+)
+
 commands = st.one_of(
     _transacting,
+    _transferring,
     st.builds(Send, st.lists(_messages, max_size=4)),
     st.builds(
         Receive,
@@ -183,6 +210,8 @@ replies = st.one_of(
         st.lists(st.builds(Promised, _transactions, _homes, _i64), max_size=3),
         st.lists(st.builds(Owed, _transactions, _i64, st.lists(_homes, max_size=3)), max_size=3),
     ),
+    st.builds(TakenOver, _numbers),
+    st.builds(Outstanding, _i64, _u32),
     st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3)),
     st.builds(Received, st.lists(_deliveries(), max_size=3), st.booleans()),
     st.builds(Settled, st.lists(st.booleans(), max_size=5)),
