@@ -189,7 +189,7 @@ class Manager:
             await self._change(gateway, path, adding, lambda rules: _with(rules, new))
 
     async def _create(self, gateway: Gateway, name: str) -> None:
-        chosen = self._town.chance.sample(sorted(RULES), self._town.chance.choice([1, 1, 2, 3]))
+        chosen = self._town.chance.sample(sorted(RULES), self._town.chance.randint(1, 4))
         spec = QueueSpec()
         spec.lock_ms = LOCK_MS
         spec.delivery_count_max = 1_000
