@@ -1,0 +1,115 @@
+"""ForwardTo over ATOM: how it is written, and who may set it (R27, reference 10.6 and 15.1)."""
+
+import asyncio
+
+import pytest
+
+from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
+from tests.unit.gateway.site import Endpoint
+from tests.unit.gateway.test_site import ask, detail, element, entry, token
+
+FORWARDING = entry("<ForwardTo>sb://localhost:5300/hOME</ForwardTo>")
+DEAD_LETTERS = entry(
+    "<ForwardDeadLetteredMessagesTo>https://localhost:5300/home/</ForwardDeadLetteredMessagesTo>"
+)
+# Good for one entity and what is below it.
+MANAGER = token("http://localhost/q", "manager", "m")
+
+
+def prepared() -> Endpoint:
+    endpoint = Endpoint()
+    ask(endpoint, "PUT", "/Home", entry())
+    rules = [AccessRule("manager", MANAGE, "m"), AccessRule("sender", SEND, "s")]
+    asyncio.run(endpoint.namespace.set_rules(rules))
+    return endpoint
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [(FORWARDING, "ForwardTo"), (DEAD_LETTERS, "ForwardDeadLetteredMessagesTo")],
+)
+def test_a_destination_is_given_as_an_address_and_kept_as_a_name(body: bytes, name: str) -> None:
+    endpoint = prepared()
+
+    response = ask(endpoint, "PUT", "/q", body)
+
+    assert response.status == 201
+    assert element(response, name) == "sb://localhost:5300/Home"
+    spec = endpoint.namespace.get("q").spec
+    assert (spec.forward_to or spec.forward_dead_letters_to) == "Home"
+
+
+def test_what_is_shown_can_be_sent_back_and_what_is_left_out_is_cleared() -> None:
+    endpoint = prepared()
+    ask(endpoint, "PUT", "/q", FORWARDING)
+
+    again = ask(endpoint, "PUT", "/q", FORWARDING, if_match="*")
+    cleared = ask(endpoint, "PUT", "/q", entry(), if_match="*")
+
+    assert (again.status, cleared.status) == (200, 200)
+    assert endpoint.namespace.get("q").spec.forward_to == ""
+
+
+@pytest.mark.parametrize("body", [FORWARDING, DEAD_LETTERS])
+def test_who_may_not_send_to_the_destination_may_not_let_others_forward_to_it(body: bytes) -> None:
+    endpoint = prepared()
+
+    response = ask(endpoint, "PUT", "/q", body, authorization=MANAGER)
+
+    assert response.status == 401
+    assert "does not cover 'home'" in detail(response)
+    assert endpoint.namespace.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [
+        (FORWARDING, "servicebussupplementaryauthorization"),
+        (DEAD_LETTERS, "servicebusdlqsupplementaryauthorization"),
+    ],
+)
+@pytest.mark.parametrize("resource", ["sb://localhost:5300/home", "localhost:5300"])
+def test_a_second_token_gives_the_right_to_the_destination(
+    body: bytes, header: str, resource: str
+) -> None:
+    """The Python SDK signs the address of the destination, the JavaScript SDK the bare host."""
+    endpoint = prepared()
+    second = token(resource, "sender", "s")
+
+    response = ask(endpoint, "PUT", "/q", body, authorization=MANAGER, **{header: second})
+
+    assert response.status == 201
+
+
+def test_a_second_token_for_something_else_gives_nothing() -> None:
+    endpoint = prepared()
+    second = token("sb://localhost:5300/elsewhere", "sender", "s")
+    headers = {"servicebussupplementaryauthorization": second}
+
+    response = ask(endpoint, "PUT", "/q", FORWARDING, authorization=MANAGER, **headers)
+
+    assert response.status == 401
+
+
+def test_a_second_token_that_does_not_let_send_gives_nothing() -> None:
+    endpoint = prepared()
+    rules = [AccessRule("manager", MANAGE, "m"), AccessRule("listener", LISTEN, "l")]
+    asyncio.run(endpoint.namespace.set_rules(rules))
+    headers = {"servicebussupplementaryauthorization": token(name="listener", key="l")}
+
+    response = ask(endpoint, "PUT", "/q", FORWARDING, authorization=MANAGER, **headers)
+
+    assert response.status == 401
+    assert "'Send' claim(s) are required" in detail(response)
+
+
+def test_a_subscription_forwards_too() -> None:
+    endpoint = prepared()
+    ask(endpoint, "PUT", "/q", entry(kind="TopicDescription"))
+    body = entry("<ForwardTo>home</ForwardTo>", kind="SubscriptionDescription")
+
+    refused = ask(endpoint, "PUT", "/q/subscriptions/s", body, authorization=MANAGER)
+    made = ask(endpoint, "PUT", "/q/subscriptions/s", body)
+
+    assert refused.status == 401
+    assert element(made, "ForwardTo") == "sb://localhost:5300/Home"
