@@ -157,6 +157,8 @@ class MessageStore(Protocol):
         Within one FragmentCommit changes apply in order; its counters replace the stored ones.
         Entries with a `session_id` can be found by it as long as they are on the main line; a
         session is forgotten with its last message there, unless it has a state.
+        Payloads that are the same object in several fragments are the same for all of them: a
+        store may keep them once, until the last of these messages is gone.
         One without changes is written too, even if its counters are the stored ones: that it
         returns says that the store can be written.
         StoreError means *unknown*: each fragment in it must be loaded again.
