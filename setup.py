@@ -15,6 +15,7 @@ HOT_GLOBS = (
     "src/shardbus/stores/batch.py",
     "src/shardbus/stores/chunk.py",
     "src/shardbus/stores/directory.py",
+    "src/shardbus/stores/draft.py",
     "src/shardbus/stores/due.py",
     "src/shardbus/stores/page.py",
     "src/shardbus/stores/reader.py",
