@@ -182,6 +182,9 @@ def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
             raise Refused(
                 f"not authorised: {detail} (give --key-name and --key, or a connection string)"
             )
+        case 404 if "Forward" in detail:
+            # What is missing is not what the path names, but where that should forward to.
+            raise NotFound(detail)
         case 404 | 410:
             raise _not_found(path, word)
         case 409:

@@ -114,6 +114,8 @@ def _rows(described: Described) -> list[tuple[str, ...]]:
         ("dead-letter on expiry", elements.get("DeadLetteringOnMessageExpiration", "")),
         ("sessions", elements.get("RequiresSession", "")),
         ("duplicate detection", elements.get("RequiresDuplicateDetection", "")),
+        ("forwards to", elements.get("ForwardTo", "")),
+        ("forwards dead letters to", elements.get("ForwardDeadLetteredMessagesTo", "")),
         ("created", elements.get("CreatedAt", "")),
     ]
     return [row for row in rows if row[1]]

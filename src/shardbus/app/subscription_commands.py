@@ -152,6 +152,8 @@ def _rows(topic: str, described: Described) -> list[tuple[str, ...]]:
             elements.get("DeadLetteringOnFilterEvaluationExceptions", ""),
         ),
         ("sessions", elements.get("RequiresSession", "")),
+        ("forwards to", elements.get("ForwardTo", "")),
+        ("forwards dead letters to", elements.get("ForwardDeadLetteredMessagesTo", "")),
         ("created", elements.get("CreatedAt", "")),
     ]
     return [row for row in rows if row[1]]

@@ -13,12 +13,14 @@ from shardbus.broker.forwarding_plan import (
     NOT_FOUND_REASON,
     Forwarded,
 )
+from shardbus.broker.runner import Runner
 from shardbus.core.command import Delivery
 from shardbus.core.entity import DISABLED_STATUS, QueueSpec
 from shardbus.core.limits import HOPS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.stores.base import FragmentId
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
+from tests.unit.core.desk import rules
 
 MESSAGES = [b"m%d" % number for number in range(5)]
 # More commits than it takes to forward a few messages: given out, taken over, done.
@@ -212,6 +214,24 @@ def test_a_destination_that_is_gone_leaves_transfer_dead_letters(town: Forwardin
     town.pass_s(MISSING_MS / 1000 + 3)
 
     assert town.line(town.near, TRANSFER_DEAD_LETTER_LINE) == [(b"lost", NOT_FOUND_REASON)]
+
+
+def test_a_full_destination_is_waited_for(town: Forwarding) -> None:
+    """R27: it heals, so nothing becomes a dead letter."""
+    [port] = town.handle(town.far).runners
+    assert isinstance(port, Runner)
+    port.configure(rules(size_bytes_max=1))
+    town.send(town.far, b"in the way")
+    town.send(town.near, *MESSAGES)
+    town.pass_s(60)
+    assert town.contents(town.far) == [b"in the way"]
+    assert town.line(town.near, MAIN_LINE) == [(payload, None) for payload in MESSAGES]
+
+    port.configure(rules())
+    town.pass_s(5)
+
+    assert town.contents(town.far) == [b"in the way", *MESSAGES]
+    assert town.contents(town.near) == []
 
 
 def test_too_many_hops_end_among_the_dead_letters(town: Forwarding) -> None:
