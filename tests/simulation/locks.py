@@ -86,6 +86,8 @@ class Track:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.held: Held | None = None
+        # When its last lock was let go, if somebody did.
+        self.free_since_ms = NEVER_MS
         self.count_min = 0
         self.count_max = 0
         self.was_handed = False
@@ -125,7 +127,9 @@ class LockBook:
 
     def may_be_held(self, record: Record, life: int, from_ms: int) -> bool:
         """Whether a message can have been locked at or after a moment."""
-        return self._open(record) > 0 or self.has_term(record, life, from_ms)
+        track = self._tracks.get(record.place)
+        was_held = track is not None and track.free_since_ms > from_ms
+        return was_held or self._open(record) > 0 or self.has_term(record, life, from_ms)
 
     def must_be_held(self, record: Record, life: int, to_ms: int) -> bool:
         """Whether a message was locked without a doubt until a moment."""
@@ -329,6 +333,7 @@ class LockBook:
         if held.term.until_ms <= heard.asked_at_ms:
             raise Violation(f"{track.place}: settled after its deadline")
         track.held = None
+        track.free_since_ms = heard.now_ms
         self._events[WAYS[command.how]] += 1
         if command.how == COMPLETE:
             self.gone(track.place)
@@ -389,6 +394,7 @@ class LockBook:
         for held in term.locks:
             if held.track.held is held:
                 held.track.held = None
+                held.track.free_since_ms = heard.now_ms
                 if term.until_ms <= heard.now_ms:
                     held.track.count_max += 1
 

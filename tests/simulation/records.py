@@ -48,13 +48,14 @@ class Record:
         # The commits that removed it and, if it was scheduled, put it elsewhere; 0 is none yet.
         self.removed_by = 0
         self.removed_at_ms = NEVER_MS
+        # When it came to be in its state, and on its line.
         self.since_ms = now_ms
-        self.state = -1
+        self.state = self.line = -1
         self.take(entry, now_ms)
 
     def take(self, entry: Entry, now_ms: int) -> None:
         """Be as the entry is now."""
-        if entry.state != self.state:
+        if (entry.state, entry.line) != (self.state, self.line):
             self.since_ms = now_ms
         if entry.state == SET_ASIDE:
             self.state = SET_ASIDE
