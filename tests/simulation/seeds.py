@@ -6,7 +6,7 @@ from typing import Final
 # Played by every `make test`.
 FIXED: Final = "1-20"
 # 29, 42: answers for gateways that have gone.
-FIXED_LINKED: Final = "1-10,29,42"
+FIXED_LINKED: Final = "1-12,29,42"
 
 
 def seeds_in(text: str) -> list[int]:
