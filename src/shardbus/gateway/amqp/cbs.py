@@ -16,9 +16,10 @@ GRANTS_MAX: Final = 10_000
 
 @final
 class Grants:
-    """What one connection may do."""
+    """What one connection may do; `peer` is the address that counts for it, once that is known."""
 
     def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
+        self.peer = ""
         self.clock = clock
         self._authorizer = authorizer
         self._by_path: dict[str, Grant] = {}

@@ -32,6 +32,7 @@ from shardbus.gateway.amqp.inbound import Inbound
 from shardbus.gateway.amqp.outbound import Outbound
 from shardbus.gateway.amqp.requests import RequestLink
 from shardbus.gateway.amqp.responses import ResponseLink
+from shardbus.gateway.peer import UNKNOWN, peer_of
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +52,13 @@ LINKS_GONE_MS: Final = 300_000
 
 @final
 class AmqpProtocol(asyncio.Protocol):
-    """An asyncio protocol; the Shell of its links."""
+    """An asyncio protocol; the Shell of its links. `peer` is the address that counts for it."""
 
     def __init__(
         self, shared: Shared, config: ConnectionConfig, on_closed: Callable[[AmqpProtocol], None]
     ) -> None:
         bus = shared.bus
+        self.peer = UNKNOWN
         self._clock = bus.clock
         self._loop = bus.loop
         self._on_closed = on_closed
@@ -82,6 +84,7 @@ class AmqpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast(asyncio.Transport, transport)
+        self.peer = self._grants.peer = peer_of(transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._tick()
 

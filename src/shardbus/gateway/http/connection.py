@@ -13,6 +13,7 @@ import h11
 
 from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, ErrorKind, Refused
 from shardbus.gateway.http.message import Departure, Request, Response
+from shardbus.gateway.peer import UNKNOWN, peer_of
 from shardbus.gateway.websocket import WebSockets
 from shardbus.gateway.websocket_handshake import hints, is_websocket_path
 
@@ -119,6 +120,7 @@ class HttpConnection(asyncio.Protocol):
         self._gateway = gateway
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
         self._loop = asyncio.get_running_loop()
+        self.peer = UNKNOWN
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._head: h11.Request | None = None
@@ -132,6 +134,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast(asyncio.Transport, transport)
+        self.peer = peer_of(transport)
         self._gateway.connections.add(self)
         excess = len(self._gateway.connections) - self._gateway.connections_max
         if excess <= 0:
@@ -245,6 +248,7 @@ class HttpConnection(asyncio.Protocol):
             headers,
             bytes(self._body),
             is_secure=self._is_secure(),
+            peer=self.peer,
         )
         self._body.clear()
         websockets = self._gateway.websockets

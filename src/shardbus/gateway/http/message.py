@@ -47,10 +47,18 @@ class Request:
 
     `path` is percent-decoded and has no slash at either end; `raw_segments` are its parts as they
     were sent. `query` keys are in lower case. `header_names` gives a name back as it was written.
+    `peer` is the address that counts for the client (see `peer_of`), "" when it is not known.
     """
 
     def __init__(
-        self, method: str, target: str, headers: dict[str, str], body: bytes, *, is_secure: bool
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes,
+        *,
+        is_secure: bool,
+        peer: str = "",
     ) -> None:
         """Refused when the target is not a path, or a URL, with a readable query."""
         self.method = method
@@ -58,6 +66,7 @@ class Request:
         self.header_names: dict[str, str] = {}
         self.body = body
         self.is_secure = is_secure
+        self.peer = peer
         self.departure = Departure()
         try:
             parts = urlsplit(target)
