@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from shardbus.app.api_client import ApiClient
 from shardbus.app.client import HttpTransport, Management
 from shardbus.app.failures import Usage
 from shardbus.app.sas import Credential, parse_connection_string
@@ -20,14 +21,20 @@ Options = Mapping[str, str | int | bool | None]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One namespace, seen through its management API."""
+    """One namespace, seen through its management API or its JSON API."""
 
     endpoint: str
     credential: Credential
+    ca_file: str | None = None
 
     def management(self) -> Management:
-        transport = HttpTransport(self.endpoint)
-        return Management(transport, self.endpoint, self.credential, now_s=int(time.time()))
+        return Management(self._transport(), self.endpoint, self.credential, now_s=int(time.time()))
+
+    def api(self) -> ApiClient:
+        return ApiClient(self._transport(), self.endpoint, self.credential, clock=time.time)
+
+    def _transport(self) -> HttpTransport:
+        return HttpTransport(self.endpoint, self.ca_file)
 
 
 def access_from(options: Options) -> Access:
@@ -38,9 +45,10 @@ def access_from(options: Options) -> Access:
     """
     endpoint, text = text_option(options, "endpoint"), text_option(options, "connection_string")
     key_name, key = text_option(options, "key_name"), text_option(options, "key")
+    ca_file = text_option(options, "ca")
     if text is None:
         credential = Credential(key_name or DEVELOPMENT_KEY_NAME, key or DEVELOPMENT_KEY)
-        return Access(endpoint or DEFAULT_ENDPOINT, credential)
+        return Access(endpoint or DEFAULT_ENDPOINT, credential, ca_file)
     if key_name is not None or key is not None:
         raise Usage("give either --connection-string or --key-name and --key, not both")
     parsed = parse_connection_string(text)
@@ -49,7 +57,7 @@ def access_from(options: Options) -> Access:
         derived = f"http://{host}:{parsed.port or DEFAULT_PORT}"
     else:
         derived = f"https://{host}:{parsed.port}" if parsed.port else f"https://{host}"
-    return Access(endpoint or derived, parsed.credential)
+    return Access(endpoint or derived, parsed.credential, ca_file)
 
 
 def text_option(options: Options, name: str) -> str | None:
@@ -74,4 +82,5 @@ _ROWS: Final = (
     ("--key-name", "NAME", f"Access rule that signs.  [default: {DEVELOPMENT_KEY_NAME}]"),
     ("--key", "KEY", "Key of that rule.  [default: the development key]"),
     ("--connection-string", "TEXT", "Address, rule and key in one."),
+    ("--ca", "FILE", "Certificates that HTTPS trusts.  [default: the system's]"),
 )

@@ -1,6 +1,7 @@
 """The command line's way to the management API: sign, ask, and turn answers into three failures."""
 
 import http.client
+import select
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -47,44 +48,95 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """One connection per request: a command asks once or twice and ends."""
+    """Carries requests over one connection, which is kept as long as the bus keeps it.
 
-    def __init__(self, endpoint: str) -> None:
-        address = urlsplit(endpoint)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise Usage(f"{endpoint!r} is not an endpoint: write http://host:port")
+    `ca_file` holds the certificates that HTTPS trusts in place of the system's.
+    """
+
+    def __init__(self, endpoint: str, ca_file: str | None = None) -> None:
+        self._connection: http.client.HTTPConnection | None = None
         self._endpoint = endpoint
-        self._host = address.hostname
-        self._port = address.port
-        self._is_secure = address.scheme == "https"
+        self._host, self._port, self._is_secure = _address(endpoint)
+        self._ca_file = ca_file
+
+    def __del__(self) -> None:
+        # Whoever makes a transport asks until it ends; nobody is left to say that it has.
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection; the next request makes another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def ask(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Answer:
-        connection = self._connection()
+        connection = self._connected()
         try:
             connection.request(method, target, body=body, headers=dict(headers))
             response = connection.getresponse()
             text = response.read(ANSWER_BYTES_MAX + 1)
         except ssl.SSLError as error:
-            raise Unavailable(f"TLS with {self._endpoint} did not work: {error}") from error
+            self.close()
+            raise Unavailable(self._no_trust(error)) from error
         except (OSError, http.client.HTTPException) as error:
+            self.close()
             raise Unavailable(self._nobody(error)) from error
-        finally:
-            connection.close()
         if len(text) > ANSWER_BYTES_MAX:
+            self.close()
             raise CommandError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+        if response.will_close:
+            self.close()
         return Answer(response.status, text)
 
-    def _connection(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
-        return kind(self._host, self._port, timeout=TIMEOUT_S)
+    def _connected(self) -> http.client.HTTPConnection:
+        # Found out before something is sent: a request that was sent is never sent again, since
+        # the bus may have done what it said.
+        if self._connection is not None and _has_ended(self._connection):
+            self.close()
+        if self._connection is None:
+            self._connection = self._new_connection()
+        return self._connection
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        if not self._is_secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            trust = ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            raise Usage(f"--ca {self._ca_file} holds no certificates: {error}") from error
+        return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=trust)
+
+    def _no_trust(self, error: ssl.SSLError) -> str:
+        hint = ""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            hint = ": name the authority that signed its certificate with --ca FILE"
+        return f"TLS with {self._endpoint} did not work ({error}){hint}"
 
     def _nobody(self, error: Exception) -> str:
         return (
             f"no Shardbus answers at {self._endpoint} ({str(error) or type(error).__name__}): "
             "start one with `shardbus serve`, or name another with --endpoint"
         )
+
+
+def _address(endpoint: str) -> tuple[str, int | None, bool]:
+    try:
+        address = urlsplit(endpoint)
+        host, port = address.hostname, address.port
+    except ValueError as error:
+        raise Usage(f"{endpoint!r} is not an endpoint: {error}") from error
+    if address.scheme not in ("http", "https") or not host:
+        raise Usage(f"{endpoint!r} is not an endpoint: write http://host:port")
+    return host, port, address.scheme == "https"
+
+
+def _has_ended(connection: http.client.HTTPConnection) -> bool:
+    """Between two answers the bus has nothing to say but goodbye."""
+    if connection.sock is None:
+        return True
+    return bool(select.select([connection.sock], [], [], 0)[0])
 
 
 class Management:

@@ -7,7 +7,7 @@ import click
 
 from shardbus.app.failures import CommandError
 
-Json = None | bool | int | str | Sequence["Json"] | Mapping[str, "Json"]
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
 class Console:

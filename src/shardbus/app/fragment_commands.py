@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import quote
 
 import click
 
-from shardbus.app.access import Access, Options, access_from, access_options
-from shardbus.app.client import TOKEN_LIFETIME_S, HttpTransport, Transport, check_answer
-from shardbus.app.console import Console, Json, run_command, table
-from shardbus.app.failures import CommandError, Usage
+from shardbus.app.access import Options, access_from, access_options
+from shardbus.app.api_client import Document
+from shardbus.app.console import Console, run_command, table
+from shardbus.app.failures import Usage
 
 WATCH_S: Final = 1.0
 
@@ -36,9 +34,6 @@ _HELD: Final = (
     "active", "deferred", "scheduled", "dead_letter", "transfer_dead_letter", "set_aside",
 )  # fmt: skip
 
-Document = dict[str, Json]
-"""What the bus answers; `fragments` holds one object for each."""
-
 
 @click.command(
     params=[
@@ -56,33 +51,17 @@ def fragments(entity: str, is_watching: bool, **options: str | int | bool | None
 
 
 def _run(console: Console, entity: str, is_watching: bool, options: Options) -> int:
-    access = access_from(options)
+    api = access_from(options).api()
+    path = f"entities/{entity}/fragments"
     if not is_watching:
-        found = ask(HttpTransport(access.endpoint), access, entity)
+        found = api.get(path)
         console.show(found, shown(found))
         return 0
     if options.get("is_json"):
         raise Usage("--watch is for people and --json for programs: give one of them")
     watched = Watched(time.monotonic)
-    watch(lambda: watched.shown(ask(HttpTransport(access.endpoint), access, entity)), time.sleep)
+    watch(lambda: watched.shown(api.get(path)), time.sleep)
     return 0
-
-
-def ask(transport: Transport, access: Access, entity: str) -> Document:
-    """The document that the bus answers; raises as every command does."""
-    expires_at_s = int(time.time()) + TOKEN_LIFETIME_S
-    token = access.credential.token_for(access.endpoint.rstrip("/"), expires_at_s=expires_at_s)
-    target = f"/api/v1/entities/{quote(entity, safe='/')}/fragments"
-    headers = {"Authorization": token, "Accept": "application/json"}
-    answer = transport.ask("GET", target, headers, None)
-    check_answer(entity, answer)
-    try:
-        document: object = json.loads(answer.body)
-    except ValueError as error:
-        raise CommandError(f"the bus gave an answer that is no JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise CommandError("the bus gave an answer that does not describe fragments")
-    return document
 
 
 def watch(look: Callable[[], str], wait: Callable[[float], None]) -> None:

@@ -1,19 +1,11 @@
 """`shardbus fragments`: what is asked, what is shown."""
 
-import json
-from collections.abc import Mapping
-
 import pytest
 from click.testing import CliRunner
 
-from shardbus.app.access import Access
+from shardbus.app.api_client import Document
 from shardbus.app.cli import main
-from shardbus.app.client import Answer
-from shardbus.app.failures import CommandError, NotFound, Unavailable
-from shardbus.app.fragment_commands import Document, Watched, ask, shown, watch
-from shardbus.app.sas import Credential
-
-ACCESS = Access("http://127.0.0.1:5300", Credential("RootManageSharedAccessKey", "SAS_KEY_VALUE"))
+from shardbus.app.fragment_commands import Watched, shown, watch
 
 PART: Document = {
     "number": 0,
@@ -26,47 +18,6 @@ PART: Document = {
     "dead_letter": 1,
     "size_bytes": 400,
 }
-
-
-class Bus:
-    """Answers one request and remembers it."""
-
-    def __init__(self, status: int, body: str) -> None:
-        self._answer = Answer(status, body.encode())
-        self.target = ""
-        self.token = ""
-
-    def ask(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Answer:
-        self.target = f"{method} {target}"
-        self.token = headers["Authorization"]
-        return self._answer
-
-
-def test_the_bus_is_asked_for_the_entity_with_a_signature() -> None:
-    bus = Bus(200, json.dumps({"name": "a/b c", "fragments": []}))
-
-    assert ask(bus, ACCESS, "a/b c")["name"] == "a/b c"
-
-    assert bus.target == "GET /api/v1/entities/a/b%20c/fragments"
-    assert bus.token.startswith("SharedAccessSignature ")
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "failure"),
-    [
-        (404, "", NotFound),
-        (503, "", Unavailable),
-        (200, "not JSON", CommandError),
-        (200, "[]", CommandError),
-    ],
-)
-def test_what_is_no_description_is_told(
-    status: int, body: str, failure: type[CommandError]
-) -> None:
-    with pytest.raises(failure):
-        ask(Bus(status, body), ACCESS, "orders")
 
 
 def test_each_fragment_is_a_row() -> None:
