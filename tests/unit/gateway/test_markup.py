@@ -7,6 +7,8 @@ from shardbus.gateway.http.markup import (
     ATTRIBUTES_MAX,
     DEPTH_MAX,
     ELEMENTS_MAX,
+    NAME_CHARACTERS_MAX,
+    NAMESPACE_CHARACTERS_MAX,
     escaped,
     parse,
     tag,
@@ -52,6 +54,15 @@ REFUSED = [
         b"<a " + b" ".join(b'a%d=""' % n for n in range(ATTRIBUTES_MAX + 1)) + b"/>",
         f"more than {ATTRIBUTES_MAX} attributes",
     ),
+    (
+        b'<a xmlns="' + b"u" * 900_000 + b'">' + b"<b/>" * (ELEMENTS_MAX - 1) + b"</a>",
+        f"more than {NAMESPACE_CHARACTERS_MAX} characters",
+    ),
+    (
+        b'<a xmlns:p="' + b"u" * 300 + b'">' + b'<b p:c=""/>' * 10 + b"</a>",
+        f"more than {NAMESPACE_CHARACTERS_MAX} characters",
+    ),
+    (b"<" + b"a" * (NAME_CHARACTERS_MAX + 1) + b"/>", "a name has more than"),
 ]
 
 
@@ -68,6 +79,13 @@ def test_a_document_that_is_broken_or_asks_for_too_much_is_refused(
 
 def test_a_declared_encoding_does_not_choose_a_decoder() -> None:
     assert parse('<?xml version="1.0" encoding="utf-16"?><a>ä</a>'.encode()).text == "ä"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_byte_order_mark_is_no_part_of_the_document(encoding: str) -> None:
+    text = "\ufeff<a>ä</a>" if encoding in ("utf-16-le", "utf-16-be") else "<a>ä</a>"
+
+    assert parse(text.encode(encoding)).text == "ä"
 
 
 def test_written_text_is_read_back() -> None:

@@ -15,6 +15,8 @@ from shardbus.core.errors import INVALID_ARGUMENT, Refused
 DEPTH_MAX: Final = 32
 ELEMENTS_MAX: Final = 5000
 ATTRIBUTES_MAX: Final = 50
+NAME_CHARACTERS_MAX: Final = 256
+NAMESPACE_CHARACTERS_MAX: Final = 256
 
 _SEPARATOR: Final = "\n"
 # What XML 1.0 cannot contain even when escaped.
@@ -44,13 +46,15 @@ def parse(document: bytes) -> Element:
     """The root of a UTF-8 document; Refused when it is not well formed or asks for too much.
 
     A document type is refused as such: without one there are no entities to expand, no files or
-    hosts to read, and no attribute defaults.
+    hosts to read, and no attribute defaults. What is left that expands is a namespace, which every
+    name in it repeats: 5,000 short elements in one of a megabyte would take 5 GB.
     """
     reader = _Reader()
     parser = expat.ParserCreate("utf-8", _SEPARATOR)
     parser.buffer_text = True
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
+    parser.StartNamespaceDeclHandler = reader.declare
     parser.CharacterDataHandler = reader.characters
     parser.StartDoctypeDeclHandler = reader.document_type
     parser.EntityDeclHandler = reader.document_type
@@ -79,6 +83,10 @@ class _Reader:
         self._open: list[Element] = []
         self._count = 0
 
+    def declare(self, prefix: str | None, namespace: str | None) -> None:
+        if namespace is not None and len(namespace) > NAMESPACE_CHARACTERS_MAX:
+            raise _refused(f"a namespace has more than {NAMESPACE_CHARACTERS_MAX} characters")
+
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
         if self._count > ELEMENTS_MAX:
@@ -88,6 +96,8 @@ class _Reader:
         if len(attributes) > ATTRIBUTES_MAX:
             raise _refused(f"an element has more than {ATTRIBUTES_MAX} attributes")
         element = Element(*_split(name))
+        if len(element.name) > NAME_CHARACTERS_MAX:
+            raise _refused(f"a name has more than {NAME_CHARACTERS_MAX} characters")
         for key, value in attributes.items():
             element.attributes[_split(key)] = value
         if self._open:
