@@ -30,6 +30,7 @@ from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api
+from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
@@ -137,11 +138,24 @@ def _web(
         health,
         bus.clock,
         system="shardbus",
-        api=Api(namespace, authorizer, fragments, metrics, health=health, is_open=is_open),
+        api=Api(
+            namespace,
+            authorizer,
+            fragments,
+            metrics,
+            health=health,
+            is_open=is_open,
+            groups=_api_groups(bus),
+        ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,
     )
     return site, metrics
+
+
+def _api_groups(bus: Bus) -> list[Group]:
+    """The parts of the JSON API, in the order of its description."""
+    return []
 
 
 async def _sweep_now_and_then(bus: Bus) -> None:

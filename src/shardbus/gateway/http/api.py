@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.errors import NOT_FOUND, ErrorKind, Refused
+from shardbus.gateway.http.api_call import Answer, Call, Group, read_call
+from shardbus.gateway.http.api_route import NAME, PREFIX, Match, Parameter, Route, canonical_path
 from shardbus.gateway.http.documents import (
+    SCHEMAS,
     Document,
     error_document,
     health_document,
@@ -22,19 +25,15 @@ from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import JSON, Request, Response
 from shardbus.gateway.http.metrics import Metrics
-from shardbus.gateway.http.openapi import Parameter, Route, openapi_document
-from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.openapi import openapi_document
+from shardbus.gateway.http.refusal import shown
 
-PREFIX: Final = "api/v1/"
 METRICS_PATH: Final = "metrics"
 PAGE_COUNT_DEFAULT: Final = 100
 SKIP_MAX: Final = 1_000_000_000
 
 _NO_SUCH_METHOD: Final = ErrorKind("no-such-method", "amqp:not-allowed", 405, 40500)
 
-Answer = Callable[[Request, str], Awaitable[Document]]
-
-_NAME: Final = Parameter("name", "path", "The entity; slashes may stand as they are or as %2F.")
 _PAGE: Final = (
     Parameter("skip", "query", "How many queues to pass over.", most=SKIP_MAX),
     Parameter(
@@ -44,10 +43,19 @@ _PAGE: Final = (
 
 
 @final
-class Api:
-    """Answers GET and HEAD; whatever else management can do is ATOM's."""
+class NoSuchMethod(Refused):
+    """The path is there, and has other methods."""
 
-    def __init__(
+    def __init__(self, methods: list[str]) -> None:
+        self.allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+        super().__init__(_NO_SUCH_METHOD, f"There is no such method here: use {self.allowed}.")
+
+
+@final
+class Api:
+    """Finds the row of the table that a request means, and lets it answer who may ask."""
+
+    def __init__(  # noqa: PLR0913 - what the API tells about, the options by keyword
         self,
         namespace: Namespace,
         authorizer: Authorizer,
@@ -56,8 +64,12 @@ class Api:
         *,
         health: Callable[[], list[str]],
         is_open: bool = False,
+        groups: Sequence[Group] = (),
     ) -> None:
-        """With `is_open` whoever can reach the process may see its metrics."""
+        """With `is_open` whoever can reach the process may see its metrics.
+
+        `groups` are parts of the API beside what it knows itself.
+        """
         self._namespace = namespace
         self._gate = Gate(namespace, authorizer)
         self._fragments = fragments
@@ -65,6 +77,12 @@ class Api:
         self._health = health
         self._metrics_right = 0 if is_open else LISTEN
         self._table: list[tuple[Route, Answer]] = self._routes()
+        self._schemas = dict(SCHEMAS)
+        for group in groups:
+            self._table += group.routes()
+            self._schemas |= group.schemas()
+        # `{name}` takes slashes too: what says more of the path in its own words is meant.
+        self._by_length = sorted(self._table, key=lambda row: -row[0].literal_characters)
 
     def is_for(self, request: Request) -> bool:
         """Whether a request is the API's; a queue of such a name is reached with an api-version."""
@@ -76,19 +94,39 @@ class Api:
         """Whether a refusal is to be said in JSON."""
         return f"{request.path}/".startswith(PREFIX) and "api-version" not in request.query
 
+    def has(self, request: Request) -> bool:
+        """Whether there is a row with the method and the path of a request."""
+        if not self.is_json(request):
+            return False
+        method = _method(request)
+        return any(route.method == method for route, _, _ in self._found(request))
+
     async def respond(self, request: Request) -> Response:
         """The answer; Refused or Unavailable is raised."""
-        if request.method not in ("GET", "HEAD"):
-            raise Refused(_NO_SUCH_METHOD, "The API is for reading: use GET.")
         if request.path == METRICS_PATH:
             self._require(request, self._metrics_right, "")
             return Response(200, CONTENT_TYPE, await self._metrics.text())
-        for route, answer in self._table:
-            name = route.match("/" + request.path)
-            if name is not None:
-                self._require(request, route.right, name, route.otherwise)
-                return Response(200, JSON, json.dumps(await answer(request, name)))
-        raise Refused(NOT_FOUND, f"The API has nothing at {shown('/' + request.path)}.")
+        found = self._found(request)
+        if not found:
+            raise Refused(NOT_FOUND, f"The API has nothing at {shown('/' + request.path)}.")
+        method = _method(request)
+        for route, match, answer in found:
+            if route.method == method:
+                self._require(request, route.right, match.name, route.otherwise)
+                call = read_call(request, route, match, self._schemas)
+                return Response(200, JSON, json.dumps(await answer(call)))
+        raise NoSuchMethod([route.method for route, _, _ in found])
+
+    def _found(self, request: Request) -> list[tuple[Route, Match, Answer]]:
+        """The rows of the path that is meant, which differ in their methods."""
+        path = canonical_path(request.raw_segments)
+        found: list[tuple[Route, Match, Answer]] = []
+        for route, answer in self._by_length:
+            if not found or route.path == found[0][0].path:
+                match = route.match(path)
+                if match is not None:
+                    found.append((route, match, answer))
+        return found
 
     def _require(self, request: Request, right: int, name: str, otherwise: int = MANAGE) -> None:
         if right:
@@ -124,7 +162,7 @@ class Api:
                     "One queue: its description, and counts over all fragments.",
                     "Queue",
                     right=MANAGE,
-                    parameters=(_NAME,),
+                    parameters=(NAME,),
                 ),
                 self._show_queue,
             ),
@@ -135,7 +173,7 @@ class Api:
                     "Fragments",
                     right=LISTEN,
                     otherwise=MANAGE,
-                    parameters=(_NAME,),
+                    parameters=(NAME,),
                 ),
                 self._show_fragments,
             ),
@@ -151,32 +189,32 @@ class Api:
             ),
         ]
 
-    async def _show_description(self, request: Request, name: str) -> Document:
-        return openapi_document([route for route, _ in self._table])
+    async def _show_description(self, call: Call) -> Document:
+        return openapi_document([route for route, _ in self._table], self._schemas)
 
-    async def _show_health(self, request: Request, name: str) -> Document:
+    async def _show_health(self, call: Call) -> Document:
         return health_document(self._health())
 
-    async def _show_namespace(self, request: Request, name: str) -> Document:
+    async def _show_namespace(self, call: Call) -> Document:
         return namespace_document(self._namespace)
 
-    async def _show_queues(self, request: Request, name: str) -> Document:
-        skip = _number(request, "skip", 0, SKIP_MAX)
-        top = _number(request, "top", PAGE_COUNT_DEFAULT, PAGE_COUNT_MAX)
+    async def _show_queues(self, call: Call) -> Document:
+        skip = call.query.integer("skip", 0, SKIP_MAX)
+        top = call.query.integer("top", PAGE_COUNT_DEFAULT, PAGE_COUNT_MAX)
         queues = [
             queue_document(entity, await self._namespace.statistics(entity))
             for entity in self._namespace.page(skip, top)
         ]
         return {"count": self._namespace.count(), "skip": skip, "queues": queues}
 
-    async def _show_queue(self, request: Request, name: str) -> Document:
-        entity = self._namespace.queue(name)
+    async def _show_queue(self, call: Call) -> Document:
+        entity = self._namespace.queue(call.name)
         return queue_document(entity, await self._namespace.statistics(entity))
 
-    async def _show_fragments(self, request: Request, name: str) -> Document:
-        return await self._fragments.document(name)
+    async def _show_fragments(self, call: Call) -> Document:
+        return await self._fragments.document(call.name)
 
-    async def _show_metrics(self, request: Request, name: str) -> Document:
+    async def _show_metrics(self, call: Call) -> Document:
         return {"families": [family.to_document() for family in await self._metrics.families()]}
 
 
@@ -185,8 +223,5 @@ def refusal_body(kind: ErrorKind, message: str) -> str:
     return json.dumps(error_document(kind.name, message))
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
-    text = request.query.get(name, str(default))
-    if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= most:
-        return int(text)
-    raise invalid(f"{name} is {shown(text)}; it must be from 0 to {most}.")
+def _method(request: Request) -> str:
+    return "GET" if request.method == "HEAD" else request.method

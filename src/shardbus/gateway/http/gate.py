@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-from shardbus.broker.auth import Authorizer, claims_required
+from shardbus.broker.auth import Authorizer, Grant, claims_required
 from shardbus.broker.namespace import Namespace
+from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.address import audience_path
 from shardbus.core.errors import UNAUTHORIZED, Refused
 from shardbus.gateway.http.message import Request
@@ -20,7 +21,7 @@ class Gate:
         self._authorizer = authorizer
 
     def require(self, request: Request, right: int, name: str, *, otherwise: int = 0) -> None:
-        """Refused unless the token gives `right`, or `otherwise`, on an entity.
+        """Refused unless the token gives all of `right`, or of `otherwise`, on an entity.
 
         An empty name is the namespace itself.
         """
@@ -32,6 +33,10 @@ class Gate:
             grant = self._authorizer.verify_token(token, "/" + name)
         except Refused as refusal:
             raise Refused(UNAUTHORIZED, refusal.message) from refusal
-        if grant.allows(right, path) or (otherwise and grant.allows(otherwise, path)):
+        if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):
             return
         raise claims_required(right, f"sb://{self._namespace.settings.name}/{path}")
+
+
+def _allows_all(grant: Grant, rights: int, path: str) -> bool:
+    return all(grant.allows(right, path) for right in (LISTEN, SEND, MANAGE) if rights & right)

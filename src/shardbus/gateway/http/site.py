@@ -13,7 +13,7 @@ from uuid import uuid4
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
 from shardbus.gateway.http.admin import Admin
-from shardbus.gateway.http.api import Api, refusal_body
+from shardbus.gateway.http.api import Api, NoSuchMethod, refusal_body
 from shardbus.gateway.http.atom import error_document
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.documents import health_document
@@ -91,6 +91,8 @@ class Site:
         response = self._error(refusal.kind, refusal.message, is_json)
         if response.status == HTTPStatus.UNAUTHORIZED:
             response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
+        if isinstance(refusal, NoSuchMethod):
+            response.headers.append(("Allow", refusal.allowed))
         return response
 
     def _is_json(self, request: Request) -> bool:
@@ -103,6 +105,8 @@ class Site:
         # A queue may be named "health" too; management always says its api-version.
         if request.path == "health" and is_read and "api-version" not in request.query:
             return self._healthy()
+        if self._api is not None and self._api.has(request):
+            return await self._api.respond(request)
         target = read_target(request)
         if target is not None and self._messaging is not None and not self._is_managed(request):
             return await self._messaging.respond(request, target)

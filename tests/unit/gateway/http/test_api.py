@@ -209,6 +209,19 @@ def test_refusals_are_json(web: Web, method: str, path: str, status: int, code: 
     assert "TrackingId:" in document["error"]["message"]
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_another_method_is_told_those_that_there_are(web: Web, method: str) -> None:
+    response = web.fetch(method, "/api/v1/namespace")
+
+    assert (response.status, dict(response.headers)["Allow"]) == (405, "GET, HEAD")
+
+
+def test_a_parameter_that_nobody_knows_is_refused_by_name(web: Web) -> None:
+    document = show(web, "/api/v1/queues?tpo=3", status=400)
+
+    assert "'tpo'" in str(part(document, "error", "message"))
+
+
 def test_every_kind_of_error_is_in_the_description(web: Web) -> None:
     description = show(web, "/api/v1/openapi.json")
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from uuid import UUID
 
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api
+from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.connection import HttpConnection, HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
@@ -37,18 +39,25 @@ class Web(Bench):
         namespace, authorizer = self.namespace, self.bus.authorizer
         self.metrics = Metrics(namespace, self.health, self.counts, entities_max=entities_max)
         self.metrics.watch("amqp", lambda: self.server.connections)
-        self.api = Api(
-            namespace,
-            authorizer,
-            FragmentsPage(namespace, ["b0"]),
-            self.metrics,
-            health=self.health,
-            is_open=is_open,
-        )
         throttle = Throttle(credits_per_s, self.clock, self.loop) if credits_per_s else None
         self.messaging = Messaging(self.bus, self.counts, throttle)
+        self._admin = Admin(namespace, authorizer, self.clock)
+        self._is_open = is_open
+        self.with_groups([])
+
+    def with_groups(self, groups: Sequence[Group]) -> Api:
+        """Serve these parts of the API from now on, beside those that it always has."""
+        self.api = Api(
+            self.namespace,
+            self.bus.authorizer,
+            FragmentsPage(self.namespace, ["b0"]),
+            self.metrics,
+            health=self.health,
+            is_open=self._is_open,
+            groups=groups,
+        )
         self.site = Site(
-            Admin(namespace, authorizer, self.clock),
+            self._admin,
             self.health,
             self.clock,
             system="test",
@@ -56,6 +65,7 @@ class Web(Bench):
             messaging=self.messaging,
             counts=self.counts,
         )
+        return self.api
 
     def health(self) -> list[str]:
         return [*self.namespace.problems(), *self.reasons]

@@ -1,0 +1,131 @@
+"""One row of the API's table: a method and a path, who may use it, what goes in and comes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, final
+from urllib.parse import quote, unquote
+
+from shardbus.gateway.http.documents import Document
+
+PREFIX: Final = "api/v1/"
+
+_VARIABLES: Final = re.compile(r"\{(name|rule)\}")
+# An entity's name takes slashes and all that stands between; a rule's is one segment.
+_PATTERNS: Final = {"name": "(?P<name>.+)", "rule": "(?P<rule>[^/]+)"}
+
+
+@final
+class Parameter:
+    """Something that varies in a request; a number from `least` to `most` when that is given."""
+
+    def __init__(
+        self,
+        name: str,
+        place: str,
+        text: str,
+        *,
+        least: int = 0,
+        most: int = 0,
+        example: str | int = "",
+    ) -> None:
+        self.name = name
+        self.place = place
+        self.text = text
+        self.least = least
+        self.most = most
+        self.example = example
+
+    def to_document(self) -> Document:
+        schema: Document = {"type": "string"}
+        if self.most:
+            schema = {"type": "integer", "minimum": self.least, "maximum": self.most}
+        document: Document = {
+            "name": self.name,
+            "in": self.place,
+            "required": self.place == "path",
+            "description": self.text,
+            "schema": schema,
+        }
+        if self.example != "":
+            document["example"] = self.example
+        return document
+
+
+NAME: Final = Parameter(
+    "name", "path", "The entity; slashes may stand as they are or as %2F.", example="orders"
+)
+RULE: Final = Parameter("rule", "path", "The name of a rule.", example="reader")
+
+
+@final
+class Route:
+    """A method on a path of the API. `{name}` in it stands for an entity, slashes and all, and
+    `{rule}` for a name without slashes.
+
+    All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
+    none; with neither the path is open. `schema` names what is answered, None for the description
+    of the API itself; `body` names what is sent, None where nothing is. A body of which no member
+    is required may be left out. `identifier` is what generated clients call it; without one it is
+    made of the method and `schema`.
+    """
+
+    def __init__(  # noqa: PLR0913 - a row of the table, by keyword
+        self,
+        path: str,
+        summary: str,
+        schema: str | None,
+        *,
+        method: str = "GET",
+        body: str | None = None,
+        right: int = 0,
+        otherwise: int = 0,
+        parameters: tuple[Parameter, ...] = (),
+        identifier: str = "",
+    ) -> None:
+        self.path = path
+        self.summary = summary
+        self.schema = schema
+        self.method = method
+        self.body = body
+        self.right = right
+        self.otherwise = otherwise
+        self.parameters = parameters
+        self.identifier = identifier or _identifier(method, schema)
+        self.query_names = frozenset(one.name for one in parameters if one.place == "query")
+        pieces = _VARIABLES.split(path)
+        self._pattern = re.compile(
+            "".join(
+                _PATTERNS[piece] if index % 2 else re.escape(piece)
+                for index, piece in enumerate(pieces)
+            )
+        )
+        self.literal_characters = sum(len(piece) for piece in pieces[::2])
+
+    def match(self, path: str) -> Match | None:
+        """What the variables stand for in a path of `canonical_path`; None for another path."""
+        found = self._pattern.fullmatch(path)
+        if found is None:
+            return None
+        values = found.groupdict()
+        return Match(unquote(values.get("name") or ""), unquote(values.get("rule") or ""))
+
+
+@final
+class Match:
+    """The variables of a path, decoded; empty where the route has none."""
+
+    def __init__(self, name: str, rule: str) -> None:
+        self.name = name
+        self.rule = rule
+
+
+def canonical_path(raw_segments: Sequence[str]) -> str:
+    """A path in which equal segments are spelt alike, and an encoded slash stays in its segment."""
+    return "/" + "/".join(quote(unquote(segment), safe="$") for segment in raw_segments)
+
+
+def _identifier(method: str, schema: str | None) -> str:
+    verb = {"GET": "show", "PUT": "put", "DELETE": "delete"}.get(method, "do")
+    return verb + ("OpenApi" if schema is None else schema)
