@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Sequence
 from typing import Final, Protocol, final
@@ -21,6 +22,7 @@ DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
 _NO_RULE: Final = AccessRule("", 0, "no rule has an empty name")
 
 _PLAIN_BYTES_MAX: Final = 4096
+_SHOWN_CHARACTERS_MAX: Final = 300
 
 
 class RuleSource(Protocol):
@@ -36,18 +38,46 @@ class RuleSource(Protocol):
 
 
 @final
+class WrongKey(Refused):
+    """What was shown was made with no key that we know: it may be a guess."""
+
+
+@final
+class Signer:
+    """Which key of which rule vouches for somebody: enough to find out later if it still may.
+
+    `owner` is the entity that has the rule, empty for the namespace.
+    """
+
+    def __init__(self, owner: str, rule: AccessRule, key: str) -> None:
+        self.owner = owner
+        self.rule_name = rule.name
+        self._key_digest = _key_digest(key)
+
+    def is_still_in(self, rule: AccessRule) -> bool:
+        """Whether a rule has the name and, as either of its two, the key."""
+        return rule.name == self.rule_name and any(
+            hmac.compare_digest(self._key_digest, _key_digest(key)) for key in rule.valid_keys()
+        )
+
+
+@final
 class Grant:
     """What the holder of a verified token may do, where, and until when.
 
-    `owner` is the entity whose rule signed, empty for a rule of the namespace. `expires_at_ms` is
-    NEVER_MS for a connection that showed the key itself.
+    `expires_at_ms` is NEVER_MS for a connection that showed the key itself.
     """
 
-    def __init__(self, rights: int, path: str, owner: str, expires_at_ms: int) -> None:
+    def __init__(self, rights: int, path: str, signer: Signer, expires_at_ms: int) -> None:
         self.rights = rights
         self.path = path
-        self.owner = owner
+        self.signer = signer
         self.expires_at_ms = expires_at_ms
+
+    @property
+    def owner(self) -> str:
+        """The entity whose rule signed, empty for a rule of the namespace."""
+        return self.signer.owner
 
     def allows(self, right: int, entity: str) -> bool:
         """Whether one right reaches an entity, by its lower-case path; expiry is asked apart."""
@@ -77,17 +107,17 @@ class Authorizer:
         """
         token = parse_token(text)
         path = audience_path(audience)
-        owner, rule = self._signer(token, path)
+        signer, rights = self._signer(token, path)
         if token.expires_at_ms <= self._clock.now_ms():
             raise Refused(UNAUTHORIZED, "ExpiredToken: The token has expired.")
         scope = "" if host and token.scope == host else token.scope
         if not covers(scope, path):
             raise Refused(
                 UNAUTHORIZED,
-                f"InvalidAudience: The token is for '{token.scope}', which does not "
-                f"cover '{path}'.",
+                f"InvalidAudience: The token is for {_shown(token.scope)}, which does not "
+                f"cover {_shown(path)}.",
             )
-        return Grant(rule.rights, path, owner, token.expires_at_ms)
+        return Grant(rights, path, signer, token.expires_at_ms)
 
     def verify_plain(self, response: bytes) -> Grant:
         """What SASL PLAIN's `authorization NUL key name NUL key` gives on the whole connection."""
@@ -99,15 +129,24 @@ class Authorizer:
         for rule in self._rules.namespace_rules():
             if rule.name.encode() == name:
                 found = rule
-        is_known = False
+        shown_key = ""
         for key in found.valid_keys():
-            is_known |= hmac.compare_digest(key.encode(), shown)
-        if not is_known or found is _NO_RULE:
-            raise Refused(UNAUTHORIZED, "The key name is unknown or the key is not its key.")
-        return Grant(found.rights, "", "", NEVER_MS)
+            if hmac.compare_digest(key.encode(), shown):
+                shown_key = key
+        if not shown_key or found is _NO_RULE:
+            raise WrongKey(UNAUTHORIZED, "The key name is unknown or the key is not its key.")
+        return Grant(found.rights, "", Signer("", found, shown_key), NEVER_MS)
 
-    def _signer(self, token: Token, path: str) -> tuple[str, AccessRule]:
-        """The rule that signed: of the entity, then of its topic, then of the namespace."""
+    def renewed(self, grant: Grant) -> Grant | None:
+        """The grant by the rules of now: perhaps with other rights; None when its key is gone."""
+        signer = grant.signer
+        for rule in self._rules_of(signer.owner):
+            if signer.is_still_in(rule):
+                return Grant(rule.rights, grant.path, signer, grant.expires_at_ms)
+        return None
+
+    def _signer(self, token: Token, path: str) -> tuple[Signer, int]:
+        """Who signed, and the rights: a rule of the entity, of its topic, or of the namespace."""
         candidates = [
             (owner, rule)
             for owner in [*owners(path), ""]
@@ -115,9 +154,10 @@ class Authorizer:
             if rule.name in token.key_names
         ]
         for owner, rule in candidates or [("", _NO_RULE)]:
-            if token.is_signed_by(rule.valid_keys()) and rule is not _NO_RULE:
-                return owner, rule
-        raise Refused(UNAUTHORIZED, "InvalidSignature: The token has an invalid signature.")
+            key = token.signing_key(rule.valid_keys())
+            if key is not None and rule is not _NO_RULE:
+                return Signer(owner, rule, key), rule.rights
+        raise WrongKey(UNAUTHORIZED, "InvalidSignature: The token has an invalid signature.")
 
     def _rules_of(self, owner: str) -> Sequence[AccessRule]:
         return self._rules.entity_rules(owner) if owner else self._rules.namespace_rules()
@@ -136,3 +176,12 @@ def claims_required(right: int, resource: str) -> Refused:
 def development_rule() -> AccessRule:
     """The rule that every client of the emulator knows; `app` decides when it may be used."""
     return AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, DEVELOPMENT_KEY)
+
+
+def _key_digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _shown(text: str) -> str:
+    """What a client wrote, for a message: cut, and on one line whatever it holds."""
+    return repr(text[:_SHOWN_CHARACTERS_MAX])

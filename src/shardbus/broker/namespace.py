@@ -13,6 +13,7 @@ from shardbus.broker.directory import Directory, EntityListener
 from shardbus.broker.fragments import HOST_WAIT_MS, Fragments
 from shardbus.broker.host import EntityStatistics, FragmentHost
 from shardbus.broker.idle import IdleWatch
+from shardbus.broker.namespace_access import AccessRules, Change
 from shardbus.broker.namespace_forwarding import count_transfers, settle_forwarding
 from shardbus.broker.namespace_records import Catalogue, Records
 from shardbus.broker.namespace_subscriptions import Subscriptions
@@ -20,7 +21,7 @@ from shardbus.broker.storage import Worker
 from shardbus.broker.turn import Turns, TurnTaker
 from shardbus.core.access import AccessRule
 from shardbus.core.address import validate_name, validate_subscription_name
-from shardbus.core.description import changed, validate_access_rules, validate_kind
+from shardbus.core.description import changed, validate_kind
 from shardbus.core.entity import (
     QUEUE,
     SUBSCRIPTION,
@@ -102,7 +103,7 @@ class Namespace:
         self._directory = Directory()
         self._subscriptions = Subscriptions(self._directory, self._fragments, self._records, clock)
         self._idle = IdleWatch(self._directory, self._fragments, clock)
-        self._rules: list[AccessRule] = []
+        self._access = AccessRules(self._directory, self._records, clock)
         self._damaged: list[int] = []
         # Ids whose fragments may exist although the catalogue does not know them yet.
         self._unrecorded: set[int] = set()
@@ -339,7 +340,7 @@ class Namespace:
     def namespace_rules(self) -> Sequence[AccessRule]:
         """The root rule of the settings, then the namespace's own."""
         root = self.settings.root_rule
-        return [root, *(rule for rule in self._rules if rule.name != root.name)]
+        return [root, *(rule for rule in self._access.own if rule.name != root.name)]
 
     def entity_rules(self, path: str) -> Sequence[AccessRule]:
         entity = self._directory.find(path)
@@ -347,13 +348,21 @@ class Namespace:
 
     async def set_rules(self, rules: Sequence[AccessRule]) -> None:
         """Replace the namespace's own access rules."""
-        validate_access_rules(list(rules))
+        await self.change_access("", lambda _: list(rules))
 
-        async def replace() -> None:
-            await self._records.set_rules(rules)
-            self._rules = list(rules)
+    async def change_access(self, name: str, change: Change) -> None:
+        """Change the access rules of a queue or topic, or with no name those of the namespace.
 
-        await self._in_turn("", replace)
+        `change` gets the rules as they are when nobody else can change them.
+        """
+        if not name:
+            await self._in_turn("", lambda: self._access.change_own(change))
+        else:
+            await self._in_turn(name, lambda: self._access.change_of(self.get(name), change))
+
+    def watch_access(self, listener: Callable[[], None]) -> None:
+        """Call a listener whenever access rules are others than before."""
+        self._access.watch(listener)
 
     def subscribe(self, listener: EntityListener) -> None:
         """Tell a listener what becomes of entities from now on."""
@@ -521,7 +530,7 @@ class Namespace:
         self._check_brokers(found.entities)
         self._directory.replace(found.entities)
         self._damaged = found.damaged
-        self._rules = found.rules
+        self._access.learn(found.rules)
         self._records.is_stale = False
 
     def _check_brokers(self, entities: Sequence[Entity]) -> None:

@@ -34,14 +34,14 @@ class Token:
         self.key_names = _key_names(fields["skn"])
         self.expires_at_ms = int(fields["se"]) * 1000
 
-    def is_signed_by(self, keys: Sequence[str]) -> bool:
-        """Whether one of the keys made the signature; takes the same time for a right and a wrong
-        signature."""
-        is_signed = False
+    def signing_key(self, keys: Sequence[str]) -> str | None:
+        """The one of the keys that made the signature; takes the same time for a right and a
+        wrong signature."""
+        found: str | None = None
         for key in keys:
-            expected = _digest(key, self._signed_text)
-            is_signed |= hmac.compare_digest(expected, self._signature)
-        return is_signed
+            if hmac.compare_digest(_digest(key, self._signed_text), self._signature):
+                found = key
+        return found
 
 
 def parse_token(text: str) -> Token:

@@ -1,0 +1,113 @@
+"""The access rules of the namespace and its entities: how they change, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+from shardbus.broker.clock import Clock
+from shardbus.broker.directory import Directory
+from shardbus.broker.namespace_records import Records
+from shardbus.core.access import AccessRule
+from shardbus.core.description import validate_access_rules
+from shardbus.core.entity import Entity
+from shardbus.core.errors import NOT_ALLOWED, Refused
+
+Change = Callable[[list[AccessRule]], list[AccessRule]]
+"""The rules that take the place of those given, which it leaves as they are; or Refused."""
+
+
+@final
+class AccessRules:
+    """The rules of the namespace itself, and a watch over those of entities.
+
+    A `directory.EntityListener`: only entities that have rules are remembered here.
+    """
+
+    def __init__(self, directory: Directory, records: Records, clock: Clock) -> None:
+        self._directory = directory
+        self._records = records
+        self._clock = clock
+        self._own: list[AccessRule] = []
+        self._of_entities: dict[int, Sequence[AccessRule]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        directory.subscribe(self)
+
+    def watch(self, listener: Callable[[], None]) -> None:
+        """Call the listener, in the loop's thread, whenever rules are others than before."""
+        self._listeners.append(listener)
+
+    @property
+    def own(self) -> Sequence[AccessRule]:
+        """The rules of the namespace, without the one of the settings."""
+        return self._own
+
+    def learn(self, rules: list[AccessRule]) -> None:
+        """Take in the namespace's rules as the catalogue has them."""
+        is_changed = not _are_same(self._own, rules)
+        self._own = rules
+        if is_changed:
+            self._tell()
+
+    async def change_own(self, change: Change) -> None:
+        """Change the namespace's rules; the caller has the turn of the namespace."""
+        rules = self._dated(change(list(self._own)), self._own)
+        await self._records.set_rules(rules)
+        self.learn(rules)
+
+    async def change_of(self, entity: Entity, change: Change) -> None:
+        """Change an entity's rules; the caller has its turn.
+
+        Its fragments are not asked: keys must be changeable also while a broker is down.
+        """
+        if entity.is_subscription():
+            raise Refused(
+                NOT_ALLOWED, "A subscription has no access rules: those of its topic count."
+            )
+        spec = entity.spec.copy()
+        spec.access_rules = self._dated(change(list(spec.access_rules)), entity.spec.access_rules)
+        changed = entity.updated(spec, self._clock.now_ms())
+        await self._records.put(changed)
+        self._directory.put(changed)
+
+    def entity_created(self, entity: Entity) -> None:
+        self._note(entity)
+
+    def entity_updated(self, entity: Entity) -> None:
+        before = self._of_entities.get(entity.entity_id, ())
+        self._note(entity)
+        if not _are_same(before, entity.spec.access_rules):
+            self._tell()
+
+    def entity_deleted(self, entity: Entity) -> None:
+        # Its links have ended, but another entity of its name must not know its keys.
+        if self._of_entities.pop(entity.entity_id, None) is not None:
+            self._tell()
+
+    def _note(self, entity: Entity) -> None:
+        self._of_entities.pop(entity.entity_id, None)
+        if entity.spec.access_rules:
+            self._of_entities[entity.entity_id] = entity.spec.access_rules
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _dated(self, rules: list[AccessRule], before: Sequence[AccessRule]) -> list[AccessRule]:
+        """The rules, valid, and each with the time of its last change."""
+        validate_access_rules(rules)
+        now_ms = self._clock.now_ms()
+        known = {rule.name: rule for rule in before}
+        for rule in rules:
+            old = known.get(rule.name)
+            rule.created_at_ms = now_ms if old is None else old.created_at_ms
+            is_same = old is not None and old.is_same_as(rule)
+            rule.modified_at_ms = old.modified_at_ms if old is not None and is_same else now_ms
+        return rules
+
+
+def _are_same(some: Sequence[AccessRule], others: Sequence[AccessRule]) -> bool:
+    return len(some) == len(others) and all(
+        one.name == other.name and one.is_same_as(other)
+        for one, other in zip(some, others, strict=True)
+    )
