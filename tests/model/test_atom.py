@@ -12,8 +12,9 @@ from shardbus.core.entity import Entity, QueueSpec, spread_fragments
 from shardbus.core.errors import Refused
 from shardbus.core.placement import even_hash_starts
 from shardbus.core.tier import DAY_MS, INFINITE_MS
-from shardbus.gateway.http.atom import ATOM, CONNECT, Writer, fill_spec, read_description
+from shardbus.gateway.http.atom import ATOM, Writer, fill_spec, read_description
 from shardbus.gateway.http.connection import HttpGateway
+from shardbus.gateway.http.described import CONNECT
 from shardbus.gateway.http.markup import escaped, parse
 from shardbus.gateway.http.message import TEXT, Request, Response
 from shardbus.gateway.http.moment import format_duration, parse_duration

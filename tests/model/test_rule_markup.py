@@ -15,9 +15,10 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
+from shardbus.gateway.http.described import CONNECT, INSTANCE
 from shardbus.gateway.http.markup import escaped, parse
 from shardbus.gateway.http.rule_markup import read_rule, write_rule
-from shardbus.gateway.http.typed_markup import CONNECT, INSTANCE, SCHEMA
+from shardbus.gateway.http.typed_markup import SCHEMA
 from shardbus.rules.document import property_of, typed_value
 from shardbus.rules.values import (
     BINARY,

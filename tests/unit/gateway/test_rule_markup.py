@@ -13,9 +13,9 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
+from shardbus.gateway.http.described import CONNECT
 from shardbus.gateway.http.markup import parse
 from shardbus.gateway.http.rule_markup import read_rule, write_rule
-from shardbus.gateway.http.typed_markup import CONNECT
 
 XSI = "http://www.w3.org/2001/XMLSchema-instance"
 XSD = "http://www.w3.org/2001/XMLSchema"

@@ -9,10 +9,11 @@ from shardbus.broker.auth import Authorizer
 from shardbus.broker.clock import Clock
 from shardbus.broker.host import EntityStatistics
 from shardbus.broker.namespace import Namespace
-from shardbus.core.access import MANAGE, AccessRule
+from shardbus.core.access import MANAGE
 from shardbus.core.description import fragment_size_mb
 from shardbus.core.entity import TOPIC, Entity, QueueSpec
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.gateway.http.access_markup import complete_rules
 from shardbus.gateway.http.admin_topics import (
     TopicAdmin,
     check_match,
@@ -23,13 +24,12 @@ from shardbus.gateway.http.admin_topics import (
 from shardbus.gateway.http.atom import (
     QUEUE_DESCRIPTION,
     TOPIC_DESCRIPTION,
-    Described,
     Writer,
-    described_by,
     fill_spec,
     read_entry,
 )
 from shardbus.gateway.http.atom_topics import ShownTopic, TopicWriter, fill_topic
+from shardbus.gateway.http.described import Described, described_by
 from shardbus.gateway.http.forwarding import authorize_forwarding
 from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import XML, Request, Response
@@ -128,7 +128,7 @@ class Admin:
         if is_too_old:
             spec.is_partitioned = False
         _fill(spec, description.name, described)
-        self._date_rules(spec.access_rules, [])
+        complete_rules(spec.access_rules, [], self._clock.now_ms())
         if is_too_old and tier.is_partitioned(spec.is_partitioned):
             raise Refused(
                 INVALID_ARGUMENT,
@@ -157,17 +157,8 @@ class Admin:
         _fill(spec, name, described)
         if described.has("MaxSizeInMegabytes"):
             spec.size_mb = fragment_size_mb(entity, spec.size_mb, self._namespace.settings.tier)
-        self._date_rules(spec.access_rules, entity.spec.access_rules)
+        complete_rules(spec.access_rules, entity.spec.access_rules, self._clock.now_ms())
         return spec
-
-    def _date_rules(self, rules: list[AccessRule], old_rules: list[AccessRule]) -> None:
-        old_by_name = {rule.name: rule for rule in old_rules}
-        now_ms = self._clock.now_ms()
-        for rule in rules:
-            old = old_by_name.get(rule.name)
-            rule.created_at_ms = now_ms if old is None else old.created_at_ms
-            is_same = old is not None and old.is_same_as(rule)
-            rule.modified_at_ms = old.modified_at_ms if old is not None and is_same else now_ms
 
     async def _shown(self, status: int, entity: Entity, writer: Writer) -> Response:
         if entity.is_topic():

@@ -7,17 +7,16 @@ from typing import Final, final
 from urllib.parse import quote
 
 from shardbus.broker.host import EntityStatistics
-from shardbus.core.access import AccessRule, right_named, right_names
 from shardbus.core.address import path_of
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.http.markup import Element, escaped, parse, tag
-from shardbus.gateway.http.moment import format_duration, format_moment, parse_duration
+from shardbus.gateway.http.access_markup import access_rules, read_access_rules
+from shardbus.gateway.http.described import CONNECT, INSTANCE, Described, described_by
+from shardbus.gateway.http.markup import Element, escaped, optional, parse, tag
+from shardbus.gateway.http.moment import format_duration, format_moment
 
 ATOM: Final = "http://www.w3.org/2005/Atom"
-CONNECT: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 # Ours, beside `content` in an entry, where Atom allows foreign elements: the dialect has no
 # element that tells the number of fragments or that numbers are partial.
 EXTENSION: Final = "urn:shardbus"
@@ -36,54 +35,6 @@ DESCRIPTIONS: Final = (
 _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>'
 # What a name may have and a URL may too: one reader takes names from the path as they stand there.
 _PATH_CHARACTERS: Final = "/$-._~!'()*+,;=:@&"
-_INTEGER_DIGITS_MAX: Final = 18
-_RULE_TYPE: Final = "SharedAccessAuthorizationRule"
-
-
-@final
-class Described:
-    """The description in an entry, read element by element; an absent or nil element is not set."""
-
-    def __init__(self, elements: dict[str, Element]) -> None:
-        self._elements = elements
-
-    def has(self, name: str) -> bool:
-        return name in self._elements
-
-    def element(self, name: str) -> Element | None:
-        return self._elements.get(name)
-
-    def text(self, name: str, otherwise: str) -> str:
-        element = self._elements.get(name)
-        return otherwise if element is None else element.text
-
-    def duration_ms(self, name: str, otherwise: int) -> int:
-        element = self._elements.get(name)
-        return otherwise if element is None else parse_duration(name, element.text.strip())
-
-    def boolean(self, name: str, otherwise: bool) -> bool:
-        element = self._elements.get(name)
-        if element is None:
-            return otherwise
-        text = element.text.strip().lower()
-        if text in ("true", "1"):
-            return True
-        if text in ("false", "0"):
-            return False
-        raise _invalid(f"{name} is '{text[:60]}'; it must be true or false.")
-
-    def integer(self, name: str, otherwise: int) -> int:
-        element = self._elements.get(name)
-        if element is None:
-            return otherwise
-        text = element.text.strip()
-        if text.isascii() and text.isdigit() and len(text) <= _INTEGER_DIGITS_MAX:
-            return int(text)
-        raise _invalid(f"{name} is '{text[:60]}'; it must be a whole number.")
-
-    def rules(self, otherwise: list[AccessRule]) -> list[AccessRule]:
-        element = self._elements.get("AuthorizationRules")
-        return otherwise if element is None else [_read_rule(child) for child in element.children]
 
 
 def read_entry(document: bytes) -> Element:
@@ -135,7 +86,7 @@ def fill_spec(spec: QueueSpec, described: Described) -> None:
     spec.is_anonymous_accessible = described.boolean(
         "IsAnonymousAccessible", spec.is_anonymous_accessible
     )
-    spec.access_rules = described.rules(spec.access_rules)
+    spec.access_rules = read_access_rules(described, spec.access_rules)
     spec.status = described.text("Status", spec.status).strip()
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)
     spec.is_partitioned = described.boolean("EnablePartitioning", spec.is_partitioned)
@@ -320,61 +271,6 @@ def count_details(statistics: EntityStatistics) -> str:
     )
     inside = "".join(tag(f"d2p1:{name}", str(count)) for name, count in counts)
     return f'<CountDetails xmlns:d2p1="{COUNTS}">{inside}</CountDetails>'
-
-
-def access_rules(rules: list[AccessRule]) -> str:
-    return f"<AuthorizationRules>{''.join(map(_access_rule, rules))}</AuthorizationRules>"
-
-
-def _access_rule(rule: AccessRule) -> str:
-    rights = "".join(tag("AccessRights", name) for name in right_names(rule.rights))
-    return (
-        f'<AuthorizationRule i:type="{_RULE_TYPE}">'
-        + tag("ClaimType", "SharedAccessKey")
-        + tag("ClaimValue", "None")
-        + f"<Rights>{rights}</Rights>"
-        + tag("CreatedTime", format_moment(rule.created_at_ms))
-        + tag("ModifiedTime", format_moment(rule.modified_at_ms))
-        + tag("KeyName", rule.name)
-        + tag("PrimaryKey", rule.primary_key)
-        + optional("SecondaryKey", rule.secondary_key)
-        + "</AuthorizationRule>"
-    )
-
-
-def _read_rule(element: Element) -> AccessRule:
-    if (element.namespace, element.name) != (CONNECT, "AuthorizationRule"):
-        raise _invalid("AuthorizationRules holds something that is not an AuthorizationRule.")
-    described = described_by(element)
-    rights = 0
-    listed = element.child(CONNECT, "Rights")
-    for right in listed.children if listed is not None else []:
-        try:
-            rights |= right_named(right.text.strip())
-        except ValueError as error:
-            raise _invalid(f"An authorization rule is wrong: {error}.") from error
-    return AccessRule(
-        described.text("KeyName", ""),
-        rights,
-        described.text("PrimaryKey", ""),
-        described.text("SecondaryKey", ""),
-    )
-
-
-def described_by(element: Element) -> Described:
-    """What an element says, child by child; it may say everything once."""
-    elements: dict[str, Element] = {}
-    for child in element.children:
-        if child.namespace != CONNECT or child.attributes.get((INSTANCE, "nil")) == "true":
-            continue
-        if child.name in elements:
-            raise _invalid(f"The description has the element '{child.name}' twice.")
-        elements[child.name] = child
-    return Described(elements)
-
-
-def optional(name: str, text: str) -> str:
-    return tag(name, text) if text else ""
 
 
 def boolean_text(value: bool) -> str:

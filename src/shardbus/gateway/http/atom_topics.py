@@ -9,20 +9,17 @@ from shardbus.broker.host import EntityStatistics
 from shardbus.core.address import path_of
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.rule_spec import RuleSpec
+from shardbus.gateway.http.access_markup import access_rules, read_access_rules
 from shardbus.gateway.http.atom import (
-    CONNECT,
-    INSTANCE,
     SUBSCRIPTION_DESCRIPTION,
     TOPIC_DESCRIPTION,
-    Described,
     Page,
     Writer,
-    access_rules,
     boolean_text,
     count_details,
-    optional,
 )
-from shardbus.gateway.http.markup import tag
+from shardbus.gateway.http.described import CONNECT, INSTANCE, Described
+from shardbus.gateway.http.markup import optional, tag
 from shardbus.gateway.http.moment import format_duration, format_moment
 from shardbus.gateway.http.rule_markup import write_rule
 
@@ -50,7 +47,7 @@ def fill_topic(spec: QueueSpec, described: Described) -> None:
     spec.is_anonymous_accessible = described.boolean(
         "IsAnonymousAccessible", spec.is_anonymous_accessible
     )
-    spec.access_rules = described.rules(spec.access_rules)
+    spec.access_rules = read_access_rules(described, spec.access_rules)
     spec.status = described.text("Status", spec.status).strip()
     spec.supports_ordering = described.boolean("SupportOrdering", spec.supports_ordering)
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)

@@ -71,6 +71,11 @@ def tag(name: str, text: str) -> str:
     return f"<{name}>{escaped(text)}</{name}>"
 
 
+def optional(name: str, text: str) -> str:
+    """An element that holds text; nothing when there is none."""
+    return tag(name, text) if text else ""
+
+
 def escaped(text: str) -> str:
     """Text for between tags or double quotes; what XML cannot say becomes U+FFFD."""
     return escape(_FORBIDDEN.sub("\ufffd", text), quote=False).replace('"', "&quot;")

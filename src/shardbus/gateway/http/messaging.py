@@ -79,6 +79,12 @@ class Messaging:
         right = SEND if target.kind == target_kind.SEND else LISTEN
         self._gate.require(request, right, address.entity)
         handle = self._find(address)
+        if right == LISTEN and handle.entity.is_topic():
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{address.name}' is a topic, which keeps no messages: receive from "
+                f"'{address.name}/Subscriptions/<name>'.",
+            )
         wait_ms = _wait_ms(request)
         match target.kind:
             case target_kind.SEND:

@@ -16,9 +16,10 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
+from shardbus.gateway.http.described import CONNECT, INSTANCE
 from shardbus.gateway.http.markup import Element, tag
 from shardbus.gateway.http.moment import format_moment
-from shardbus.gateway.http.typed_markup import CONNECT, INSTANCE, read_pairs, write_pairs
+from shardbus.gateway.http.typed_markup import read_pairs, write_pairs
 
 # "CompatibilityLevel 20 always" (reference 13.4).
 _LEVEL: Final = "20"

@@ -10,6 +10,7 @@ from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.rule_spec import TypedValue
+from shardbus.gateway.http.described import CONNECT, INSTANCE
 from shardbus.gateway.http.markup import Element, escaped, tag
 from shardbus.rules.document import property_of, typed_value
 from shardbus.rules.limits import PARAMETERS_MAX
@@ -44,8 +45,6 @@ from shardbus.rules.values import (
 )
 
 SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
-INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
-CONNECT: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 
 _PAIR: Final = "KeyValueOfstringanyType"
 _TEXT_CHARACTERS_MAX: Final = 32 * 1024
