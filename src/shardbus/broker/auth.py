@@ -9,6 +9,7 @@ from typing import Final, Protocol, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.sas import Token, parse_token
+from shardbus.broker.slowdown import Slowdown
 from shardbus.core.access import ALL_RIGHTS, AccessRule, right_names
 from shardbus.core.address import audience_path, covers, owners
 from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused
@@ -91,11 +92,17 @@ class Grant:
 
 @final
 class Authorizer:
-    """Checks what clients show against the namespace's rules."""
+    """Checks what clients show against the namespace's rules.
+
+    It answers at once. Whoever passes a WrongKey on to a client asks `slowdown` first.
+    """
 
     def __init__(self, rules: RuleSource, clock: Clock) -> None:
         self._rules = rules
         self._clock = clock
+        # Whoever knows the public key may read all the others: there is nothing to guess.
+        known = [key for rule in rules.namespace_rules() for key in rule.valid_keys()]
+        self.slowdown = Slowdown(clock, is_on=DEVELOPMENT_KEY not in known)
 
     def verify_token(self, text: str, audience: str, *, host: str = "") -> Grant:
         """What a token gives for an audience (an entity's URI or path, or the namespace's).

@@ -165,11 +165,11 @@ class Attacher:
                 if refusal is not None:
                     self._detach(use, amqp_error(refusal))
 
-    def detach_unauthorized(self) -> None:
+    def detach_unauthorized(self, reason: str) -> None:
+        """End the links that no grant allows any more."""
         for use in list(self._uses.values()):
             if not self._grants.allow(use.rights, use.entity):
-                text = with_tracking("The token has expired: put a new one and attach again.")
-                self._detach(use, AmqpError(UNAUTHORIZED_ACCESS, text))
+                self._detach(use, AmqpError(UNAUTHORIZED_ACCESS, with_tracking(reason)))
 
     def _detach(self, use: _Use, error: AmqpError) -> None:
         # Closed before the client's own detach arrives, so that nothing more is locked for it.

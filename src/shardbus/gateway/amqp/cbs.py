@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.broker.auth import Authorizer, Grant
+from shardbus.broker.auth import Authorizer, Grant, WrongKey
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.message import NEVER_MS
@@ -16,11 +17,15 @@ GRANTS_MAX: Final = 10_000
 
 @final
 class Grants:
-    """What one connection may do; `peer` is the address that counts for it, once that is known."""
+    """What one connection may do; `peer` is the address that counts for it, once that is known.
 
-    def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
+    `hang_up` is called when the client shows more wrong keys than are answered.
+    """
+
+    def __init__(self, authorizer: Authorizer, clock: Clock, hang_up: Callable[[], None]) -> None:
         self.peer = ""
         self.clock = clock
+        self._hang_up = hang_up
         self._authorizer = authorizer
         self._by_path: dict[str, Grant] = {}
 
@@ -46,9 +51,21 @@ class Grants:
         ]
         return min(moments, default=NEVER_MS)
 
+    def check_again(self) -> None:
+        """Go by the access rules of now: some rights may be gone, and all those of a lost key."""
+        checked = [self._authorizer.renewed(grant) for grant in self._by_path.values()]
+        self._by_path = {grant.path: grant for grant in checked if grant is not None}
+
     def show_key(self, response: bytes) -> None:
-        """SASL PLAIN: the key itself. Raises Refused."""
+        """SASL PLAIN: the key itself. Raises Refused; a WrongKey is answered after `hold`."""
         self.add(self._authorizer.verify_plain(response))
+
+    async def hold(self) -> bool:
+        """Wait before a wrong key is answered; False when the client is hung up on instead."""
+        is_answered = await self._authorizer.slowdown.hold(self.peer)
+        if not is_answered:
+            self._hang_up()
+        return is_answered
 
     async def put_token(self, request: Request) -> Response:
         """Answer a put-token request (reference 2.2): whatever its type says, the body decides."""
@@ -59,5 +76,9 @@ class Grants:
             raise Refused(INVALID_ARGUMENT, "$cbs understands 'put-token' with a 'name'.")
         if not isinstance(token, str):
             raise Refused(INVALID_ARGUMENT, "The body of put-token must be the token as a string.")
-        self.add(self._authorizer.verify_token(token, audience))
+        try:
+            self.add(self._authorizer.verify_token(token, audience))
+        except WrongKey:
+            await self.hold()
+            raise
         return Response(202, "Accepted")

@@ -9,7 +9,7 @@ from typing import Final, cast, final
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
-from shardbus.amqp.errors import CONNECTION_FORCED
+from shardbus.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS
 from shardbus.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -22,6 +22,7 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.outcomes import AmqpError
+from shardbus.broker.auth import WrongKey
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused
 from shardbus.core.message import NEVER_MS
@@ -63,7 +64,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._loop = bus.loop
         self._on_closed = on_closed
         self._connection = Connection(config, is_server=True, now_ms=self._monotonic_ms())
-        self._grants = Grants(bus.authorizer, bus.clock)
+        self._grants = Grants(bus.authorizer, bus.clock, self._turn_guesser_away)
         self._attacher = Attacher(shared, self._grants, self)
         self._transport: asyncio.Transport | None = None
         self._is_flush_scheduled = False
@@ -161,6 +162,15 @@ class AmqpProtocol(asyncio.Protocol):
         self._attacher.detach_forwarding(entity)
         self.flush_soon()
 
+    def check_access_again(self) -> None:
+        """End the links whose rule or key is gone, or has lost the right they live by."""
+        self._grants.check_again()
+        self._attacher.detach_unauthorized(
+            "The access rule or key that opened this link was changed: put a new token."
+        )
+        self._watch_expiry()
+        self.flush_soon()
+
     def turn_away(self, error: AmqpError) -> None:
         """Close as soon as the client can be told why: when it has opened."""
         self._refusal = error
@@ -245,10 +255,21 @@ class AmqpProtocol(asyncio.Protocol):
         if event.mechanism == "PLAIN":
             try:
                 self._grants.show_key(event.response)
+            except WrongKey:
+                self._start(self._refuse_key())
+                return
             except Refused as refusal:
                 log.info("SASL PLAIN refused: %s", refusal.message)
                 is_welcome = False
         self._handle(self._connection.sasl_outcome(is_welcome))
+
+    async def _refuse_key(self) -> None:
+        if await self._grants.hold():
+            self._handle(self._connection.sasl_outcome(False))
+            self.flush_soon()
+
+    def _turn_guesser_away(self) -> None:
+        self.close(AmqpError(UNAUTHORIZED_ACCESS, "Too many wrong keys were shown."))
 
     def _opened(self) -> None:
         if self._refusal is not None:
@@ -312,7 +333,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _expire_grants(self) -> None:
         self._expiry_timer = None
-        self._attacher.detach_unauthorized()
+        self._attacher.detach_unauthorized("The token has expired: put a new one and attach again.")
         self._flush()
         self._watch_expiry()
 

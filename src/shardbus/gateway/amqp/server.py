@@ -48,6 +48,7 @@ class AmqpServer:
         self._protocols: set[AmqpProtocol] = set()
         self.closed_connections = 0
         bus.namespace.subscribe(self)
+        bus.namespace.watch_access(self._access_changed)
 
     def new_protocol(self) -> AmqpProtocol:
         protocol = AmqpProtocol(self._shared, self._config, self._closed)
@@ -74,6 +75,10 @@ class AmqpServer:
         error = AmqpError(CONNECTION_FORCED, "The server is shutting down.")
         for protocol in list(self._protocols):
             protocol.close(error)
+
+    def _access_changed(self) -> None:
+        for protocol in list(self._protocols):
+            protocol.check_access_again()
 
     def entity_created(self, entity: Entity) -> None:
         """Nobody can have a link to it yet."""
