@@ -131,8 +131,8 @@ def _web(
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
     metrics = Metrics(namespace, health, counts)
     fragments = FragmentsPage(namespace, broker_names)
-    # On the loopback everybody has the development key anyway.
-    is_open = settings.is_loopback
+    # With the development key everybody may see everything anyway.
+    is_open = settings.has_development_key
     site = Site(
         Admin(namespace, authorizer, bus.clock),
         health,
@@ -149,6 +149,8 @@ def _web(
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,
+        slowdown=authorizer.slowdown,
+        is_key_public=settings.has_development_key,
     )
     return site, metrics
 

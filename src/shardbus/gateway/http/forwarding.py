@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardbus.broker.auth import Authorizer, claims_required
+from shardbus.broker.auth import Authorizer, WrongKey, claims_required
 from shardbus.core.access import SEND
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import UNAUTHORIZED, Refused
@@ -37,6 +37,8 @@ def _authorize(request: Request, header: str, target: str, authorizer: Authorize
         grant = authorizer.verify_token(
             token, f"/{path}", host=request.headers.get("host", "").lower()
         )
+    except WrongKey:
+        raise
     except Refused as refusal:
         raise Refused(UNAUTHORIZED, refusal.message) from refusal
     if not grant.allows(SEND, path):

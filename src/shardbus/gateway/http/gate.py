@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from shardbus.broker.auth import Authorizer, Grant, claims_required
+from shardbus.broker.auth import Authorizer, Grant, WrongKey, claims_required
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.address import audience_path
@@ -31,6 +31,8 @@ class Gate:
         path = audience_path("/" + name)
         try:
             grant = self._authorizer.verify_token(token, "/" + name)
+        except WrongKey:
+            raise
         except Refused as refusal:
             raise Refused(UNAUTHORIZED, refusal.message) from refusal
         if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):

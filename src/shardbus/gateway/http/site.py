@@ -10,7 +10,9 @@ from http import HTTPStatus
 from typing import Final, final
 from uuid import uuid4
 
+from shardbus.broker.auth import WrongKey
 from shardbus.broker.clock import Clock
+from shardbus.broker.slowdown import Slowdown
 from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api, NoSuchMethod, refusal_body
@@ -20,6 +22,7 @@ from shardbus.gateway.http.documents import health_document
 from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Response
 from shardbus.gateway.http.messaging import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
+from shardbus.gateway.http.own_host import check_host
 from shardbus.gateway.http.target import read_target
 
 log = logging.getLogger(__name__)
@@ -53,8 +56,13 @@ class Site:
         api: Api | None = None,
         messaging: Messaging | None = None,
         counts: HttpCounts | None = None,
+        slowdown: Slowdown | None = None,
+        is_key_public: bool = False,
     ) -> None:
-        """`system` names this process in the tracking line of errors."""
+        """`system` names this process in the tracking line of errors.
+
+        With a public key, no request is answered that a foreign web page could have made.
+        """
         self._admin = admin
         self._health = health
         self._clock = clock
@@ -62,6 +70,8 @@ class Site:
         self._api = api
         self._messaging = messaging
         self._counts = counts or HttpCounts()
+        self._slowdown = slowdown
+        self._is_key_public = is_key_public
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request, whatever happens; only cancellation passes through."""
@@ -73,6 +83,8 @@ class Site:
         try:
             async with asyncio.timeout(ANSWER_MS_MAX / 1000):
                 return await self._route(request)
+        except WrongKey as refusal:
+            return await self._wrong_key(refusal, request)
         except Refused as refusal:
             return self.refused(refusal, is_json=self._is_json(request))
         except Unavailable as failure:
@@ -85,6 +97,13 @@ class Site:
             response = self._error(_INTERNAL, text, self._is_json(request))
             log.exception("%s /%s failed", request.method, request.path)
             return response
+
+    async def _wrong_key(self, refusal: WrongKey, request: Request) -> Response:
+        is_patient = self._slowdown is None or await self._slowdown.hold(request.peer)
+        response = self.refused(refusal, is_json=self._is_json(request))
+        if not is_patient:
+            response.headers.append(("Connection", "close"))
+        return response
 
     def refused(self, refusal: Refused, *, is_json: bool = False) -> Response:
         """A refusal as an answer (reference 15.4), or in the words of the JSON API."""
@@ -99,6 +118,8 @@ class Site:
         return self._api is not None and self._api.is_json(request)
 
     async def _route(self, request: Request) -> Response:
+        if self._is_key_public:
+            check_host(request.headers.get("host", ""))
         is_read = request.method in ("GET", "HEAD")
         if not request.path and is_read:
             return Response(200, TEXT, _WELCOME)
