@@ -18,17 +18,19 @@ from types import TracebackType
 from typing import Final, Self, cast, final
 
 from shardbus.core.errors import Unavailable
+from shardbus.gateway.peer import peer_at
+from shardbus.gateway.reception import SECURED_MS_MAX, Reception
 
 log = logging.getLogger(__name__)
 
-FIRST_BYTE_MS_MAX: Final = 10_000
-HANDSHAKE_MS_MAX: Final = 10_000
+SHUTDOWN_MS_MAX: Final = 5_000
+"""For a client to answer the end of TLS."""
 BACKLOG: Final = 1024
-PENDING_MAX: Final = 1024
-"""Connections that have not said yet what they are for; more are closed at once."""
 ACCEPTED_AT_ONCE_MAX: Final = 64
 ACCEPT_PAUSE_MS: Final = 100
 """When there are no file descriptors left, accepting waits this long."""
+SHORTAGE_MS: Final = 10_000
+"""So long after the last such pause it still counts as a problem."""
 
 _TLS_HANDSHAKE: Final = 0x16
 _FIRST_OF_AMQP: Final = ord("A")
@@ -68,15 +70,19 @@ class Protocols:
 class Listener:
     """Accepts connections on any number of addresses while its `async with` block lasts.
 
-    Leaving the block stops accepting; connections that were handed over live on.
+    Leaving the block stops accepting; connections that were handed over live on. Listeners that
+    share a reception share its limits.
     """
 
-    def __init__(self, protocols: Protocols) -> None:
+    def __init__(self, protocols: Protocols, reception: Reception | None = None) -> None:
         self._protocols = protocols
+        self._loop = asyncio.get_running_loop()
+        self._reception = Reception(self._loop) if reception is None else reception
         self._tasks = asyncio.TaskGroup()
         self._sockets: list[socket.socket] = []
-        self._pending: set[asyncio.Task[None]] = set()
+        self._newcomers: set[_Silent | _InsideTls] = set()
         self._timers: set[asyncio.TimerHandle] = set()
+        self._short_at: float | None = None
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -88,15 +94,14 @@ class Listener:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        loop = asyncio.get_running_loop()
         for timer in self._timers:
             timer.cancel()
         for listening in self._sockets:
-            loop.remove_reader(listening)
+            self._loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
-        for task in list(self._pending):
-            task.cancel()
+        for newcomer in list(self._newcomers):
+            newcomer.expel()
         # A task group wraps whatever the block raises: only cancellation is its business.
         if isinstance(error, asyncio.CancelledError):
             await self._tasks.__aexit__(kind, error, trace)
@@ -108,95 +113,153 @@ class Listener:
 
         Unavailable, and nothing is listened to in vain, when an address cannot be had.
         """
-        loop = asyncio.get_running_loop()
-        bound = await _bind(loop, host, port)
+        bound = await _bind(self._loop, host, port)
         for listening in bound:
             self._sockets.append(listening)
-            loop.add_reader(listening, self._accept, listening)
+            self._loop.add_reader(listening, self._accept, listening)
         return _port_of(bound[0])
+
+    def problems(self) -> list[str]:
+        """What keeps clients out now, or did a moment ago."""
+        if self._short_at is None or self._loop.time() - self._short_at > SHORTAGE_MS / 1000:
+            return []
+        return ["New connections have to wait: the process has no file descriptors left."]
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTED_AT_ONCE_MAX):
             try:
-                connection, _address = listening.accept()
+                connection, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._pause(listening, error)
-                return
-            if len(self._pending) >= PENDING_MAX:
-                connection.close()
+                # Whoever has said nothing yet gives its descriptor to whoever may.
+                if not self._reception.make_room():
+                    self._pause(listening, error)
+                    return
                 continue
             connection.setblocking(False)
-            task = self._tasks.create_task(self._take(connection), name="new connection")
-            self._pending.add(task)
-            task.add_done_callback(self._pending.discard)
+            newcomer = _Silent(self, connection, peer_at(address))
+            self._newcomers.add(newcomer)
+            self._reception.welcome(newcomer)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         log.error("accepting pauses for %s ms: %s", ACCEPT_PAUSE_MS, error)
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(listening)
+        self._short_at = self._loop.time()
+        self._loop.remove_reader(listening)
 
         def resume() -> None:
             self._timers.discard(timer)
-            loop.add_reader(listening, self._accept, listening)
+            self._loop.add_reader(listening, self._accept, listening)
 
-        timer = loop.call_later(ACCEPT_PAUSE_MS / 1000, resume)
+        timer = self._loop.call_later(ACCEPT_PAUSE_MS / 1000, resume)
         self._timers.add(timer)
 
-    async def _take(self, connection: socket.socket) -> None:
-        """See what a connection is for and hand it over, or close it."""
-        try:
-            async with asyncio.timeout(FIRST_BYTE_MS_MAX / 1000):
-                first = await _peek(connection)
-            if first is None:
-                connection.close()
-            else:
-                await self._hand_over(connection, first)
-        except (TimeoutError, OSError) as error:
-            log.debug("a connection ended before it began: %s", error)
-            connection.close()
-        except BaseException:
-            connection.close()
-            raise
+    def left(self, newcomer: _Silent | _InsideTls) -> None:
+        """It has closed, or has become something else."""
+        self._newcomers.discard(newcomer)
+        self._reception.forget(newcomer)
 
-    async def _hand_over(self, connection: socket.socket, first: int) -> None:
-        protocols, loop = self._protocols, asyncio.get_running_loop()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def hand_over(self, connection: socket.socket, first: int, peer: str) -> None:
+        """Give a connection to the protocol that its first byte asks for, or close it."""
+        protocols = self._protocols
         if first == _TLS_HANDSHAKE and protocols.tls is not None:
-            await loop.connect_accepted_socket(
-                lambda: _InsideTls(protocols),
-                connection,
-                ssl=protocols.tls,
-                ssl_handshake_timeout=HANDSHAKE_MS_MAX / 1000,
-            )
+            inside = _InsideTls(self, protocols, peer)
+            inside.task = self._tasks.create_task(self._secure(inside, connection, protocols.tls))
+            self._newcomers.add(inside)
+            self._reception.secure(inside)
             return
         factory = protocols.factory_for(first)
         if factory is None or protocols.is_tls_required:
             connection.close()
-            return
-        await loop.connect_accepted_socket(factory, connection)
+        else:
+            self._tasks.create_task(self._connect(factory, connection), name="new connection")
+
+    async def _connect(self, factory: ProtocolFactory, connection: socket.socket) -> None:
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(factory, connection)
+        except OSError as error:
+            log.debug("a connection ended before it began: %s", error)
+            connection.close()
+
+    async def _secure(
+        self, inside: _InsideTls, connection: socket.socket, tls: ssl.SSLContext
+    ) -> None:
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(
+                lambda: inside,
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=SECURED_MS_MAX / 1000,
+                ssl_shutdown_timeout=SHUTDOWN_MS_MAX / 1000,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            # Cancelled only by `expel`: the connection ends, and the listener goes on.
+            log.debug("a connection ended before it began: %s", error)
+            self.left(inside)
+            connection.close()
+
+
+@final
+class _Silent:
+    """A connection that has said nothing yet; it costs a descriptor and no task."""
+
+    def __init__(self, listener: Listener, connection: socket.socket, peer: str) -> None:
+        self.peer = peer
+        self._listener = listener
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(connection, self._speaks)
+
+    def expel(self) -> None:
+        self._leave()
+        self._connection.close()
+
+    def _leave(self) -> None:
+        self._loop.remove_reader(self._connection)
+        self._listener.left(self)
+
+    def _speaks(self) -> None:
+        """Its first byte stays in the socket; there is none when the peer has closed."""
+        self._leave()
+        try:
+            first = self._connection.recv(1, socket.MSG_PEEK)
+        except OSError as error:
+            log.debug("a connection ended before it began: %s", error)
+            first = b""
+        if first:
+            self._listener.hand_over(self._connection, first[0], self.peer)
+        else:
+            self._connection.close()
 
 
 @final
 class _InsideTls(asyncio.Protocol):
     """Waits for the first decrypted piece, then gives its place to the protocol it is for."""
 
-    def __init__(self, protocols: Protocols) -> None:
+    def __init__(self, listener: Listener, protocols: Protocols, peer: str) -> None:
+        self.peer = peer
+        self.task: asyncio.Task[None] | None = None
+        self._listener = listener
         self._protocols = protocols
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+
+    def expel(self) -> None:
+        self._listener.left(self)
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.task is not None:
+            self.task.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast(asyncio.Transport, transport)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(FIRST_BYTE_MS_MAX / 1000, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport
         assert transport is not None
-        self._cancel_timer()
+        self._listener.left(self)
         factory = self._protocols.factory_for(data[0])
         if factory is None:
             transport.close()
@@ -207,12 +270,7 @@ class _InsideTls(asyncio.Protocol):
         _feed(protocol, data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._cancel_timer()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._listener.left(self)
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
@@ -227,24 +285,6 @@ def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
     else:
         assert isinstance(protocol, asyncio.Protocol)
         protocol.data_received(data)
-
-
-async def _peek(connection: socket.socket) -> int | None:
-    """The first byte, which stays in the socket; None when the peer has closed."""
-    loop = asyncio.get_running_loop()
-    readable: asyncio.Future[None] = loop.create_future()
-
-    def ready() -> None:
-        if not readable.done():
-            readable.set_result(None)
-
-    loop.add_reader(connection, ready)
-    try:
-        await readable
-    finally:
-        loop.remove_reader(connection)
-    first = connection.recv(1, socket.MSG_PEEK)
-    return first[0] if first else None
 
 
 async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[socket.socket]:

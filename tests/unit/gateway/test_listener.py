@@ -14,6 +14,7 @@ import uvloop
 
 from shardbus.core.errors import Unavailable
 from shardbus.gateway.listener import Listener, Protocols
+from shardbus.gateway.reception import Reception
 from shardbus.gateway.tls import development_certificate, server_context
 
 LOOPS = [asyncio.SelectorEventLoop, uvloop.new_event_loop]
@@ -199,7 +200,8 @@ def test_a_client_that_never_says_anything_is_closed(
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
     is_secure: bool,
 ) -> None:
-    monkeypatch.setattr("shardbus.gateway.listener.FIRST_BYTE_MS_MAX", 50)
+    for name in ("SILENT_MS_MAX", "SECURED_MS_MAX", "SWEEP_MS"):
+        monkeypatch.setattr(f"shardbus.gateway.reception.{name}", 50)
     server, client = certificate(tmp_path)
 
     async def scenario(port: int) -> None:
@@ -259,3 +261,58 @@ def test_leaving_stops_accepting_and_connections_live_on(
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the server hangs up without a word; waits until it does."""
+    try:
+        return await reader.read(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+# The beginning of a ClientHello whose rest never comes.
+STALLED_HANDSHAKE = b"\x16\x03\x01\x02\x00"
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+@pytest.mark.parametrize("said", [b"", STALLED_HANDSHAKE], ids=["silent", "stalled in TLS"])
+def test_a_full_reception_lets_the_oldest_of_the_noisiest_peer_go(
+    tmp_path: Path, loop_factory: Callable[[], asyncio.AbstractEventLoop], said: bytes
+) -> None:
+    """Issue 6, 5: whoever floods the door keeps nobody else out."""
+    server, _ = certificate(tmp_path)
+
+    async def main() -> None:
+        reception = Reception(asyncio.get_running_loop(), silent_max=3, secured_max=3)
+        async with Listener(Protocols(amqp=Amqp, tls=server), reception) as listener:
+            port = await listener.listen("127.0.0.1", 0)
+            wires = []
+            for host in ("127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.3", "127.0.0.2"):
+                wires.append(await dial(port, host, said))
+                await until(lambda: reception.newcomers == min(3, len(wires)))
+
+            for gone in (1, 2):
+                assert await closed(wires[gone][0])
+            assert [wires[kept][0].at_eof() for kept in (0, 3, 4)] == [False] * 3
+            assert await ask(port, b"AMQP", 9) == b"amqp:AMQP"
+            for _, writer in wires:
+                writer.transport.abort()
+            await until(lambda: reception.newcomers == 0)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+async def dial(
+    port: int, host: str, said: bytes
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+    writer.write(said)
+    return reader, writer
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():
+            await asyncio.sleep(0.001)
