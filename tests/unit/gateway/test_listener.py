@@ -314,5 +314,5 @@ async def dial(
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 - the kernel tells nobody what it has passed on
             await asyncio.sleep(0.001)
