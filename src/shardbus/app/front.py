@@ -30,7 +30,7 @@ from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api
-from shardbus.gateway.http.api_call import Group
+from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
@@ -145,7 +145,7 @@ def _web(
             metrics,
             health=health,
             is_open=is_open,
-            groups=_api_groups(bus),
+            groups=api_groups(bus, counts),
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,
@@ -153,11 +153,6 @@ def _web(
         is_key_public=settings.has_development_key,
     )
     return site, metrics
-
-
-def _api_groups(bus: Bus) -> list[Group]:
-    """The parts of the JSON API, in the order of its description."""
-    return []
 
 
 async def _sweep_now_and_then(bus: Bus) -> None:

@@ -60,12 +60,15 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
     assert response.status == 200
     answer = json.loads(response.body)
     assert (answer["name"], answer["availability"]) == ("orders", "Available")
+    assert (answer["kind"], answer["is_partial"]) == ("queue", False)
+    assert (answer["size_bytes"], answer["size_bytes_max"]) == (700, 16 * 1024**3)
     assert [part["number"] for part in answer["fragments"]] == list(range(16))
     assert answer["fragments"][3] == {
         "number": 3,
         "broker": f"b{home.broker_index}",
         "state": "available",
         "reason": "",
+        "is_counted": True,
         "active": 5,
         "dead_letter": 2,
         "transfer_dead_letter": 1,

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from shardbus.broker.auth import Authorizer
-from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
+from shardbus.broker.namespace import Namespace
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.errors import NOT_FOUND, ErrorKind, Refused
 from shardbus.gateway.http.api_call import Answer, Call, Group, read_call
-from shardbus.gateway.http.api_route import NAME, PREFIX, Match, Parameter, Route, canonical_path
+from shardbus.gateway.http.api_entities import EntityPages
+from shardbus.gateway.http.api_route import PREFIX, Match, Route, canonical_path
 from shardbus.gateway.http.documents import (
     SCHEMAS,
-    Document,
     error_document,
     health_document,
     namespace_document,
-    queue_document,
 )
+from shardbus.gateway.http.documents_schema import Document
 from shardbus.gateway.http.exposition import CONTENT_TYPE
 from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.gate import Gate
@@ -29,17 +29,7 @@ from shardbus.gateway.http.openapi import openapi_document
 from shardbus.gateway.http.refusal import shown
 
 METRICS_PATH: Final = "metrics"
-PAGE_COUNT_DEFAULT: Final = 100
-SKIP_MAX: Final = 1_000_000_000
-
 _NO_SUCH_METHOD: Final = ErrorKind("no-such-method", "amqp:not-allowed", 405, 40500)
-
-_PAGE: Final = (
-    Parameter("skip", "query", "How many queues to pass over.", most=SKIP_MAX),
-    Parameter(
-        "top", "query", f"How many to show; {PAGE_COUNT_DEFAULT} unless said.", most=PAGE_COUNT_MAX
-    ),
-)
 
 
 @final
@@ -72,13 +62,12 @@ class Api:
         """
         self._namespace = namespace
         self._gate = Gate(namespace, authorizer)
-        self._fragments = fragments
         self._metrics = metrics
         self._health = health
         self._metrics_right = 0 if is_open else LISTEN
         self._table: list[tuple[Route, Answer]] = self._routes()
         self._schemas = dict(SCHEMAS)
-        for group in groups:
+        for group in (EntityPages(namespace, fragments), *groups):
             self._table += group.routes()
             self._schemas |= group.schemas()
         # `{name}` takes slashes too: what says more of the path in its own words is meant.
@@ -148,37 +137,6 @@ class Api:
             ),
             (
                 Route(
-                    "/api/v1/queues",
-                    "Queues in the order of their names, with counts over all fragments.",
-                    "Queues",
-                    right=MANAGE,
-                    parameters=_PAGE,
-                ),
-                self._show_queues,
-            ),
-            (
-                Route(
-                    "/api/v1/queues/{name}",
-                    "One queue: its description, and counts over all fragments.",
-                    "Queue",
-                    right=MANAGE,
-                    parameters=(NAME,),
-                ),
-                self._show_queue,
-            ),
-            (
-                Route(
-                    "/api/v1/entities/{name}/fragments",
-                    "Where each fragment is, how it is, and what it holds.",
-                    "Fragments",
-                    right=LISTEN,
-                    otherwise=MANAGE,
-                    parameters=(NAME,),
-                ),
-                self._show_fragments,
-            ),
-            (
-                Route(
                     "/api/v1/metrics",
                     "The numbers of /metrics; open while the bus is bound to the loopback.",
                     "Metrics",
@@ -197,22 +155,6 @@ class Api:
 
     async def _show_namespace(self, call: Call) -> Document:
         return namespace_document(self._namespace)
-
-    async def _show_queues(self, call: Call) -> Document:
-        skip = call.query.integer("skip", 0, SKIP_MAX)
-        top = call.query.integer("top", PAGE_COUNT_DEFAULT, PAGE_COUNT_MAX)
-        queues = [
-            queue_document(entity, await self._namespace.statistics(entity))
-            for entity in self._namespace.page(skip, top)
-        ]
-        return {"count": self._namespace.count(), "skip": skip, "queues": queues}
-
-    async def _show_queue(self, call: Call) -> Document:
-        entity = self._namespace.queue(call.name)
-        return queue_document(entity, await self._namespace.statistics(entity))
-
-    async def _show_fragments(self, call: Call) -> Document:
-        return await self._fragments.document(call.name)
 
     async def _show_metrics(self, call: Call) -> Document:
         return {"families": [family.to_document() for family in await self._metrics.families()]}

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeGuard, final
 
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.api_route import Match, Route
-from shardbus.gateway.http.documents import Document, Schema
+from shardbus.gateway.http.documents_schema import Document, Schema
 from shardbus.gateway.http.message import Request
 from shardbus.gateway.http.refusal import invalid, shown
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, final
 from urllib.parse import quote, unquote
 
-from shardbus.gateway.http.documents import Document
+from shardbus.gateway.http.documents_schema import Document
 
 PREFIX: Final = "api/v1/"
 

@@ -7,6 +7,7 @@ from typing import final
 
 from shardbus.broker.host import FragmentStatistics
 from shardbus.broker.namespace import Namespace
+from shardbus.core.entity import MEGABYTE
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 
 
@@ -26,7 +27,11 @@ class FragmentsPage:
         brokers = {home.number: self._name(home.broker_index) for home in entity.fragments}
         return {
             "name": entity.name,
+            "kind": entity.kind,
             "availability": statistics.availability,
+            "is_partial": statistics.is_partial,
+            "size_bytes": statistics.size_bytes,
+            "size_bytes_max": entity.size_mb_max() * MEGABYTE,
             "fragments": [_part(part, brokers[part.number]) for part in statistics.fragments],
         }
 
@@ -40,6 +45,7 @@ def _part(part: FragmentStatistics, broker: str) -> dict[str, object]:
         "broker": broker,
         "state": part.state,
         "reason": part.reason,
+        "is_counted": part.is_counted,
         "active": part.counts[MAIN_LINE],
         "dead_letter": part.counts[DEAD_LETTER_LINE],
         "transfer_dead_letter": part.counts[TRANSFER_DEAD_LETTER_LINE],

@@ -8,7 +8,7 @@ from typing import Final
 from shardbus import __version__
 from shardbus.core.access import right_names
 from shardbus.gateway.http.api_route import Route
-from shardbus.gateway.http.documents import Document, Schema, reference
+from shardbus.gateway.http.documents_schema import Document, Schema, reference
 
 _REFUSALS: Final = {
     "400": "Something in the request cannot be read.",

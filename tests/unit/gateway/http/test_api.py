@@ -1,18 +1,36 @@
 """The JSON API: what is told, to whom, as the description says (R9, R29, R34)."""
 
 import json
+import re
 
+import jsonschema_rs
 import pytest
+from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
 from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import ALL_KINDS
+from shardbus.core.errors import ALL_KINDS, Unavailable
+from shardbus.core.rule_spec import RuleSpec, TypedValue, correlation_filter, sql_filter
 from tests.unit.gateway.http.web import Web
 
 Json = dict[str, object]
 OPEN = ("/api/v1/openapi.json", "/api/v1/health")
-NAMESPACE = ("/api/v1/namespace", "/api/v1/queues", "/api/v1/metrics")
-ENTITY = ("/api/v1/queues/q", "/api/v1/entities/q/fragments")
+NAMESPACE = ("/api/v1/namespace", "/api/v1/queues", "/api/v1/topics", "/api/v1/metrics")
+ENTITY = (
+    "/api/v1/queues/q",
+    "/api/v1/topics/q",
+    "/api/v1/topics/q/subscriptions",
+    "/api/v1/entities/q",
+    "/api/v1/entities/q/rules",
+    "/api/v1/entities/q/fragments",
+)
+S = "/api/v1/entities/t/Subscriptions/s"
+OF_ENTITY = {
+    "q": ["/api/v1/queues/q", "/api/v1/entities/q", "/api/v1/entities/q/fragments"],
+    "many": ["/api/v1/queues/many", "/api/v1/entities/many", "/api/v1/entities/many/fragments"],
+    "t": ["/api/v1/topics/t", "/api/v1/topics/t/subscriptions", "/api/v1/entities/t"],
+    "t/Subscriptions/s": [S, f"{S}/rules", f"{S}/fragments"],
+}
 
 
 def show(web: Web, path: str, *, status: int = 200, token: str | None = None) -> Json:
@@ -31,65 +49,93 @@ def part(document: object, *names: str | int) -> object:
     return found
 
 
-def valid(value: object, schema: object, components: object) -> None:
-    """Check what the schemas of the description use of JSON Schema, and nothing else."""
+def strict(schema: object) -> object:
+    """The schema, with nothing allowed that it does not name."""
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    stricter = {name: strict(member) for name, member in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        stricter["additionalProperties"] = False
+    return stricter
+
+
+def check(value: object, schema: object, description: Json) -> None:
+    """Hold an answer against a schema of the description."""
     assert isinstance(schema, dict)
-    if "$ref" in schema:
-        name = str(schema["$ref"]).rpartition("/")[2]
-        valid(value, part(components, name), components)
-        return
-    known = {
-        "string": str,
-        "integer": int,
-        "number": int | float,
-        "boolean": bool,
-        "array": list,
-        "object": dict,
-        "null": type(None),
-    }
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    assert any(isinstance(value, known[kind]) for kind in kinds), (value, schema)
-    assert "enum" not in schema or value in schema["enum"]
-    if isinstance(value, list):
-        for item in value:
-            valid(item, schema["items"], components)
-    if isinstance(value, dict) and "properties" in schema:
-        assert set(schema["required"]) == set(schema["properties"]) == set(value)
-        for name, member in value.items():
-            valid(member, schema["properties"][name], components)
+    whole = {**schema, "components": strict(description["components"])}
+    jsonschema_rs.Draft202012Validator(whole, validate_formats=True).validate(value)
 
 
-def test_every_path_answers_as_its_description_says(web: Web) -> None:
+def answered(description: Json, path: str, method: str = "get", status: str = "200") -> object:
+    """The schema of an answer."""
+    return part(
+        description, "paths", path, method, "responses", status, "content", "application/json",
+        "schema",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["q", "many", "t", "t/Subscriptions/s"])
+def test_every_path_answers_as_its_description_says(web: Web, name: str) -> None:
+    """R9, R29."""
+    web.create_topic("t")
+    web.subscribe("t", "s", [RuleSpec("red", sql_filter("colour = 'red'"), 0)])
     web.send("q")
     description = show(web, "/api/v1/openapi.json")
-    components = part(description, "components", "schemas")
     paths = part(description, "paths")
     assert isinstance(paths, dict)
 
-    for path in paths:
-        schema = part(
-            paths, path, "get", "responses", "200", "content", "application/json", "schema"
-        )
-        valid(show(web, path.replace("{name}", "many")), schema, components)
+    seen = set()
+    for path in [path for path in paths if "get" in paths[path] and "{rule}" not in path]:
+        response = web.fetch("GET", path.replace("{name}", name))
+        document = json.loads(response.body)
+        check(document, answered(description, path, status=str(response.status)), description)
+        assert response.status in (200, 400, 404)
+        if response.status == 200:
+            seen.add(path.replace("{name}", name))
 
-    assert {path.replace("{name}", "q") for path in paths} == {*OPEN, *NAMESPACE, *ENTITY}
+    expected = {*OPEN, *NAMESPACE, *OF_ENTITY[name]}
+    assert expected <= seen
 
 
 def test_the_description_is_openapi(web: Web) -> None:
+    """Valid by the meta-schema of OpenAPI 3.1, schemas by that of JSON Schema."""
     description = show(web, "/api/v1/openapi.json")
 
+    jsonschema_rs.validator_for(OPENAPI_31).validate(description)
     assert description["openapi"] == "3.1.0"
-    paths = part(description, "paths")
+    for schema in part(description, "components", "schemas").values():  # type: ignore[attr-defined]
+        jsonschema_rs.meta.validate(schema)
+
+
+def operations(web: Web) -> list[tuple[str, str, dict[str, object]]]:
+    """Path, method and description of everything the API can do."""
+    paths = show(web, "/api/v1/openapi.json")["paths"]
     assert isinstance(paths, dict)
-    identifiers = [part(paths, path, "get", "operationId") for path in paths]
-    assert len(set(map(str, identifiers))) == len(paths)
-    for path in paths:
-        parameters = part(paths, path, "get", "parameters")
+    return [(path, method, one) for path in paths for method, one in paths[path].items()]
+
+
+def test_operations_have_names_of_their_own_and_parameters_for_their_variables(web: Web) -> None:
+    found = operations(web)
+
+    assert len({str(one["operationId"]) for _, _, one in found}) == len(found)
+    for path, _, one in found:
+        parameters = one["parameters"]
         assert isinstance(parameters, list)
-        named = {one["name"] for one in parameters if one["in"] == "path"}
-        assert named == ({"name"} if "{name}" in path else set())
-        security = part(paths, path, "get", "security")
-        assert bool(security) == (path not in OPEN)
+        named = {item["name"] for item in parameters if item["in"] == "path"}
+        assert named == {name for name in ("name", "rule") if f"{{{name}}}" in path}
+        assert bool(one["security"]) == (path not in OPEN)
+
+
+def test_every_schema_that_is_named_is_there(web: Web) -> None:
+    description = show(web, "/api/v1/openapi.json")
+
+    named = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(description)))
+
+    schemas = part(description, "components", "schemas")
+    assert isinstance(schemas, dict)
+    assert named == set(schemas)
 
 
 def test_the_namespace_tells_its_tier_and_limits(web: Web) -> None:
@@ -111,10 +157,114 @@ def test_a_queue_is_shown_with_description_and_counts(web: Web) -> None:
     assert isinstance(runtime, dict)
     assert (runtime["active"], runtime["scheduled"], runtime["deferred"]) == (5, 1, 0)
     assert runtime["size_bytes_max"] == 16 * 1024**3
+    assert part(document, "description", "size_mb_max") == 16 * 1024
     assert (runtime["availability"], runtime["is_partial"]) == ("Available", False)
     assert document["fragment_count"] == 16
     assert part(document, "description", "lock_ms") == 60_000
     assert part(document, "description", "default_ttl_ms") is None
+
+
+def test_a_topic_is_shown_with_its_subscriptions_and_what_they_hold(web: Web) -> None:
+    """R9, R29."""
+    web.create_topic("news", is_partitioned=True)
+    for name in ("world", "europe", "asia"):
+        web.subscribe("news", name)
+    web.send("news")
+
+    topic = show(web, "/api/v1/topics/NEWS")
+    page = show(web, "/api/v1/topics/news/subscriptions?skip=1&top=1")
+
+    assert part(topic, "kind") == "topic"
+    assert part(topic, "description", "size_mb_max") == 16 * 1024
+    assert part(topic, "runtime", "subscriptions") == 3
+    assert part(topic, "runtime", "sent_total") == 1
+    assert (page["count"], page["skip"]) == (3, 1)
+    subscription = part(page, "subscriptions", 0)
+    assert part(subscription, "name") == "news/Subscriptions/europe"
+    assert (part(subscription, "topic"), part(subscription, "short_name")) == ("news", "europe")
+    assert part(subscription, "runtime", "active") == 1
+    assert show(web, "/api/v1/entities/news/subscriptions/Europe") == subscription
+    assert part(topic, "runtime", "size_bytes") == 3 * int(
+        str(part(subscription, "runtime", "size_bytes"))
+    )
+
+
+def test_rules_are_shown_with_the_types_of_their_values(web: Web) -> None:
+    web.create_topic("news")
+    red = RuleSpec("red", sql_filter("size > @least", [TypedValue("@least", "int", "7")]), 0)
+    red.action = "SET colour = 'red'"
+    urgent = correlation_filter({"Label": "urgent"}, [TypedValue("region", "string", "eu")])
+    web.subscribe("news", "s", [red, RuleSpec("urgent", urgent, 0)])
+
+    document = show(web, "/api/v1/entities/news/Subscriptions/s/rules")
+
+    assert document["count"] == 2
+    assert part(document, "rules", 0, "action") == "SET colour = 'red'"
+    assert part(document, "rules", 0, "filter") == {
+        "kind": "sql",
+        "expression": "size > @least",
+        "parameters": [{"name": "@least", "type": "int", "value": "7"}],
+        "fields": {},
+        "properties": [],
+    }
+    assert part(document, "rules", 1, "filter") == {
+        "kind": "correlation",
+        "expression": None,
+        "parameters": [],
+        "fields": {"Label": "urgent"},
+        "properties": [{"name": "region", "type": "string", "value": "eu"}],
+    }
+    assert part(document, "rules", 1, "action") is None
+
+
+def test_what_a_queue_forwards_to_is_shown(web: Web) -> None:
+    spec = QueueSpec()
+    spec.forward_dead_letters_to = "many"
+    web.create("from", spec=spec)
+
+    description = part(show(web, "/api/v1/entities/from"), "description")
+
+    assert part(description, "forward_dead_letters_to") == "many"
+    assert part(description, "forward_to") is None
+
+
+@pytest.mark.parametrize(
+    "path", ["queues/t", "topics/q", "topics/q/subscriptions", "entities/q/rules"]
+)
+def test_each_kind_is_found_among_its_own(web: Web, path: str) -> None:
+    web.create_topic("t")
+
+    assert part(show(web, f"/api/v1/{path}", status=404), "error", "code") == "not-found"
+
+
+def test_what_cannot_be_counted_is_said_wherever_an_entity_is_shown(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R29."""
+    web.create_topic("t")
+    name = web.subscribe("t", "s")
+
+    async def out(*_: object) -> None:
+        raise Unavailable("broker b0 is away")
+
+    monkeypatch.setattr(web.broker, "statistics", out)
+    shown = [
+        part(show(web, f"/api/v1/{path}"), *names, "runtime")
+        for path, names in [
+            ("queues/many", ()),
+            ("queues", ("queues", 0)),
+            ("topics/t", ()),
+            ("topics", ("topics", 0)),
+            ("topics/t/subscriptions", ("subscriptions", 0)),
+            (f"entities/{name}", ()),
+        ]
+    ]
+    fragments = show(web, "/api/v1/entities/many/fragments")
+
+    for runtime in [*shown, fragments]:
+        assert (part(runtime, "availability"), part(runtime, "is_partial")) == ("Limited", True)
+    assert all("broker b0 is away" in str(part(runtime, "problems")) for runtime in shown)
+    assert part(fragments, "fragments", 0, "is_counted") is False
 
 
 def test_keys_are_not_shown(web: Web) -> None:
@@ -181,12 +331,13 @@ def test_who_may_see_what(web: Web) -> None:
 
     def seen(name: str) -> list[bool]:
         token = web.token("http://bus/guarded", key_name=name, key=name[0])
-        paths = ("/api/v1/queues/guarded", "/api/v1/entities/guarded/fragments", *NAMESPACE)
+        singles = ("queues/guarded", "entities/guarded", "entities/guarded/fragments")
+        paths = (*(f"/api/v1/{path}" for path in singles), *NAMESPACE)
         return [web.fetch("GET", path, token=token).status == 200 for path in paths]
 
-    assert seen("manager") == [True, True, False, False, False]
-    assert seen("listener") == [False, True, False, False, False]
-    assert seen("sender") == [False] * 5
+    assert seen("manager") == [True] * 3 + [False] * 4
+    assert seen("listener") == [True] * 3 + [False] * 4
+    assert seen("sender") == [False] * 7
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from shardbus.core.entity import QueueSpec
 from shardbus.gateway.http.api import Api
 from shardbus.gateway.http.api_call import Answer, Call
 from shardbus.gateway.http.api_route import NAME, RULE, Parameter, Route
-from shardbus.gateway.http.documents import Document, Schema
+from shardbus.gateway.http.documents_schema import Document, Schema
 from shardbus.gateway.http.message import Response
 from tests.unit.gateway.http.web import Web
 

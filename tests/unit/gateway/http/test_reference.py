@@ -11,11 +11,11 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "http-api.md
 
 
 def test_every_path_is_on_the_page(web: Web) -> None:
-    description = json.loads(web.fetch("GET", "/api/v1/openapi.json").body)
+    paths = json.loads(web.fetch("GET", "/api/v1/openapi.json").body)["paths"]
 
-    on_page = re.findall(r"^\| `(/api/v1/[^`]*)` \|", PAGE.read_text(encoding="utf-8"), re.M)
+    on_page = re.findall(r"^\| (\w+) `(/api/v1/[^`]*)` \|", PAGE.read_text(encoding="utf-8"), re.M)
 
-    assert on_page == list(description["paths"])
+    assert on_page == [(method.upper(), path) for path in paths for method in paths[path]]
 
 
 def test_every_metric_is_on_the_page_with_its_kind() -> None:

@@ -9,6 +9,7 @@ from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api
 from shardbus.gateway.http.api_call import Group
+from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.connection import HttpConnection, HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
@@ -43,7 +44,7 @@ class Web(Bench):
         self.messaging = Messaging(self.bus, self.counts, throttle)
         self._admin = Admin(namespace, authorizer, self.clock)
         self._is_open = is_open
-        self.with_groups([])
+        self.with_groups(api_groups(self.bus, self.counts))
 
     def with_groups(self, groups: Sequence[Group]) -> Api:
         """Serve these parts of the API from now on, beside those that it always has."""
