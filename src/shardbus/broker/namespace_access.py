@@ -51,7 +51,8 @@ class AccessRules:
 
     async def change_own(self, change: Change) -> None:
         """Change the namespace's rules; the caller has the turn of the namespace."""
-        rules = self._dated(change(list(self._own)), self._own)
+        rules = change(list(self._own))
+        validate_access_rules(rules)
         await self._records.set_rules(rules)
         self.learn(rules)
 
@@ -60,12 +61,10 @@ class AccessRules:
 
         Its fragments are not asked: keys must be changeable also while a broker is down.
         """
-        if entity.is_subscription():
-            raise Refused(
-                NOT_ALLOWED, "A subscription has no access rules: those of its topic count."
-            )
+        check_has_rules(entity)
         spec = entity.spec.copy()
-        spec.access_rules = self._dated(change(list(spec.access_rules)), entity.spec.access_rules)
+        spec.access_rules = change(list(spec.access_rules))
+        validate_access_rules(spec.access_rules)
         changed = entity.updated(spec, self._clock.now_ms())
         await self._records.put(changed)
         self._directory.put(changed)
@@ -93,17 +92,11 @@ class AccessRules:
         for listener in self._listeners:
             listener()
 
-    def _dated(self, rules: list[AccessRule], before: Sequence[AccessRule]) -> list[AccessRule]:
-        """The rules, valid, and each with the time of its last change."""
-        validate_access_rules(rules)
-        now_ms = self._clock.now_ms()
-        known = {rule.name: rule for rule in before}
-        for rule in rules:
-            old = known.get(rule.name)
-            rule.created_at_ms = now_ms if old is None else old.created_at_ms
-            is_same = old is not None and old.is_same_as(rule)
-            rule.modified_at_ms = old.modified_at_ms if old is not None and is_same else now_ms
-        return rules
+
+def check_has_rules(entity: Entity) -> None:
+    """Refused for a subscription."""
+    if entity.is_subscription():
+        raise Refused(NOT_ALLOWED, "A subscription has no access rules: those of its topic count.")
 
 
 def _are_same(some: Sequence[AccessRule], others: Sequence[AccessRule]) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from shardbus.broker.bus import Bus
+from shardbus.gateway.http.api_access import AccessPages
 from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.counts import HttpCounts
 
 
 def api_groups(bus: Bus, counts: HttpCounts) -> list[Group]:
     """In the order in which the description names them."""
-    return []
+    return [AccessPages(bus.namespace, bus.clock)]
