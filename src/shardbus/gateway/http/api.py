@@ -11,7 +11,7 @@ from shardbus.broker.namespace import Namespace
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.errors import NOT_FOUND, ErrorKind, Refused
 from shardbus.gateway.http.api_call import Answer, Call, Group, read_call
-from shardbus.gateway.http.api_entities import EntityPages
+from shardbus.gateway.http.api_catalogue import EntityPages
 from shardbus.gateway.http.api_route import PREFIX, Match, Route, canonical_path
 from shardbus.gateway.http.documents import (
     SCHEMAS,
