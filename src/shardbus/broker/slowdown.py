@@ -108,10 +108,7 @@ class Slowdown:
     def _log(self, peer: str, remembered: _Peer, now_ms: int) -> None:
         remembered.unlogged += 1
         if now_ms - remembered.logged_at_ms >= LOGGED_EACH_MS:
-            log.warning(
-                "%s showed a wrong key (%d times since this was last said)",
-                peer,
-                remembered.unlogged,
-            )
+            whose = peer or "an unknown address"
+            log.warning("%d wrong keys from %s in the last minutes", remembered.unlogged, whose)
             remembered.unlogged = 0
             remembered.logged_at_ms = now_ms
