@@ -8,6 +8,7 @@ from shardbus.amqp.errors import INVALID_FIELD, NOT_ALLOWED, WireError
 from shardbus.amqp.events import Delivery
 from shardbus.amqp.outcomes import decode_state
 from shardbus.amqp.performatives import Transfer
+from shardbus.amqp.pieces import Pieces
 
 
 @final
@@ -15,9 +16,12 @@ class Assembly:
     """The one delivery of a link whose last frame has not come yet; `size` is what it holds."""
 
     def __init__(self) -> None:
-        self.size: i64 = 0
         self._first: Transfer | None = None
-        self._chunks: list[bytes] = []
+        self._pieces: Pieces = Pieces()
+
+    @property
+    def size(self) -> i64:
+        return self._pieces.size
 
     @property
     def delivery_id(self) -> i64:
@@ -37,20 +41,18 @@ class Assembly:
             self._first = transfer
         else:
             _merge(first, transfer)
-        self.size += len(payload)
-        self._chunks.append(payload)
+        self._pieces.add(payload)
         if first is None or transfer.more:
             return None
-        whole = b"".join(self._chunks)
-        self.clear()
+        whole = self._pieces.take()
+        self._first = None
         return _delivery(first, whole)
 
     def clear(self) -> None:
         """Forget what was collected."""
         if self._first is not None:
             self._first = None
-            self._chunks = []
-            self.size = 0
+            self._pieces.clear()
 
 
 def _check_first(transfer: Transfer) -> None:

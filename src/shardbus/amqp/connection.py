@@ -42,6 +42,7 @@ from shardbus.amqp.performatives import (
     decode_transfer,
     encode_close,
 )
+from shardbus.amqp.pieces import Pieces
 from shardbus.amqp.session import AmqpSession
 from shardbus.amqp.states import advance
 from shardbus.amqp.types import Value
@@ -77,6 +78,9 @@ class Connection:
         # The sessions': bytes in deliveries that are unfinished or wait for `Link.accept`.
         self.buffered_bytes: i64 = 0
         self.links_count: int = 0
+        # How many the peer may have: an owner allows fewer to a peer that it does not know yet.
+        self.links_max: int = config.links_max
+        self.sessions_max: int = config.channel_max + 1
         self.log: EventLog = EventLog()
         self._state: int = states.HEADER_WAIT
         self._table: states.Table = (
@@ -87,8 +91,7 @@ class Connection:
         self._is_open_sent: bool = False
         self._is_header_sent: bool = False
         self._is_reported_closed: bool = False
-        self._chunks: list[bytes] = []
-        self._chunks_size: i64 = 0
+        self._unread: Pieces = Pieces()
         self._needed: i64 = HEADER_SIZE
         self._output: list[bytes] = []
         self._output_size: i64 = 0
@@ -107,6 +110,11 @@ class Connection:
     def is_open(self) -> bool:
         """Opens were exchanged and neither end has closed."""
         return self._state == states.OPENED
+
+    @property
+    def remote_idle_ms(self) -> int:
+        """How long the peer says that it bears silence; 0 is for ever."""
+        return self._remote_idle_ms
 
     @property
     def sessions(self) -> list[AmqpSession]:
@@ -220,20 +228,17 @@ class Connection:
     def count_link(self) -> bool:
         """The sessions': one link more; whether that is within the limit."""
         self.links_count += 1
-        return self.links_count <= self.config.links_max
+        return self.links_count <= self.links_max
 
     def _take_input(self, data: bytes) -> None:
         """Join what waited with what came, once enough is there, and read all whole frames."""
         buffer = data
-        if self._chunks or self._state == states.INIT_RECEIVED:
-            if data:
-                self._chunks.append(data)
-                self._chunks_size += len(data)
-            if self._chunks_size < self._needed or self._state == states.INIT_RECEIVED:
+        if self._unread.size > 0 or self._state == states.INIT_RECEIVED:
+            self._unread.add(data)
+            if self._unread.size < self._needed or self._state == states.INIT_RECEIVED:
                 self._check_pipelined()
                 return
-            buffer = b"".join(self._chunks)
-            self._chunks = []
+            buffer = self._unread.take()
         position: i64 = 0
         try:
             position = self._read(buffer)
@@ -242,13 +247,12 @@ class Connection:
             return
         if self._state == states.CLOSED:
             return
-        self._chunks_size = len(buffer) - position
-        if self._chunks_size > 0:
-            self._chunks = [buffer[position:] if position > 0 else buffer]
+        if position < len(buffer):
+            self._unread.add(buffer[position:] if position > 0 else buffer)
 
     def _check_pipelined(self) -> None:
         """What a peer may send before it knows that it is welcome."""
-        if self._chunks_size > 2 * self.config.max_frame_size:
+        if self._unread.size > 2 * self.config.max_frame_size:
             self._fail(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "too much input before SASL"))
 
     def _read(self, buffer: bytes) -> i64:
@@ -408,6 +412,8 @@ class Connection:
         if channel in self._by_remote_channel:
             raise WireError(errors.ILLEGAL_STATE, f"channel {channel} has a session already")
         if begin.remote_channel < 0:
+            if len(self._by_channel) >= self.sessions_max:
+                raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "too many sessions")
             own_channel = self._free_channel(channel)
             if own_channel < 0:
                 raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "no channel is left")
@@ -521,7 +527,7 @@ class Connection:
 
     def _shut(self, error: AmqpError | None) -> None:
         """End every session and link and report that the connection is over."""
-        self._chunks = []
+        self._unread.clear()
         for session in list(self._by_channel.values()):
             self._forget_session(session, error)
         self._state = states.CLOSED

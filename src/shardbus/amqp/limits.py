@@ -13,5 +13,10 @@ SASL_FRAME_SIZE_MAX: Final = 4_096
 UINT_MAX: Final = 0xFFFFFFFF
 # Delivery tags are at most this long (part 2, 2.8.7).
 DELIVERY_TAG_MAX: Final = 32
+# Pieces of a frame or delivery that are kept apart: more are joined, for each costs more than it
+# holds.
+PIECES_MAX: Final = 256
+# Flows that wait behind transfers for the peer's window, although the peer asks for more.
+FLOWS_WAITING_MAX: Final = 10_000
 # Messages in one batch: every one costs the sender at least five bytes and us a whole message.
 BATCH_MESSAGES_MAX: Final = 65_536

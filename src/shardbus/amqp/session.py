@@ -11,7 +11,7 @@ from shardbus.amqp.encoder import u32
 from shardbus.amqp.errors import UsageError, WireError
 from shardbus.amqp.events import LinkAttached, LinkOpened
 from shardbus.amqp.frames import amqp_frame, channel_prefix
-from shardbus.amqp.limits import UINT_MAX
+from shardbus.amqp.limits import FLOWS_WAITING_MAX, UINT_MAX
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import AmqpError, Received, decode_state
 from shardbus.amqp.performatives import (
@@ -55,6 +55,8 @@ class AmqpSession:
         self._prefix: bytes = channel_prefix(channel)
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
+        # Our links that wait for the peer's attach, by our handle.
+        self._attaching: dict[int, Link] = {}
         self._remote_handle_max: int = UINT_MAX
         self._next_delivery_id: i64 = 0
         self._next_outgoing_id: i64 = 0
@@ -64,6 +66,7 @@ class AmqpSession:
         # What waits for the peer's incoming-window, in order: link, kind and (but for flows) frame.
         self._waiting: deque[tuple[Link, int, bytes]] = deque()
         self._waiting_bytes: i64 = 0
+        self._waiting_flows: i64 = 0
 
     @property
     def links(self) -> list[Link]:
@@ -110,7 +113,7 @@ class AmqpSession:
         """End the session and its links; does nothing when either end has ended already."""
         if self.state == states.MAPPED or self.state == states.BEGIN_SENT:
             self.state = advance(states.SESSION, self.state, states.SEND_END)
-            self._waiting.clear()
+            self._clear_waiting()
             self.write(encode_end(error))
 
     def begin(self) -> None:
@@ -145,8 +148,7 @@ class AmqpSession:
         for link in list(self._by_handle.values()):
             self._forget(link)
             self.connection.log.add_detached(link, error, True)
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        self._clear_waiting()
         self.state = states.ENDED
 
     def on_attach(self, attach: Attach) -> None:
@@ -159,6 +161,7 @@ class AmqpSession:
         if own is None:
             self._on_remote_attach(attach)
             return
+        del self._attaching[own.handle]
         own.on_attach(attach)
         self._by_remote_handle[attach.handle] = own
         terminus = attach.target if own.is_sender else attach.source
@@ -168,7 +171,7 @@ class AmqpSession:
     def _on_remote_attach(self, attach: Attach) -> None:
         handle = self._free_handle(attach.handle)
         # A peer that goes on attaching without taking back what was refused is cut off.
-        if handle < 0 or self.connection.links_count >= 2 * self.connection.config.links_max:
+        if handle < 0 or self.connection.links_count >= 2 * self.connection.links_max:
             raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "too many links")
         link = Link(self, attach.name, attach.is_receiver, handle)
         link.max_message_size = self.connection.config.max_message_size
@@ -200,6 +203,8 @@ class AmqpSession:
         was_shut = self.window_left() == 0
         self._take_windows(flow)
         self._send_waiting()
+        if self._waiting_flows > FLOWS_WAITING_MAX:
+            raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "too many flows wait for the window")
         if was_shut and self.window_left() > 0:
             for other in self._by_handle.values():
                 other.wake_starved()
@@ -341,7 +346,7 @@ class AmqpSession:
         """Forget the waiting transfers of a link that the peer has detached."""
         waiting = self._waiting
         self._waiting = deque()
-        self._waiting_bytes = 0
+        self._clear_waiting()
         for owner, kind, frame in waiting:
             if owner is not link:
                 self._wait(owner, kind, frame)
@@ -350,9 +355,16 @@ class AmqpSession:
         self._send_waiting()
 
     def _wait(self, link: Link, kind: int, frame: bytes) -> None:
-        # Bounded by credit and `check_waiting` for transfers, and by the input that asks for flows.
+        # Bounded by credit and `check_waiting` for transfers, and by `on_flow` for flows.
         self._waiting.append((link, kind, frame))
         self._waiting_bytes += len(frame)
+        if kind in (_FLOW, _DRAINED):
+            self._waiting_flows += 1
+
+    def _clear_waiting(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._waiting_flows = 0
 
     def _send_waiting(self) -> None:
         while self._waiting:
@@ -365,6 +377,7 @@ class AmqpSession:
             self._waiting.popleft()
             self._waiting_bytes -= len(frame)
             if kind in (_FLOW, _DRAINED):
+                self._waiting_flows -= 1
                 link.write_flow(kind == _DRAINED)
             else:
                 self.connection.write(frame)
@@ -393,15 +406,14 @@ class AmqpSession:
         attach.handle = handle
         link = Link(self, attach.name, not attach.is_receiver, handle)
         self._by_handle[handle] = link
+        self._attaching[handle] = link
         link.open(attach)
         return link
 
     def _own_attach(self, name: str, is_sender: bool) -> Link | None:
         """Our link that waits for this very attach; `is_sender` is our end of it."""
-        for link in self._by_handle.values():
-            if link.state in (states.ATTACH_SENT, states.DETACHING_EARLY) and (
-                link.name == name and link.is_sender == is_sender
-            ):
+        for link in self._attaching.values():
+            if link.name == name and link.is_sender == is_sender:
                 return link
         return None
 
@@ -418,6 +430,7 @@ class AmqpSession:
         link.forget_deliveries()
         link.state = states.DETACHED
         self._by_handle.pop(link.handle, None)
+        self._attaching.pop(link.handle, None)
         self._by_remote_handle.pop(link.remote_handle, None)
         self.connection.links_count -= 1
 
