@@ -13,6 +13,7 @@ from shardbus.app.console import Console, run_command
 from shardbus.app.fragment_commands import fragments
 from shardbus.app.queue_commands import queue
 from shardbus.app.rule_commands import rule
+from shardbus.app.sas_commands import sas
 from shardbus.app.settings import TABLE, Kind, Setting, Settings, load
 from shardbus.app.subscription_commands import subscription
 from shardbus.app.topic_commands import topic
@@ -109,5 +110,6 @@ main.add_command(check)
 main.add_command(fragments)
 main.add_command(queue)
 main.add_command(rule)
+main.add_command(sas)
 main.add_command(subscription)
 main.add_command(topic)

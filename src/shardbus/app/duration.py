@@ -29,6 +29,16 @@ def to_iso(text: str) -> str:
     raise ValueError(f"{text!r} is not a duration: write 30s, 5m, 2h, 14d, PT30S or forever")
 
 
+def to_seconds(text: str) -> int:
+    """The whole seconds of `30s`, `5m`, `2h`, `14d` or `PT30S`; `ValueError` for anything else."""
+    iso = to_iso(text)
+    parts = _ISO.fullmatch(iso)
+    if parts is None or iso == FOREVER_ISO:
+        raise ValueError(f"{text!r} is not a number of seconds, minutes, hours or days")
+    days, hours, minutes = (int(part or 0) for part in parts.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + int(float(parts[4] or 0))
+
+
 def to_words(iso: str) -> str:
     """What a person reads for an ISO duration: `1m`, `14d`, `1h 30m`, `forever`."""
     parts = _ISO.fullmatch(iso)

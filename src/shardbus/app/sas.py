@@ -46,6 +46,23 @@ def parse_connection_string(text: str) -> ConnectionString:
     )
 
 
+def connection_string(
+    host: str, port: int | None, credential: Credential, *, is_emulator: bool, entity: str = ""
+) -> str:
+    """What `parse_connection_string` reads, as the SDKs take it."""
+    name = f"[{host}]" if ":" in host else host
+    parts = [f"Endpoint=sb://{name}" if port is None else f"Endpoint=sb://{name}:{port}"]
+    if credential.token:
+        parts.append(f"SharedAccessSignature={credential.token}")
+    else:
+        parts += [f"SharedAccessKeyName={credential.key_name}", f"SharedAccessKey={credential.key}"]
+    if entity:
+        parts.append(f"EntityPath={entity}")
+    if is_emulator:
+        parts.append("UseDevelopmentEmulator=true")
+    return ";".join(parts) + ";"
+
+
 def _fields(text: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for part in filter(None, text.strip().split(";")):
