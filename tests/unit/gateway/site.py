@@ -12,6 +12,7 @@ from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api
+from shardbus.gateway.http.api_access import AccessPages
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
@@ -45,7 +46,10 @@ class Endpoint:
         health = self.namespace.problems
         metrics = Metrics(self.namespace, health, HttpCounts())
         fragments = FragmentsPage(self.namespace, names)
-        api = Api(self.namespace, self.authorizer, fragments, metrics, health=health)
+        access = AccessPages(self.namespace, self.clock)
+        api = Api(
+            self.namespace, self.authorizer, fragments, metrics, health=health, groups=[access]
+        )
         self.site = Site(admin, health, self.clock, system="test", api=api)
         self.port = 0
         self.authority = Path()
