@@ -8,6 +8,8 @@ import signal
 import sys
 from collections.abc import Coroutine, Sequence
 
+from shardbus.app.log_lines import LineFormatter
+
 Work = Coroutine[object, object, None]
 
 
@@ -31,11 +33,9 @@ async def alongside(work: Work, chores: Sequence[Work]) -> None:
 
 
 def log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def stop_on_signals() -> asyncio.Event:

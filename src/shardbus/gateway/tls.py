@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import ipaddress
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, final
@@ -65,17 +67,37 @@ def development_certificate(
         return files
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make(files, now, hosts)
+        with _turn(directory):
+            if not _is_usable(files, now, hosts):
+                _make(files, now, hosts)
     except OSError as error:
         raise Unavailable(f"The development certificate cannot be written: {error}") from error
     return files
 
 
+@contextmanager
+def _turn(directory: Path) -> Iterator[None]:
+    """Two processes that made the files at the same time would leave a key of one of them."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def describe_certificate(path: Path) -> tuple[str, list[str]]:
+    """Until which day a development certificate is valid, and for which hosts; OSError."""
+    certificate = x509.load_pem_x509_certificate(read_file(path))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return certificate.not_valid_after_utc.date().isoformat(), [str(name.value) for name in names]
+
+
 def _is_usable(files: CertificateFiles, now: datetime, hosts: Sequence[str]) -> bool:
     try:
-        authority = x509.load_pem_x509_certificate(_read(files.authority))
-        certificate = x509.load_pem_x509_certificate(_read(files.certificate))
-        key = serialization.load_pem_private_key(_read(files.key), None)
+        authority = x509.load_pem_x509_certificate(read_file(files.authority))
+        certificate = x509.load_pem_x509_certificate(read_file(files.certificate))
+        key = serialization.load_pem_private_key(read_file(files.key), None)
         certificate.verify_directly_issued_by(authority)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, ValueError, TypeError, x509.ExtensionNotFound, InvalidSignature):
@@ -180,7 +202,8 @@ def _alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     return names
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """What a file holds, as far as a certificate or key can be long; OSError."""
     with path.open("rb") as file:
         return file.read(_FILE_BYTES_MAX)
 

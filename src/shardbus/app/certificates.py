@@ -1,0 +1,43 @@
+"""Which certificate a server shows, and how it is told to look at it again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from shardbus.app.settings import Settings
+from shardbus.broker.clock import Clock
+from shardbus.gateway.served_certificate import ServedCertificate
+from shardbus.gateway.tls import LOCAL_HOSTS, CertificateFiles, development_certificate
+
+
+def served_certificate(settings: Settings, clock: Clock) -> ServedCertificate:
+    """The certificate of the settings, or else one for development; Unavailable if it is bad."""
+
+    def find() -> tuple[Path, Path]:
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            return settings.tls_cert, settings.tls_key
+        files = development_files(settings, clock)
+        return files.certificate, files.key
+
+    return ServedCertificate(find, clock)
+
+
+def development_files(settings: Settings, clock: Clock) -> CertificateFiles:
+    """The development certificate of a server with these settings, made on first use."""
+    hosts = LOCAL_HOSTS if settings.is_loopback else (*LOCAL_HOSTS, settings.host)
+    return development_certificate(settings.data_dir / "tls", now_ms=clock.now_ms(), hosts=hosts)
+
+
+def told_by_hangup() -> asyncio.Event:
+    """Set by SIGHUP, as servers have it.
+
+    A terminal that is closed sends the same signal to the program in it: there it means the end,
+    as for any other program, and nobody is told.
+    """
+    told = asyncio.Event()
+    if not sys.stdin.isatty():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+    return told
