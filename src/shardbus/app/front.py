@@ -38,6 +38,7 @@ from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
+from shardbus.gateway.readings import FORWARDED, Reading
 from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
 from shardbus.gateway.websocket import WebSockets
 
@@ -71,6 +72,9 @@ async def serve_clients(
     gateway = HttpGateway(site.respond, site.refused, websockets=websockets)
     metrics.watch("amqp", lambda: amqp.connections)
     metrics.watch("http", lambda: len(gateway.connections))
+    metrics.add_source(amqp.readings)
+    forwarder = Forwarder(bus, forwarded)
+    metrics.add_source(lambda: [Reading(FORWARDED, forwarder.moved_total)])
     async with gateway as http, AsyncExitStack() as listeners:
         # Administration clients dial HTTPS on whatever port the connection string names.
         everything = Protocols(amqp=amqp.new_protocol, http=http.connection, tls=context)
@@ -97,7 +101,7 @@ async def serve_clients(
                 tasks.create_task(_sweep_now_and_then(bus)),
                 tasks.create_task(_delete_idle_now_and_then(bus)),
                 tasks.create_task(Recovery(bus, bus.clock).run()),
-                tasks.create_task(Forwarder(bus, forwarded).run()),
+                tasks.create_task(forwarder.run()),
             ]
             await stopping.wait()
             for chore in chores:

@@ -71,12 +71,16 @@ def not_kept(entity: Entity, line: int) -> Refused | None:
 
 @final
 class Forwarder:
-    """Looks after all entities that forward. A `directory.EntityListener`."""
+    """Looks after all entities that forward. A `directory.EntityListener`.
+
+    `moved_total` messages were moved on since the start.
+    """
 
     def __init__(self, bus: Bus, format_of: ForwardFormat) -> None:
         self.bus = bus
         self.format_of = format_of
         self.at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self.moved_total = 0
         self._movers: dict[tuple[int, int, int], _Mover] = {}
         self._unseen: list[_Mover] = []
         self._tasks: asyncio.TaskGroup | None = None
@@ -333,6 +337,7 @@ class _Mover:
     ) -> None:
         if done:
             await ask(port, TransfersDone(self.line, done))
+            self._forwarder.moved_total += len(done)
         if returned:
             await ask(port, ReturnTransfers(self.line, returned))
         for verdict, numbers in _by_verdict(refused):

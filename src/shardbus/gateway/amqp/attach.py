@@ -29,6 +29,7 @@ from shardbus.core.errors import (
 from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.amqp.cbs import Grants
 from shardbus.gateway.amqp.coordinator import CAPABILITIES, CoordinatorLink
+from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.desk import Desk
 from shardbus.gateway.amqp.failures import amqp_error, entity_not_found, with_tracking
 from shardbus.gateway.amqp.inbound import Inbound, Shell
@@ -73,6 +74,7 @@ class Shared:
         self.receivers = receivers
         self.throttle = throttle
         self.transaction_rules = transaction_rules
+        self.counts = AmqpCounts()
         self.transactor = Transactor(bus.clock)
 
 
@@ -106,7 +108,9 @@ class Attacher:
         self._shell = shell
         self._responses = ResponseLinks()
         self._holds = SessionHolds()
-        self._transactions = Transactions(shared.transaction_rules, shared.transactor, shell)
+        self._transactions = Transactions(
+            shared.transaction_rules, shared.transactor, shell, shared.counts
+        )
         self._uses: dict[int, _Use] = {}
         self._links: set[int] = set()
         self._is_paused = False
@@ -135,6 +139,14 @@ class Attacher:
 
     def is_linkless(self) -> bool:
         return not self._links
+
+    def count_links(self, by_role: dict[str, int]) -> None:
+        """Add the links that are open, by what the client does on them."""
+        for use in self._uses.values():
+            role = "receiver" if use.is_receiver else "sender" if use.rights == SEND else "other"
+            by_role[role] += 1
+        # Those to no entity: tokens, their answers, transactions.
+        by_role["other"] += max(0, len(self._links) - len(self._uses))
 
     def pause(self) -> None:
         """The client reads more slowly than we write."""

@@ -58,17 +58,25 @@ class CoordinatorLink:
             self._settle(delivery, Rejected(amqp_error(refusal)))
             return None
         if request.is_failed:
+            self._shell.counts.rolled_back += 1
             self._settle(delivery, ACCEPTED)
             return None
         return self._commit(delivery, taken)
 
     async def _commit(self, delivery: Delivery, taken: OpenTransaction) -> None:
         outcome: DeliveryState = ACCEPTED
+        counts = self._shell.counts
         try:
             await self._transactions.commit(taken)
+            counts.committed += 1
+            counts.sent += taken.sent
+            for settlement in taken.settlements():
+                counts.settled(settlement.how, len(settlement.tokens))
         except Refused as refusal:
+            counts.commits_failed += 1
             outcome = Rejected(amqp_error(refusal))
         except Unavailable as failure:
+            counts.commits_failed += 1
             outcome = Rejected(_unavailable(failure))
         self._settle(delivery, outcome)
 

@@ -21,6 +21,7 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.core.message import Message
+from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.sent import read_message
 from shardbus.gateway.amqp.throttle import Throttle
@@ -32,6 +33,9 @@ BATCH_MESSAGES_MAX: Final = 4_500
 
 class Shell(Protocol):
     """What a link needs of its connection."""
+
+    @property
+    def counts(self) -> AmqpCounts: ...
 
     def now_ms(self) -> int: ...
 
@@ -71,6 +75,7 @@ class Inbound:
         self._shell = shell
         self._enlistment = enlistment
         self._throttle = throttle
+        self._counts = shell.counts
         self._accepted: list[int] = []
         self._in_flight = 0
 
@@ -101,7 +106,8 @@ class Inbound:
                 self.refused([delivery], refusal)
         singles.send(self._router)
 
-    def accepted(self, deliveries: list[Delivery]) -> None:
+    def accepted(self, deliveries: list[Delivery], message_count: int) -> None:
+        self._counts.sent += message_count
         for delivery in deliveries:
             if not delivery.settled:
                 self._accepted.append(delivery.delivery_id)
@@ -110,6 +116,7 @@ class Inbound:
         self._shell.settle_soon(self)
 
     def refused(self, deliveries: list[Delivery], failure: Refused | Unavailable) -> None:
+        self._counts.refused(failure, len(deliveries))
         ids = [delivery.delivery_id for delivery in deliveries if not delivery.settled]
         if ids:
             self.link.settle(ids, Rejected(amqp_error(failure)))
@@ -127,7 +134,7 @@ class Inbound:
 
     def _send_batch(self, delivery: Delivery) -> None:
         messages = self._messages_in(delivery)
-        self._router.send_batch(messages, _Batch(self, delivery).answered)
+        self._router.send_batch(messages, _Batch(self, delivery, len(messages)).answered)
 
     def _messages_in(self, delivery: Delivery) -> list[Message]:
         payloads = [delivery.payload]
@@ -173,15 +180,16 @@ def _size_of(deliveries: list[Delivery]) -> int:
 class _Batch:
     """One transfer that holds many messages: one outcome for all of them."""
 
-    def __init__(self, inbound: Inbound, delivery: Delivery) -> None:
+    def __init__(self, inbound: Inbound, delivery: Delivery, message_count: int) -> None:
         self._inbound = inbound
         self._deliveries = [delivery]
+        self._message_count = message_count
 
     def answered(self, answer: Answer) -> None:
         if isinstance(answer, Refused | Unavailable):
             self._inbound.refused(self._deliveries, answer)
         else:
-            self._inbound.accepted(self._deliveries)
+            self._inbound.accepted(self._deliveries, self._message_count)
 
 
 @final
@@ -206,4 +214,4 @@ class _Singles:
         if isinstance(answer, Refused | Unavailable):
             self._inbound.refused(deliveries, answer)
         else:
-            self._inbound.accepted(deliveries)
+            self._inbound.accepted(deliveries, len(deliveries))

@@ -9,7 +9,7 @@ from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import DeliveryState, Rejected, TransactionalState
 from shardbus.broker.dispatch import Dispatcher
 from shardbus.broker.router import EntityRouter
-from shardbus.core.command import Delivery, Settled
+from shardbus.core.command import COMPLETE, Delivery, Settled
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, Refused, Unavailable
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.gateway.amqp.failures import amqp_error
@@ -44,6 +44,7 @@ class Outbound:
         self._shell = shell
         self._enlistment = enlistment
         self._throttle = throttle
+        self._counts = shell.counts
         self._is_deleting = link.snd_settle_mode == 1
         self._is_paused = False
 
@@ -94,6 +95,7 @@ class Outbound:
             )
             tag = delivery.token or delivery.entry.sequence_number.to_bytes(16, "big")
             link.send(tag, payload, self._is_deleting)
+        self._counts.delivered += len(deliveries)
         if self._throttle is not None:
             self._throttle.charge(len(deliveries))
         self._shell.flush_soon()
@@ -124,6 +126,7 @@ class Outbound:
             confirmation.settled(list(range(len(event.ids))), refusal)
             return
         if command is not None:
+            confirmation.how = command.how
             if self._throttle is not None:
                 self._throttle.charge(len(event.tags))
             self._router.settle(command, confirmation)
@@ -152,6 +155,16 @@ class Outbound:
             self._dispatcher.wake(self)
         self._shell.flush_soon()
 
+    def count(self, how: int, answer: Settled | Refused | Unavailable) -> None:
+        """What a fragment says of some settlements."""
+        if not isinstance(answer, Settled):
+            self._counts.refused(answer, 1)
+            return
+        lost = answer.lost.count(True)
+        self._counts.settled(how, len(answer.lost) - lost)
+        if lost:
+            self._counts.refused(self.lock_lost(), lost)
+
     def lock_lost(self) -> Refused:
         """Why a lock is not held: in a session nothing but the loss of the session explains it."""
         if self.hold is not None:
@@ -164,12 +177,14 @@ class _Confirmation:
     """Answers the settlements of one event as fragments report them. A SettleSink."""
 
     def __init__(self, outbound: Outbound, event: SettlementsReceived) -> None:
+        self.how = COMPLETE
         self._outbound = outbound
         self._ids = event.ids
         self._is_settled = event.settled
         self._echo = echo_of(event.state)
 
     def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None:
+        self._outbound.count(self.how, answer)
         if self._is_settled:
             return
         ids = [self._ids[position] for position in positions]

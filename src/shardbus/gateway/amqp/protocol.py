@@ -60,6 +60,7 @@ class AmqpProtocol(asyncio.Protocol):
     ) -> None:
         bus = shared.bus
         self.peer = UNKNOWN
+        self.counts = shared.counts
         self._clock = bus.clock
         self._loop = bus.loop
         self._on_closed = on_closed
@@ -171,6 +172,9 @@ class AmqpProtocol(asyncio.Protocol):
         self._watch_expiry()
         self.flush_soon()
 
+    def count_links(self, by_role: dict[str, int]) -> None:
+        self._attacher.count_links(by_role)
+
     def turn_away(self, error: AmqpError) -> None:
         """Close as soon as the client can be told why: when it has opened."""
         self._refusal = error
@@ -256,6 +260,7 @@ class AmqpProtocol(asyncio.Protocol):
             try:
                 self._grants.show_key(event.response)
             except WrongKey:
+                self.counts.keys_refused += 1
                 self._start(self._refuse_key())
                 return
             except Refused as refusal:

@@ -19,6 +19,7 @@ from shardbus.amqp.outcomes import (
 )
 from shardbus.amqp.types import Int, Symbol, Value
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.inbound import Shell
 from shardbus.gateway.amqp.responses import ResponseLinks
@@ -90,7 +91,8 @@ class RequestLink:
             shell.flush_soon()
             return
         self._settle(delivery, None)
-        response = await self._handle(Request(request, _transaction_of(delivery)))
+        response = await self._handle(Request(request, _transaction_of(delivery)), shell.counts)
+        shell.counts.answered(self.node.rpartition("/")[2], response.status)
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
         if way_back is None:
@@ -99,10 +101,11 @@ class RequestLink:
             way_back.send(self._encode(response, request))
         shell.flush_soon()
 
-    async def _handle(self, request: Request) -> Response:
+    async def _handle(self, request: Request, counts: AmqpCounts) -> Response:
         try:
             return await self._handler(request)
         except (Refused, Unavailable) as failure:
+            counts.refused(failure, 1)
             return response_to(failure)
 
     def _settle(self, delivery: Delivery, error: AmqpError | None) -> None:

@@ -18,6 +18,7 @@ from shardbus.gateway.amqp.protocol import AmqpProtocol
 from shardbus.gateway.amqp.receivers import RECEIVERS_MAX, ReceiverCounts
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
+from shardbus.gateway.readings import LINKS, Reading
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,14 @@ class AmqpServer:
     @property
     def connections(self) -> int:
         return len(self._protocols)
+
+    def readings(self) -> list[Reading]:
+        """What all connections do and did, for the metrics."""
+        by_role = {"sender": 0, "receiver": 0, "other": 0}
+        for protocol in self._protocols:
+            protocol.count_links(by_role)
+        links = [Reading(LINKS, count, role=role) for role, count in by_role.items()]
+        return [*links, *self._shared.counts.readings()]
 
     def close(self) -> None:
         error = AmqpError(CONNECTION_FORCED, "The server is shutting down.")

@@ -27,6 +27,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.core.message import Message
+from shardbus.gateway.amqp.counts import AmqpCounts
 
 # "100 messages per transaction", "2 min" (reference 8 and 17).
 COMPATIBLE_MESSAGES_MAX: Final = 100
@@ -96,6 +97,10 @@ class OpenTransaction:
             self.parts[home] = part
         return part.work
 
+    def settlements(self) -> list[Settle]:
+        """What is settled in it, by fragment."""
+        return [each for part in self.parts.values() for each in part.work.settlements]
+
     def index_in(self, handle: EntityHandle) -> int:
         """A fragment of the entity that takes part already; -1 if none does."""
         entity_id, numbers = handle.entity.entity_id, handle.router.numbers
@@ -109,10 +114,17 @@ class OpenTransaction:
 class Transactions:
     """The open transactions of one connection."""
 
-    def __init__(self, rules: TransactionRules, transactor: Transactor, timers: Timers) -> None:
+    def __init__(
+        self,
+        rules: TransactionRules,
+        transactor: Transactor,
+        timers: Timers,
+        counts: AmqpCounts,
+    ) -> None:
         self.rules = rules
         self._transactor = transactor
         self._timers = timers
+        self._counts = counts
         self._open: dict[bytes, OpenTransaction] = {}
         self._timed_out: OrderedDict[bytes, None] = OrderedDict()
         self._size_bytes = 0
@@ -147,6 +159,7 @@ class Transactions:
         """Roll back what an owner that is gone has declared."""
         for opened in [each for each in self._open.values() if each.owner is owner]:
             self._close(opened)
+            self._counts.rolled_back += 1
 
     def find(self, transaction_id: bytes) -> OpenTransaction:
         opened = self._open.get(transaction_id)
@@ -187,6 +200,7 @@ class Transactions:
     def _time_out(self, opened: OpenTransaction) -> None:
         if self._open.get(opened.transaction_id) is opened:
             self._close(opened)
+            self._counts.rolled_back += 1
             self._timed_out[opened.transaction_id] = None
             if len(self._timed_out) > TIMED_OUT_MAX:
                 self._timed_out.popitem(last=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final, final
 
 ENTITIES_MAX: Final = 200
@@ -38,6 +39,11 @@ class HttpCounts:
         """So many messages of an entity were sent, locked, deleted, completed and so on."""
         key = (self._label(entity), what)
         self.messages[key] = self.messages.get(key, 0) + messages
+
+    def unauthorized(self) -> int:
+        """Requests that were refused for want of a token, or of its rights."""
+        refused = HTTPStatus.UNAUTHORIZED
+        return sum(count for (_, status), count in self.requests.items() if status == refused)
 
     def forget(self, entity: str) -> None:
         """The entity is deleted: its label is free for another."""

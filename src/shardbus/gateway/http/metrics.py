@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -16,9 +16,20 @@ from shardbus.broker.host import (
     EntityStatistics,
 )
 from shardbus.broker.namespace import Namespace
-from shardbus.core.entity import MEGABYTE, Entity
+from shardbus.core.entity import MEGABYTE, TOPIC, Entity
 from shardbus.gateway.http.counts import ENTITIES_MAX, HttpCounts
 from shardbus.gateway.http.exposition import COUNTER, GAUGE, Family
+from shardbus.gateway.readings import (
+    AMQP_MESSAGES,
+    AMQP_REFUSED,
+    AMQP_REQUESTS,
+    FORWARDED,
+    LINKS,
+    THROTTLED,
+    TOKENS_REFUSED,
+    TRANSACTIONS,
+    Reading,
+)
 
 COLLECT_MS_MAX: Final = 5_000
 """For all entities together: a broker that does not answer must not stop the scraping."""
@@ -30,7 +41,6 @@ PROBLEMS: Final = "shardbus_problems"
 CONNECTIONS: Final = "shardbus_connections"
 REQUESTS: Final = "shardbus_http_requests_total"
 HTTP_MESSAGES: Final = "shardbus_http_messages_total"
-THROTTLED: Final = "shardbus_throttled_requests_total"
 ENTITIES: Final = "shardbus_entities"
 ENTITIES_SHOWN: Final = "shardbus_entities_shown"
 MESSAGES: Final = "shardbus_messages"
@@ -52,14 +62,21 @@ TABLE: Final = (
     (CONNECTIONS, GAUGE, "Open connections by protocol."),
     (REQUESTS, COUNTER, "HTTP requests by method and status."),
     (HTTP_MESSAGES, COUNTER, "Messages sent, received and settled over HTTP, by what was done."),
+    (LINKS, GAUGE, "Open AMQP links by what the client does on them."),
+    (AMQP_MESSAGES, COUNTER, "Messages sent, delivered and settled over AMQP links."),
+    (AMQP_REFUSED, COUNTER, "Deliveries, settlements and requests refused over AMQP, by reason."),
+    (AMQP_REQUESTS, COUNTER, "Requests to $cbs and $management over AMQP, by status."),
+    (TRANSACTIONS, COUNTER, "Transactions by how they ended."),
+    (FORWARDED, COUNTER, "Messages moved on by this process for entities that forward."),
+    (TOKENS_REFUSED, COUNTER, "Tokens and keys refused, and requests without one, by protocol."),
     (THROTTLED, COUNTER, "Requests refused because the namespace was throttled, by protocol."),
-    (ENTITIES, GAUGE, "Entities of the namespace."),
+    (ENTITIES, GAUGE, "Queues and topics of the namespace."),
     (ENTITIES_SHOWN, GAUGE, "Entities with numbers of their own below: the first by name."),
     (MESSAGES, GAUGE, "Messages by entity and state."),
     (SENT, COUNTER, "Messages stored over all protocols; a scheduled one again when it is due."),
     (DUPLICATES, COUNTER, "Messages dropped as duplicates."),
     (STATES, GAUGE, "Sessions that have a state."),
-    (SIZE, GAUGE, "Bytes of messages that an entity holds."),
+    (SIZE, GAUGE, "Bytes of messages that an entity holds, a topic with its subscriptions."),
     (SIZE_MAX, GAUGE, "Bytes that an entity may hold: size times fragments."),
     (FRAGMENTS, GAUGE, "Fragments by entity and whether they are available."),
     (PARTIAL, GAUGE, "1 when fragments could not be counted; counters are left out then."),
@@ -87,6 +104,7 @@ class Metrics:
         self._counts = counts
         self._entities_max = entities_max
         self._connections: dict[str, Callable[[], int]] = {}
+        self._sources: list[Callable[[], Sequence[Reading]]] = []
         self._started_at_s = time.time()
         self._last: list[Family] = []
         self._last_at_s = float("-inf")
@@ -94,6 +112,10 @@ class Metrics:
     def watch(self, protocol: str, connections: Callable[[], int]) -> None:
         """From now on tell how many connections of a protocol there are."""
         self._connections[protocol] = connections
+
+    def add_source(self, source: Callable[[], Sequence[Reading]]) -> None:
+        """From now on tell what this says too."""
+        self._sources.append(source)
 
     async def families(self) -> list[Family]:
         """Every metric, in the order of the table; those without a sample included."""
@@ -113,6 +135,9 @@ class Metrics:
         families[PROBLEMS].add(len(self._health()))
         for protocol, connections in self._connections.items():
             families[CONNECTIONS].add(connections(), protocol=protocol)
+        for source in self._sources:
+            for reading in source():
+                families[reading.name].add(reading.value, **reading.labels)
         self._collect_http(families)
         self._collect_process(families)
         families[ENTITIES].add(self._namespace.entity_count())
@@ -125,6 +150,7 @@ class Metrics:
         for (entity, action), count in sorted(counts.messages.items()):
             families[HTTP_MESSAGES].add(count, entity=entity, action=action)
         families[THROTTLED].add(counts.throttled, protocol="http")
+        families[TOKENS_REFUSED].add(counts.unauthorized(), protocol="http")
 
     def _collect_process(self, families: dict[str, Family]) -> None:
         families[CPU].add(time.process_time())
@@ -137,7 +163,7 @@ class Metrics:
     async def _collect_entities(self, families: dict[str, Family]) -> int:
         """How many entities could be looked at in time."""
         deadline = asyncio.get_running_loop().time() + COLLECT_MS_MAX / 1000
-        entities = self._namespace.page(0, self._entities_max)
+        entities = self._first_entities()
         for position, entity in enumerate(entities):
             try:
                 async with asyncio.timeout_at(deadline):
@@ -147,18 +173,23 @@ class Metrics:
             _add_entity(families, entity, statistics)
         return len(entities)
 
+    def _first_entities(self) -> list[Entity]:
+        """As many as are shown, by name, the subscriptions of a topic behind it."""
+        most = self._entities_max
+        named = [*self._namespace.page(0, most), *self._namespace.page(0, most, TOPIC)]
+        found: list[Entity] = []
+        for entity in sorted(named, key=lambda each: each.name.lower()):
+            if len(found) >= most:
+                break
+            found.append(entity)
+            if entity.is_topic():
+                found += self._namespace.subscriptions(entity)
+        return found[:most]
+
 
 def _add_entity(families: dict[str, Family], entity: Entity, statistics: EntityStatistics) -> None:
     name = entity.name
-    states = {
-        "active": statistics.active_count - statistics.deferred_count,
-        "deferred": statistics.deferred_count,
-        "scheduled": statistics.scheduled_count,
-        "dead_letter": statistics.dead_letter_count,
-        "transfer_dead_letter": statistics.transfer_dead_letter_count,
-        "set_aside": statistics.set_aside_count,
-    }
-    for state, count in states.items():
+    for state, count in _states(entity, statistics).items():
         families[MESSAGES].add(count, entity=name, state=state)
     for state in (FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE):
         fragments = sum(part.state == state for part in statistics.fragments)
@@ -171,6 +202,21 @@ def _add_entity(families: dict[str, Family], entity: Entity, statistics: EntityS
         # A counter that falls looks like a restart, and what follows like new messages.
         families[SENT].add(statistics.sent_total, entity=name)
         families[DUPLICATES].add(statistics.duplicate_count, entity=name)
+
+
+def _states(entity: Entity, statistics: EntityStatistics) -> dict[str, int]:
+    waiting = {"scheduled": statistics.scheduled_count, "set_aside": statistics.set_aside_count}
+    if entity.is_topic():
+        # Whatever else was sent to it is its subscriptions'.
+        return waiting
+    return {
+        "active": statistics.active_count - statistics.deferred_count,
+        "deferred": statistics.deferred_count,
+        "dead_letter": statistics.dead_letter_count,
+        "transfer": statistics.transfer_count,
+        "transfer_dead_letter": statistics.transfer_dead_letter_count,
+        **waiting,
+    }
 
 
 def _of_proc() -> tuple[int, int]:

@@ -8,6 +8,7 @@ import pytest
 from shardbus.core.access import LISTEN, SEND, AccessRule
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import Unavailable
+from shardbus.gateway import readings
 from shardbus.gateway.http import metrics as names
 from shardbus.gateway.http.exposition import GAUGE, Family
 from shardbus.gateway.http.metrics import TABLE
@@ -64,6 +65,64 @@ def test_messages_are_told_by_entity_and_state(web: Web) -> None:
     assert value(samples, names.HTTP_MESSAGES, entity="many", action="sent") == 4
     assert value(samples, names.HTTP_MESSAGES, entity="many", action="deleted") == 1
     assert value(samples, names.REQUESTS, method="POST", status="201") == 4
+
+
+def test_topics_and_their_subscriptions_stand_beside_queues(web: Web) -> None:
+    """R29."""
+    web.create_topic("news")
+    for name in ("europe", "asia"):
+        web.subscribe("news", name)
+    web.send("news")
+
+    samples = scrape(web)
+
+    europe = "news/Subscriptions/europe"
+    states = {dict(labels)["state"] for name, labels in samples if ("entity", "news") in labels
+              and name == names.MESSAGES}  # fmt: skip
+    assert states == {"scheduled", "set_aside"}
+    assert value(samples, names.SENT, entity="news") == 1
+    assert value(samples, names.MESSAGES, entity=europe, state="active") == 1
+    assert value(samples, names.MESSAGES, entity=europe, state="transfer") == 0
+    size_bytes = value(samples, names.SIZE, entity=europe)
+    assert value(samples, names.SIZE, entity="news") == 2 * size_bytes > 0
+    assert value(samples, names.FRAGMENTS, entity="news", state="available") == 1
+    assert (value(samples, names.ENTITIES), value(samples, names.ENTITIES_SHOWN)) == (3, 5)
+
+
+def test_subscriptions_count_among_the_entities_that_are_shown() -> None:
+    web = Web(entities_max=3)
+    web.create_topic("a")
+    for number in range(5):
+        web.subscribe("a", f"s{number}")
+
+    shown = {dict(labels)["entity"] for name, labels in scrape(web) if name == names.SIZE}
+
+    assert shown == {"a", "a/Subscriptions/s0", "a/Subscriptions/s1"}
+    web.close()
+
+
+def test_what_happens_over_amqp_is_told(web: Web) -> None:
+    web.fill("q", b"1", b"2")
+    web.messages_of("q")
+    client = web.client()
+    client.sender("q")
+    web.pass_s()
+
+    samples = scrape(web)
+
+    assert value(samples, readings.AMQP_MESSAGES, action="sent") == 2
+    assert value(samples, readings.AMQP_MESSAGES, action="delivered") == 2
+    assert value(samples, readings.LINKS, role="sender") == 1
+    assert value(samples, readings.TRANSACTIONS, outcome="committed") == 0
+    web.leave(client)
+
+
+def test_requests_without_a_right_are_told(web: Web) -> None:
+    """R34."""
+    web.fetch("GET", "/api/v1/namespace", token="")
+    web.fetch("POST", "/q/messages", b"x", token=web.token(key="wrong"))
+
+    assert value(scrape(web), readings.TOKENS_REFUSED, protocol="http") == 2
 
 
 def test_the_process_and_its_connections_are_told(web: Web) -> None:
@@ -154,7 +213,7 @@ def test_throttled_requests_are_counted() -> None:
     web.send("q")
     web.fetch("POST", "/q/messages", b"x")
 
-    assert value(scrape(web), names.THROTTLED, protocol="http") == 1
+    assert value(scrape(web), readings.THROTTLED, protocol="http") == 1
     web.close()
 
 

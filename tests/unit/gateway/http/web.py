@@ -40,6 +40,7 @@ class Web(Bench):
         namespace, authorizer = self.namespace, self.bus.authorizer
         self.metrics = Metrics(namespace, self.health, self.counts, entities_max=entities_max)
         self.metrics.watch("amqp", lambda: self.server.connections)
+        self.metrics.add_source(self.server.readings)
         throttle = Throttle(credits_per_s, self.clock, self.loop) if credits_per_s else None
         self.messaging = Messaging(self.bus, self.counts, throttle)
         self._admin = Admin(namespace, authorizer, self.clock)

@@ -1,0 +1,24 @@
+"""What gateways tell about themselves in numbers, and what the numbers are called."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+LINKS: Final = "shardbus_amqp_links"
+AMQP_MESSAGES: Final = "shardbus_amqp_messages_total"
+AMQP_REFUSED: Final = "shardbus_amqp_refused_total"
+AMQP_REQUESTS: Final = "shardbus_amqp_requests_total"
+THROTTLED: Final = "shardbus_throttled_requests_total"
+TOKENS_REFUSED: Final = "shardbus_tokens_refused_total"
+TRANSACTIONS: Final = "shardbus_transactions_total"
+FORWARDED: Final = "shardbus_forwarded_messages_total"
+
+
+@final
+class Reading:
+    """One number now; `labels` tell it from others of its name."""
+
+    def __init__(self, name: str, value: float, **labels: str) -> None:
+        self.name = name
+        self.value = value
+        self.labels = labels
