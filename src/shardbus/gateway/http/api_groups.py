@@ -5,9 +5,11 @@ from __future__ import annotations
 from shardbus.broker.bus import Bus
 from shardbus.gateway.http.api_access import AccessPages
 from shardbus.gateway.http.api_call import Group
+from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.counts import HttpCounts
+from shardbus.gateway.http.messaging import Throttle
 
 
-def api_groups(bus: Bus, counts: HttpCounts) -> list[Group]:
+def api_groups(bus: Bus, counts: HttpCounts, throttle: Throttle | None = None) -> list[Group]:
     """In the order in which the description names them."""
-    return [AccessPages(bus.namespace, bus.clock)]
+    return [MessagesApi(bus, counts, throttle), AccessPages(bus.namespace, bus.clock)]

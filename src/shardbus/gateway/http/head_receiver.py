@@ -83,9 +83,10 @@ class HeadReceiver:
                 release(self._router, delivery)
 
 
-def release(router: EntityRouter, delivery: Delivery) -> None:
-    """Unlock a message that nobody got; should that fail, its lock ends by itself."""
-    router.settle(Settle(RELEASE, [delivery.token]), _Nobody())
+def release(router: EntityRouter, *deliveries: Delivery) -> None:
+    """Unlock messages that nobody got; should that fail, their locks end by themselves."""
+    tokens = [delivery.token for delivery in deliveries]
+    router.settle(Settle(RELEASE, tokens), _Nobody())
 
 
 @final

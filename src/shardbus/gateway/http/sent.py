@@ -51,6 +51,8 @@ class Draft:
         self.user = user
         self.content_type: str | None = None
         self.content_encoding: str | None = None
+        # An encoded section in place of the body's bytes, for what is not data.
+        self.section = b""
 
 
 def read_messages(request: Request, now_ms: int) -> list[Message]:
@@ -70,7 +72,7 @@ def encode_draft(draft: Draft, now_ms: int) -> Message:
             _annotations(broker),
             encode_fields(codes.PROPERTIES, _properties(draft, now_ms)),
             _application_properties(draft.user),
-            _section(codes.DATA, encode_binary(draft.body)),
+            draft.section or _section(codes.DATA, encode_binary(draft.body)),
         ]
     )
     return Message(

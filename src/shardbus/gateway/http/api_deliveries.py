@@ -1,0 +1,249 @@
+"""Receiving over the JSON API: messages and sessions are locked between requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, final
+
+from shardbus.amqp.encoder import encode
+from shardbus.core.command import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    RELEASE,
+    Delivery,
+    SessionAccepted,
+    Settle,
+    Settled,
+)
+from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused, Unavailable
+from shardbus.core.fragment import LOCK_LOST_TEXT
+from shardbus.core.limits import (
+    DELAY_MS_MAX,
+    KEY_CHARACTERS_MAX,
+    MODIFIED_BYTES_MAX,
+    REASON_CHARACTERS_MAX,
+)
+from shardbus.core.properties import pack
+from shardbus.gateway.http import counts as count_of
+from shardbus.gateway.http.api_call import Call, Members
+from shardbus.gateway.http.api_messages_schemas import (
+    ACTIONS,
+    MODES,
+    PEEK_LOCK,
+    RECEIVE_AND_DELETE,
+    RECEIVE_COUNT_MAX,
+    SETTLE_COUNT_MAX,
+)
+from shardbus.gateway.http.api_places import Place, Places, read_token
+from shardbus.gateway.http.batch_receiver import BatchReceiver, Waiting, accept_session
+from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.head_receiver import release
+from shardbus.gateway.http.message_document import locked_document, taken_document, token_text
+from shardbus.gateway.http.messaging import WAIT_MS_MAX
+from shardbus.gateway.http.moment import format_moment
+from shardbus.gateway.http.property_document import read_properties
+from shardbus.gateway.http.refusal import invalid
+
+_HOW: Final = {
+    "complete": COMPLETE,
+    "abandon": ABANDON,
+    "release": RELEASE,
+    "defer": DEFER,
+    "dead_letter": DEAD_LETTER,
+}
+_COUNTED: Final = {"complete": count_of.COMPLETED, "abandon": count_of.ABANDONED}
+
+assert set(_HOW) == set(ACTIONS)
+
+
+@final
+class Deliveries:
+    """Answers requests that receive, settle and renew."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.waiting = Waiting()
+
+    async def receive(self, call: Call) -> Document:
+        """A session stays held when messages of it are locked, and is let go otherwise."""
+        place = self._places.receivable(call.name)
+        count = call.body.integer("count", 1, RECEIVE_COUNT_MAX, least=1)
+        wait_ms = call.body.integer("wait_ms", 0, WAIT_MS_MAX)
+        is_taking = call.body.choice("mode", MODES, PEEK_LOCK) == RECEIVE_AND_DELETE
+        _check_sessions(call, place)
+        self._places.pay(1)
+        session = await self._session(call, place, wait_ms) if place.has_sessions else None
+        if place.has_sessions and session is None:
+            return _received([], None)
+        router = place.handle.router
+        is_held = False
+        try:
+            deliveries = await self._wait(call, place, session, count, wait_ms)
+            # From here to the connection nothing waits: what is locked now can be sent.
+            if is_taking:
+                await self._take(place, deliveries)
+            is_held = bool(deliveries) and not is_taking
+        finally:
+            if session is not None and not is_held:
+                router.release_session(session.token)
+        show = taken_document if is_taking else locked_document
+        self._places.count(
+            place.handle, count_of.DELETED if is_taking else count_of.LOCKED, len(deliveries)
+        )
+        return _received([show(each) for each in deliveries], session if is_held else None)
+
+    async def settle(self, call: Call) -> Document:
+        """What of several locks was lost is told; that all were is a refusal."""
+        place = self._places.place(call.name)
+        tokens = _tokens(call.body)
+        action = call.body.choice("action", ACTIONS)
+        command = _command(call.body, action, tokens)
+        self._places.charge(len(tokens))
+        outcome = _Settlement(len(tokens))
+        place.handle.router.settle(command, outcome)
+        lost = await outcome.lost()
+        if all(lost):
+            raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+        settled = lost.count(False)
+        if action in _COUNTED:
+            self._places.count(place.handle, _COUNTED[action], settled)
+        gone = [token_text(token) for token, is_lost in zip(tokens, lost, strict=True) if is_lost]
+        return {"settled": settled, "lost": gone}
+
+    async def renew(self, call: Call) -> Document:
+        place = self._places.place(call.name)
+        tokens = _tokens(call.body)
+        self._places.charge(len(tokens))
+        deadlines_ms = await place.handle.operations.renew(tokens)
+        self._places.count(place.handle, count_of.RENEWED, len(tokens))
+        return {"locked_until": format_moment(min(deadlines_ms))}
+
+    async def renew_session(self, call: Call) -> Document:
+        place = self._places.place(call.name)
+        token = _session_token(call.body)
+        return {"locked_until": format_moment(await place.handle.operations.renew_session(token))}
+
+    async def release_session(self, call: Call) -> Document:
+        """Also a session that is not held any more is free afterwards."""
+        place = self._places.place(call.name)
+        place.handle.router.release_session(_session_token(call.body))
+        return {"released": True}
+
+    async def _session(self, call: Call, place: Place, wait_ms: int) -> SessionAccepted | None:
+        if call.body.has("session_lock_token"):
+            token = _session_token(call.body)
+            locked_until_ms = await place.handle.operations.renew_session(token)
+            return SessionAccepted("", token, locked_until_ms)
+        session_id = None
+        if call.body.has("session_id"):
+            session_id = call.body.text("session_id", most=KEY_CHARACTERS_MAX)
+        departure = call.request.departure
+        return await accept_session(place.handle.router, session_id, wait_ms, departure)
+
+    async def _wait(
+        self, call: Call, place: Place, session: SessionAccepted | None, count: int, wait_ms: int
+    ) -> list[Delivery]:
+        router, departure = place.handle.router, call.request.departure
+        dispatcher = router.dispatcher(place.line)
+        if session is not None:
+            dispatcher = router.session_dispatcher(session, place.line)
+        receiver = BatchReceiver(router, dispatcher, count_max=count, wait_ms=wait_ms)
+        deliveries = await self.waiting.receive(place.handle.entity, receiver, departure)
+        if departure.has_happened and deliveries:
+            release(router, *deliveries)
+            return []
+        return deliveries
+
+    async def _take(self, place: Place, deliveries: list[Delivery]) -> None:
+        if deliveries:
+            tokens = [delivery.token for delivery in deliveries]
+            await place.handle.operations.settle(Settle(COMPLETE, tokens))
+
+
+@final
+class _Settlement:
+    """A router.SettleSink: which locks were lost."""
+
+    def __init__(self, count: int) -> None:
+        self._lost = [False] * count
+        self._left = count
+        self._failure: Refused | Unavailable | None = None
+        self._all_told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None:
+        self._left -= len(positions)
+        if isinstance(answer, Settled):
+            for position, is_lost in zip(positions, answer.lost, strict=True):
+                self._lost[position] = is_lost
+        else:
+            self._failure = answer
+        if self._left == 0 and not self._all_told.done():
+            self._all_told.set_result(None)
+
+    async def lost(self) -> list[bool]:
+        """For each lock whether it was lost; a failure of any fragment is raised."""
+        await self._all_told
+        if self._failure is not None:
+            raise self._failure
+        return self._lost
+
+
+def _check_sessions(call: Call, place: Place) -> None:
+    names = [name for name in ("session_id", "session_lock_token") if call.body.has(name)]
+    if names and not place.has_sessions:
+        raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave {names[0]} out.")
+    if len(names) > 1:
+        raise invalid("Give a session_id or a session_lock_token, not both.")
+
+
+def _received(messages: list[Document], session: SessionAccepted | None) -> Document:
+    held: Document | None = None
+    if session is not None:
+        held = {
+            "lock_token": token_text(session.token),
+            "locked_until": format_moment(session.locked_until_ms),
+        }
+        if session.session_id:
+            held["session_id"] = session.session_id
+    return {"messages": messages, "session": held}
+
+
+def _tokens(body: Members) -> list[bytes]:
+    texts = body.texts("lock_tokens", most=SETTLE_COUNT_MAX)
+    if not texts:
+        raise invalid("lock_tokens of The body must have a token.")
+    # Each once: a lock that is ended twice would be told to be lost.
+    return list(dict.fromkeys(read_token(text, "lock_tokens") for text in texts))
+
+
+def _session_token(body: Members) -> bytes:
+    return read_token(body.text("session_lock_token"), "session_lock_token")
+
+
+def _command(body: Members, action: str, tokens: list[bytes]) -> Settle:
+    if action != "dead_letter" and (body.has("reason") or body.has("description")):
+        raise invalid("Only what is dead-lettered has a reason and a description.")
+    if action != "abandon" and body.has("delay_ms"):
+        raise invalid("Only what is abandoned has a delay_ms.")
+    return Settle(
+        _HOW[action],
+        tokens,
+        reason=body.text("reason", "", most=REASON_CHARACTERS_MAX) or None,
+        description=body.text("description", "", most=REASON_CHARACTERS_MAX) or None,
+        modified=_modified(body, action),
+        delay_ms=body.integer("delay_ms", 0, DELAY_MS_MAX),
+    )
+
+
+def _modified(body: Members, action: str) -> bytes:
+    properties = read_properties(body.value("properties"))
+    if not properties:
+        return b""
+    if action not in ("abandon", "defer", "dead_letter"):
+        raise invalid(f"To {action} a message changes no properties.")
+    packed = pack({name: encode(value) for name, value in properties.items()})
+    if len(packed) > MODIFIED_BYTES_MAX:
+        raise invalid(f"The properties take {len(packed)} bytes; {MODIFIED_BYTES_MAX} may be set.")
+    return packed

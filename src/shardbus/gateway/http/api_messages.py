@@ -1,0 +1,200 @@
+"""Messages in the JSON API: what there is, and what becomes of each request."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.broker.bus import Bus
+from shardbus.broker.session_list import PAGE_COUNT_MAX as SESSION_PAGE_MAX
+from shardbus.core.access import LISTEN, MANAGE, SEND
+from shardbus.core.limits import PEEK_COUNT_MAX
+from shardbus.gateway.http.api_call import INTEGER_MAX, Answer, Call
+from shardbus.gateway.http.api_deliveries import Deliveries
+from shardbus.gateway.http.api_messages_schemas import (
+    PEEK_COUNT_DEFAULT,
+    SCHEMAS,
+    SESSION_PAGE_DEFAULT,
+)
+from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api_removals import Removals
+from shardbus.gateway.http.api_route import NAME, Parameter, Route
+from shardbus.gateway.http.api_sending import Sending
+from shardbus.gateway.http.browsing import Browsing
+from shardbus.gateway.http.counts import HttpCounts
+from shardbus.gateway.http.documents_schema import Document, Schema
+from shardbus.gateway.http.messaging import Throttle
+
+SKIP_MAX: Final = 1_000_000_000
+
+_ENTITY: Final = "/api/v1/entities/{name}"
+_PAGE: Final = (
+    NAME,
+    Parameter("from", "query", "The first sequence number to look at.", most=INTEGER_MAX),
+    Parameter(
+        "top",
+        "query",
+        f"How many to show at most; {PEEK_COUNT_DEFAULT} unless said.",
+        least=1,
+        most=PEEK_COUNT_MAX,
+    ),
+    Parameter("session", "query", "Only the messages of this session."),
+    Parameter("cursor", "query", "Where to go on: what the page before calls `next`."),
+)
+_SESSION_PAGE: Final = (
+    NAME,
+    Parameter("skip", "query", "How many to pass over.", most=SKIP_MAX),
+    Parameter(
+        "top",
+        "query",
+        f"How many to show at most; {SESSION_PAGE_DEFAULT} unless said.",
+        least=1,
+        most=SESSION_PAGE_MAX,
+    ),
+)
+
+
+@final
+class MessagesApi:
+    """A Group of the API: peek, send, receive, settle, purge, resubmit, sessions."""
+
+    def __init__(self, bus: Bus, counts: HttpCounts, throttle: Throttle | None = None) -> None:
+        self._places = Places(bus, counts, throttle)
+        self._browsing = Browsing(self._places)
+        self._sending = Sending(self._places)
+        self._deliveries = Deliveries(self._places)
+        self._removals = Removals(self._places)
+        bus.namespace.subscribe(self._deliveries.waiting)
+
+    def schemas(self) -> dict[str, Schema]:
+        return SCHEMAS
+
+    def routes(self) -> list[tuple[Route, Answer]]:
+        deliveries, removals = self._deliveries, self._removals
+        return [
+            (
+                Route(
+                    f"{_ENTITY}/messages",
+                    "Messages in every state, oldest first; none is locked or counted.",
+                    "Messages",
+                    right=LISTEN,
+                    parameters=_PAGE,
+                    identifier="peekMessages",
+                ),
+                self._browsing.show,
+            ),
+            (
+                _posted(
+                    "messages", "sendMessages", "Send messages.", "NewMessages", "SentMessages"
+                ),
+                self._sending.send,
+            ),
+            (
+                _posted(
+                    "messages/receive",
+                    "receiveMessages",
+                    "Receive messages, and perhaps hold a session.",
+                    "Receive",
+                    "ReceivedMessages",
+                ),
+                deliveries.receive,
+            ),
+            (
+                _posted(
+                    "messages/settle",
+                    "settleMessages",
+                    "End the locks of messages.",
+                    "Settlement",
+                    "Settled",
+                ),
+                deliveries.settle,
+            ),
+            (
+                _posted(
+                    "messages/renew",
+                    "renewLocks",
+                    "Hold locks longer, all of a fragment or none.",
+                    "Renewal",
+                    "Renewed",
+                ),
+                deliveries.renew,
+            ),
+            (
+                _posted(
+                    "messages/purge",
+                    "purgeMessages",
+                    "Remove active messages that nobody has locked, oldest first.",
+                    "Purge",
+                    "Purged",
+                ),
+                removals.purge,
+            ),
+            (
+                _posted(
+                    "dead-letters/resubmit",
+                    "resubmitDeadLetters",
+                    "Send dead letters again, each of them once; a subscription's to its topic.",
+                    "Resubmit",
+                    "Resubmitted",
+                    right=LISTEN | SEND,
+                ),
+                removals.resubmit,
+            ),
+            (
+                Route(
+                    f"{_ENTITY}/sessions",
+                    "The sessions that have messages or a state.",
+                    "Sessions",
+                    right=LISTEN,
+                    parameters=_SESSION_PAGE,
+                ),
+                self._show_sessions,
+            ),
+            (
+                _posted(
+                    "sessions/renew",
+                    "renewSession",
+                    "Hold a session longer.",
+                    "HeldSession",
+                    "Renewed",
+                ),
+                deliveries.renew_session,
+            ),
+            (
+                _posted(
+                    "sessions/release",
+                    "releaseSession",
+                    "Let a session go; its locked messages return uncounted.",
+                    "HeldSession",
+                    "SessionReleased",
+                ),
+                deliveries.release_session,
+            ),
+        ]
+
+    async def _show_sessions(self, call: Call) -> Document:
+        place = self._places.place(call.name)
+        skip = call.query.integer("skip", 0, SKIP_MAX)
+        top = call.query.integer("top", SESSION_PAGE_DEFAULT, SESSION_PAGE_MAX, least=1)
+        found: list[str] = []
+        if place.has_sessions:
+            found = await place.handle.operations.list_sessions(
+                updated_after_ms=-1, skip=skip, count_max=top
+            )
+        return {"sessions": [{"session_id": session_id} for session_id in found], "skip": skip}
+
+
+def _posted(
+    path: str, identifier: str, summary: str, body: str, schema: str, *, right: int = LISTEN
+) -> Route:
+    is_send = path == "messages"
+    return Route(
+        f"{_ENTITY}/{path}",
+        summary,
+        schema,
+        method="POST",
+        body=body,
+        right=SEND if is_send else right,
+        otherwise=MANAGE,
+        parameters=(NAME,),
+        identifier=identifier,
+    )

@@ -1,0 +1,161 @@
+"""Removing messages over the JSON API, and sending dead letters again."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.broker.bus import EntityHandle
+from shardbus.broker.transactions import Transactor
+from shardbus.core.command import SessionAccepted
+from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
+from shardbus.core.limits import KEY_CHARACTERS_MAX
+from shardbus.core.message import DEAD_LETTER_LINE, NEVER_MS, TRANSFER_DEAD_LETTER_LINE
+from shardbus.gateway.http.api_call import Call
+from shardbus.gateway.http.api_messages_schemas import PURGE_COUNT_MAX
+from shardbus.gateway.http.api_places import Place, Places, check_sendable
+from shardbus.gateway.http.batch_receiver import accept_session
+from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.message import Departure
+from shardbus.gateway.http.moment import parse_moment
+from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.resubmission import COUNT_MAX as RESUBMIT_COUNT_MAX
+from shardbus.gateway.http.resubmission import Resubmission
+
+# Sessions that one request empties, each of which has to be held for that.
+SESSIONS_MAX: Final = 200
+
+
+@final
+class Removals:
+    """Answers requests that remove, and that resubmit."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._transactor = Transactor(places.bus.clock)
+
+    async def purge(self, call: Call) -> Document:
+        place = self._places.receivable(call.name)
+        count_max = call.body.integer("count", PURGE_COUNT_MAX, PURGE_COUNT_MAX, least=1)
+        until_ms = _until_ms(call)
+        self._places.pay(1)
+        if place.has_sessions:
+            purging = SessionPurge(place, until_ms, call.request.departure)
+            return await self._purge_sessions(call, purging, count_max)
+        if call.body.has("session_id"):
+            raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave session_id out.")
+        purged = await place.handle.operations.purge(
+            place.line, count_max=count_max, enqueued_until_ms=until_ms
+        )
+        return {"purged": purged, "has_more": purged >= count_max}
+
+    async def resubmit(self, call: Call) -> Document:
+        source, line = self._dead_letters(call.name)
+        target = self._target(source)
+        check_sendable(target)
+        count_max = call.body.integer("count", RESUBMIT_COUNT_MAX, RESUBMIT_COUNT_MAX, least=1)
+        self._places.pay(1)
+        resubmission = Resubmission(source, target, line, self._transactor)
+        if not call.body.has("sequence_numbers"):
+            moved = await resubmission.oldest(count_max)
+            return _resubmitted(moved, [], has_more=len(moved) >= count_max)
+        numbers = call.body.integers("sequence_numbers", most=RESUBMIT_COUNT_MAX)
+        moved = await resubmission.numbered(numbers[:count_max])
+        missing = sorted(set(numbers[:count_max]) - set(moved))
+        return _resubmitted(moved, missing, has_more=len(numbers) > count_max)
+
+    async def _purge_sessions(self, call: Call, purging: SessionPurge, count_max: int) -> Document:
+        if call.body.has("session_id"):
+            session_id = call.body.text("session_id", most=KEY_CHARACTERS_MAX)
+            purged = await purging.one(session_id, count_max)
+            return {"purged": purged, "has_more": purged >= count_max}
+        purged = await purging.all(count_max)
+        return {"purged": purged, "has_more": not purging.is_over}
+
+    def _dead_letters(self, name: str) -> tuple[EntityHandle, int]:
+        """The entity itself may be named, or one of its lines of dead letters."""
+        place = self._places.receivable(name)
+        is_transfer = place.line == TRANSFER_DEAD_LETTER_LINE
+        line = TRANSFER_DEAD_LETTER_LINE if is_transfer else DEAD_LETTER_LINE
+        return place.handle, line
+
+    def _target(self, source: EntityHandle) -> EntityHandle:
+        entity = source.entity
+        if not entity.is_subscription():
+            return source
+        topic = self._places.bus.find(entity.topic_name().lower())
+        if topic is None:
+            raise Refused(NOT_FOUND, f"The messaging entity '{entity.name}' does not exist.")
+        return topic
+
+
+@final
+class SessionPurge:
+    """Empties sessions, one after the other: only who holds a session can remove from it."""
+
+    def __init__(self, place: Place, until_ms: int, departure: Departure) -> None:
+        self._place = place
+        self._until_ms = until_ms
+        self._departure = departure
+        self._held: list[SessionAccepted] = []
+        self.is_over = False
+
+    async def one(self, session_id: str, count_max: int) -> int:
+        """How many messages of a session were removed; Refused when somebody holds it."""
+        try:
+            return await self._next(session_id, count_max) or 0
+        finally:
+            self._release()
+
+    async def all(self, count_max: int) -> int:
+        """How many messages were removed from sessions that nobody holds.
+
+        They stay held meanwhile, so that none with newer messages comes a second time.
+        """
+        purged = 0
+        try:
+            while purged < count_max and len(self._held) < SESSIONS_MAX and not self.is_over:
+                count = await self._next(None, count_max - purged)
+                self.is_over = count is None
+                purged += count or 0
+        finally:
+            self._release()
+        return purged
+
+    async def _next(self, session_id: str | None, count_max: int) -> int | None:
+        router = self._place.handle.router
+        session = await accept_session(router, session_id, 0, self._departure)
+        if session is None:
+            return None
+        self._held.append(session)
+        return await self._place.handle.operations.purge(
+            self._place.line,
+            count_max=count_max,
+            enqueued_until_ms=self._until_ms,
+            session=session.token,
+        )
+
+    def _release(self) -> None:
+        for session in self._held:
+            self._place.handle.router.release_session(session.token)
+
+
+def _until_ms(call: Call) -> int:
+    """The last moment of what is removed; NEVER_MS when it does not matter."""
+    if not call.body.has("enqueued_before"):
+        return NEVER_MS
+    text = call.body.text("enqueued_before")
+    moment_ms = parse_moment(text)
+    if moment_ms is None:
+        raise invalid(
+            f"enqueued_before is {shown(text)}; it must be a moment like 2026-01-02T03:04:05Z."
+        )
+    return max(moment_ms - 1, 1)
+
+
+def _resubmitted(moved: list[int], missing: list[int], *, has_more: bool) -> Document:
+    return {
+        "resubmitted": len(moved),
+        "sequence_numbers": moved,
+        "missing": missing,
+        "has_more": has_more,
+    }

@@ -1,0 +1,155 @@
+"""Values of messages as JSON: what JSON has as it is, all else as an object with its type.
+
+`{"type": "timestamp", "value": "2026-01-02T03:04:05.000Z"}` is a moment and not a text. So what was
+shown can be sent again and is the same; only the widths of numbers are the bus's to choose.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from typing import Final
+from uuid import UUID
+
+from shardbus.amqp.types import (
+    Char,
+    Float,
+    Integer,
+    Symbol,
+    Timestamp,
+    Uuid,
+    Value,
+)
+from shardbus.gateway.http.api_call import Members
+from shardbus.gateway.http.documents_schema import Schema, described, one_of
+from shardbus.gateway.http.moment import format_moment, parse_moment
+from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.user_properties import plain, properties_of_json
+
+PROPERTIES_MAX: Final = 1_000
+_DEPTH_MAX: Final = 32
+_MOMENT_MS_MAX: Final = 253_402_300_799_999
+_TYPES: Final = ("timestamp", "uuid", "binary", "symbol", "char", "double")
+_OTHER: Final = "other"
+
+PROPERTIES_SCHEMA: Final[Schema] = described(
+    {
+        "type": "object",
+        "additionalProperties": {
+            "oneOf": [
+                {"type": ["string", "number", "boolean", "null"]},
+                {
+                    "type": "object",
+                    "required": ["type", "value"],
+                    "properties": {"type": one_of(*_TYPES, _OTHER), "value": {}},
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    },
+    "Custom properties by name. What is no JSON value says its type: "
+    f"{', '.join(_TYPES)}; and {_OTHER}, which can be read but not sent.",
+)
+
+
+def property_document(value: Value) -> object:
+    """A property as it is shown."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | Float):
+        number = value.value if isinstance(value, Float) else value
+        return number if math.isfinite(number) else _typed("double", str(number))
+    if isinstance(value, Timestamp):
+        is_date = 0 < value.value <= _MOMENT_MS_MAX
+        return _typed("timestamp", format_moment(value.value) if is_date else value.value)
+    if isinstance(value, Char):
+        return _typed("char", chr(value.value))
+    if isinstance(value, Integer):
+        return value.value
+    if isinstance(value, Symbol):
+        return _typed("symbol", value.value)
+    if isinstance(value, Uuid):
+        return _typed("uuid", str(UUID(bytes=value.value)))
+    if isinstance(value, bytes):
+        return _typed("binary", b64encode(value).decode())
+    return _typed(_OTHER, plain(value))
+
+
+def read_properties(value: object) -> dict[str, Value]:
+    """The properties that a document says, as AMQP values; Refused for what cannot be one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise invalid("properties must be a JSON object.")
+    if len(value) > PROPERTIES_MAX:
+        raise invalid(f"A message has at most {PROPERTIES_MAX} properties.")
+    return {_name(name): _property(name, member) for name, member in value.items()}
+
+
+def read_value(value: object, depth: int = 0) -> Value:
+    """A body of any JSON as an AMQP value."""
+    if depth > _DEPTH_MAX:
+        raise invalid(f"A body is nested at most {_DEPTH_MAX} levels deep.")
+    if isinstance(value, list):
+        return [read_value(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {_name(name): read_value(item, depth + 1) for name, item in value.items()}
+    return properties_of_json({"body": value})["body"]
+
+
+def read_base64(text: str, what: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError) as error:
+        raise invalid(f"{what} must be Base64, with its padding.") from error
+
+
+def _typed(kind: str, value: object) -> dict[str, object]:
+    return {"type": kind, "value": value}
+
+
+def _name(name: object) -> str:
+    # Read as a property too, so that half a character in a name is refused like one in a value.
+    [text] = properties_of_json({str(name): None})
+    return text
+
+
+def _property(name: str, value: object) -> Value:
+    if isinstance(value, list):
+        raise invalid(f"The property {shown(name)} is a list; properties are simple values.")
+    if not isinstance(value, dict):
+        return properties_of_json({name: value})[name]
+    members = Members(value, f"The property {shown(name)}", ("type", "value"))
+    kind, said = members.choice("type", _TYPES), members.value("value")
+    if kind == "timestamp" and isinstance(said, int) and not isinstance(said, bool):
+        if abs(said) >= 1 << 63:
+            raise invalid(f"The property {shown(name)} is a moment that is too far away.")
+        return Timestamp(said)
+    return _read_typed(name, kind, members.text("value"))
+
+
+def _read_typed(name: str, kind: str, text: str) -> Value:
+    try:
+        match kind:
+            case "timestamp":
+                return Timestamp(_moment(text))
+            case "uuid":
+                return Uuid(UUID(text).bytes)
+            case "binary":
+                return read_base64(text, f"The property {shown(name)}")
+            case "symbol":
+                return Symbol(text.encode("ascii").decode())
+            case "char":
+                return Char(ord(text))
+            case _:
+                return float(text)
+    except (ValueError, TypeError) as error:
+        raise invalid(f"The property {shown(name)} is no {kind}: {shown(text)}.") from error
+
+
+def _moment(text: str) -> int:
+    moment_ms = parse_moment(text)
+    if moment_ms is None:
+        raise ValueError("no moment")
+    return moment_ms

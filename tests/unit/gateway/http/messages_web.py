@@ -1,0 +1,55 @@
+"""The message part of the JSON API in virtual time."""
+
+import json
+from collections.abc import Mapping
+
+from shardbus.gateway.http.api_messages import MessagesApi
+from shardbus.gateway.http.message import Response
+from tests.unit.gateway.http.web import Web
+
+Document = dict[str, object]
+
+
+class MessagesWeb(Web):
+    """The message part of the API, asked in Python's words."""
+
+    def __init__(self, *, fragment_bytes_max: int = 0) -> None:
+        super().__init__(fragment_bytes_max=fragment_bytes_max)
+        self.with_groups([MessagesApi(self.bus, self.counts)])
+
+    def call(
+        self, method: str, path: str, body: object = None, token: str | None = None
+    ) -> Response:
+        content = b"" if body is None else json.dumps(body).encode()
+        return self.fetch(method, f"/api/v1/entities/{path}", content, token=token)
+
+    def post(self, path: str, **body: object) -> Document:
+        response = self.call("POST", path, body)
+        assert response.status == 200, response.body
+        answer: Document = json.loads(response.body)
+        return answer
+
+    def refusal(self, path: str, **body: object) -> tuple[int, str]:
+        """Status and text of what must be refused."""
+        response = self.call("POST", path, body)
+        return response.status, json.loads(response.body)["error"]["message"]
+
+    def put(self, entity: str, *messages: Mapping[str, object]) -> Document:
+        return self.post(f"{entity}/messages", messages=list(messages))
+
+    def peek(self, entity: str, query: str = "") -> list[Document]:
+        answer: Document = json.loads(self.call("GET", f"{entity}/messages{query}").body)
+        return messages_of(answer)
+
+    def get(self, entity: str, **wish: object) -> list[Document]:
+        return messages_of(self.post(f"{entity}/messages/receive", **wish))
+
+
+def messages_of(answer: Document) -> list[Document]:
+    messages = answer["messages"]
+    assert isinstance(messages, list)
+    return messages
+
+
+def bodies(messages: list[Document]) -> list[object]:
+    return [message.get("body") for message in messages]
