@@ -35,9 +35,11 @@ QUEUE_ELEMENTS: Final = (
     "Status",
     "AutoDeleteOnIdle",
     "EnablePartitioning",
+    "EnableExpress",
     "ForwardTo",
     "UserMetadata",
     "ForwardDeadLetteredMessagesTo",
+    "MaxMessageSizeInKilobytes",
 )
 
 
@@ -51,7 +53,9 @@ TOPIC_ELEMENTS: Final = (
     "SupportOrdering",
     "AutoDeleteOnIdle",
     "EnablePartitioning",
+    "EnableExpress",
     "UserMetadata",
+    "MaxMessageSizeInKilobytes",
 )
 SUBSCRIPTION_ELEMENTS: Final = (
     "LockDuration",

@@ -7,9 +7,11 @@ from typing import Final
 
 import click
 
+from shardbus.app.apply_command import apply
 from shardbus.app.broker_commands import broker
 from shardbus.app.check_command import check
 from shardbus.app.console import Console, run_command
+from shardbus.app.export_command import export
 from shardbus.app.fragment_commands import fragments
 from shardbus.app.queue_commands import queue
 from shardbus.app.rule_commands import rule
@@ -40,8 +42,11 @@ _OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file"})
 
 
 def _serving_options(without: frozenset[str]) -> list[click.Parameter]:
-    shown = "TOML file of settings.  [default: ./shardbus.toml]"
-    config = click.Option(["--config"], metavar="FILE", help=shown)
+    shown = (
+        "File of settings and entities (TOML), an emulator's Config.json or an ARM template; "
+        "may be given several times.  [default: ./shardbus.toml]"
+    )
+    config = click.Option(["--config"], multiple=True, metavar="FILE", help=shown)
     return [config, *(_setting_option(row) for row in TABLE if row.name not in without)]
 
 
@@ -57,19 +62,19 @@ def _setting_option(row: Setting) -> click.Option:
 
 
 @main.command(params=_serving_options(_OF_GATEWAY))
-def serve(config: str | None, **flags: str | bool | None) -> None:
+def serve(config: tuple[str, ...], **flags: str | bool | None) -> None:
     """Serve everything until a signal ends it, in one process or with brokers of their own."""
     _exit_after(_run, config, flags)
 
 
 @main.command(params=_serving_options(_OF_SERVE))
-def gateway(config: str | None, **flags: str | bool | None) -> None:
+def gateway(config: tuple[str, ...], **flags: str | bool | None) -> None:
     """Serve clients over brokers that run elsewhere; any number of gateways may do so."""
     _exit_after(_run_gateway, config, flags)
 
 
 def _exit_after(
-    run: Callable[[Settings], int], config: str | None, flags: dict[str, str | bool | None]
+    run: Callable[[Settings], int], config: tuple[str, ...], flags: dict[str, str | bool | None]
 ) -> None:
     given = {name: str(value) for name, value in flags.items() if value is not None}
 
@@ -105,8 +110,10 @@ def version(is_json: bool) -> None:
     Console(is_json).show(about, f"shardbus {about['version']} ({how}, Python {about['python']})")
 
 
+main.add_command(apply)
 main.add_command(broker)
 main.add_command(check)
+main.add_command(export)
 main.add_command(fragments)
 main.add_command(queue)
 main.add_command(rule)

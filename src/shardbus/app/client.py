@@ -9,6 +9,8 @@ from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from shardbus.app.atom import (
+    ATOM,
+    CONNECT,
     Described,
     EntityKind,
     parse,
@@ -177,6 +179,12 @@ class Management:
 
     def delete(self, path: str) -> None:
         self._ask("DELETE", path)
+
+    def tier(self) -> str:
+        """The tier of the namespace in lower case; empty when the bus does not tell it."""
+        root = parse(self._ask("GET", "$namespaceinfo").body)
+        info = f"{{{ATOM}}}content/{{{CONNECT}}}NamespaceInfo/{{{CONNECT}}}MessagingSKU"
+        return (root.findtext(info) or "").strip().lower()
 
     def create_rule(self, path: str, rule: Rule) -> Rule:
         return self._put_rule(path, rule, is_update=False)

@@ -23,7 +23,12 @@ def _shared(elements: tuple[str, ...]) -> tuple[QueueOption, ...]:
     )
 
 
-TOPIC_OPTIONS: Final = _shared(TOPIC_ELEMENTS)
+TOPIC_OPTIONS: Final = (
+    *_shared(TOPIC_ELEMENTS),
+    QueueOption(
+        "--ordering", "SupportOrdering", Form.SWITCH, "Kept for clients that ask; keys keep order."
+    ),
+)
 SUBSCRIPTION_OPTIONS: Final = (
     *_shared(SUBSCRIPTION_ELEMENTS),
     QueueOption(

@@ -14,7 +14,9 @@ import click
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
+from shardbus.app.sas import Credential
 from shardbus.app.settings import Settings
+from shardbus.app.setup.starting import set_up
 from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import Clock
@@ -66,6 +68,9 @@ async def serve_clients(
         return [*problems(), *bus.problems()]
 
     site, metrics = _web(settings, bus, health, broker_names, throttle)
+    if not settings.setup.is_empty():
+        root = bus.namespace.settings.root_rule
+        await set_up(site, settings.setup, Credential(root.name, root.primary_key))
     context = _tls_context(settings, bus.clock)
     # Whoever is bound to the loopback may use the key that everybody knows.
     websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)

@@ -140,6 +140,21 @@ QUEUE_OPTIONS: Final = (
         "--status", "Status", Form.TEXT, "Active, Disabled, SendDisabled or ReceiveDisabled."
     ),
     QueueOption("--user-metadata", "UserMetadata", Form.TEXT, "Free text kept with the queue."),
+    QueueOption(
+        "--max-message-kb",
+        "MaxMessageSizeInKilobytes",
+        Form.NUMBER,
+        "Largest message in kilobytes; Premium only.",
+    ),
+    QueueOption(
+        "--batched-operations",
+        "EnableBatchedOperations",
+        Form.SWITCH,
+        "Kept for clients that ask; batching is always on.",
+    ),
+    QueueOption(
+        "--express", "EnableExpress", Form.SWITCH, "Kept for clients that ask; all is durable."
+    ),
 )
 
 

@@ -94,7 +94,7 @@ def _path(topic: str, subscription: str, name: str) -> str:
 def _show(to: Console, shown: Rule) -> None:
     rows = [
         ("name", shown.name),
-        ("filter", _filter_text(shown)),
+        ("filter", filter_text(shown)),
         *((f"  @{value.name.removeprefix('@')}", _typed_text(value)) for value in shown.parameters),
         ("action", shown.action),
         *(
@@ -107,7 +107,7 @@ def _show(to: Console, shown: Rule) -> None:
 
 
 def _show_all(to: Console, rules: list[Rule]) -> None:
-    rows = [(shown.name, _filter_text(shown), shown.action) for shown in rules]
+    rows = [(shown.name, filter_text(shown), shown.action) for shown in rules]
     to.show([document(shown) for shown in rules], table([("NAME", "FILTER", "ACTION"), *rows]))
 
 
@@ -132,7 +132,8 @@ def document(shown: Rule) -> dict[str, Json]:
     }
 
 
-def _filter_text(shown: Rule) -> str:
+def filter_text(shown: Rule) -> str:
+    """What the filter of a rule lets in, in a line."""
     if shown.filter == SQL:
         return shown.expression
     if shown.filter != CORRELATION:

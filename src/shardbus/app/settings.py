@@ -5,21 +5,22 @@ Precedence: flag, then environment, then file, then default.
 
 import difflib
 import ipaddress
-import tomllib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
 from shardbus.app.failures import Usage
+from shardbus.app.setup.files import FileUnreadable, read_config
+from shardbus.app.setup.model import Blueprint, combined
 from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 
 Value = str | int | bool
 
 ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
 DEFAULT_FILE: Final = Path("shardbus.toml")
-FILE_BYTES_MAX: Final = 1_000_000
 
 
 class SettingError(Usage):
@@ -215,6 +216,7 @@ class Settings:
     transaction_messages_max: int
     transaction_ms: int
     log_level: str
+    setup: Blueprint
 
     @property
     def is_loopback(self) -> bool:
@@ -239,21 +241,21 @@ def load(
     flags: Mapping[str, str],
     environment: Mapping[str, str],
     *,
-    config: str | None = None,
+    config: Sequence[str] = (),
     default_file: Path = DEFAULT_FILE,
 ) -> Settings:
     """The settings from all sources, or `SettingError` for the first that cannot be used.
 
-    `flags` holds only what was given, by setting name. `config` is the file that a flag named; else
-    `SHARDBUS_CONFIG` names it; else `default_file` is read if it exists. Variables that are no
-    setting are passed over, because orchestrators invent names such as `SHARDBUS_SERVICE_HOST`.
+    `flags` holds only what was given, by setting name. `config` are the files that flags named;
+    else `SHARDBUS_CONFIG` names them, as PATH does; else `default_file` is read if it exists. A
+    later file wins. Variables that are no setting are passed over, because orchestrators invent
+    names such as `SHARDBUS_SERVICE_HOST`.
     """
-    file_name = config or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
+    named = environment.get(ENVIRONMENT_PREFIX + "CONFIG", "").split(os.pathsep)
+    files = [Path(name) for name in config or named if name]
     gathered = _Gathered()
-    if file_name is not None:
-        gathered.add_file(Path(file_name))
-    elif default_file.is_file():
-        gathered.add_file(default_file)
+    for file in files or ([default_file] if default_file.is_file() else []):
+        gathered.add_file(file)
     for row in TABLE:
         if row.variable in environment:
             gathered.add(row, environment[row.variable], f"environment {row.variable}")
@@ -268,13 +270,20 @@ class _Gathered:
     def __init__(self) -> None:
         self._values: dict[str, Value] = {row.name: row.default for row in TABLE}
         self._sources: dict[str, str] = dict.fromkeys(self._values, "default")
+        self._blueprints: list[Blueprint] = []
 
     def add(self, row: Setting, raw: Value, source: str) -> None:
         self._values[row.name] = read_value(row, raw, source)
         self._sources[row.name] = source
 
     def add_file(self, path: Path) -> None:
-        for key, raw in _read_file(path).items():
+        """Take a file's settings, and keep what it says of entities."""
+        try:
+            config = read_config(path)
+        except FileUnreadable as error:
+            raise SettingError("config", str(path), error.reason) from error
+        self._blueprints.append(config.blueprint)
+        for key, raw in config.settings.items():
             row = _ROWS.get(key.replace("-", "_"))
             if row is None:
                 raise SettingError(key, f"file {path}", f"there is no such setting{_nearest(key)}")
@@ -312,6 +321,7 @@ class _Gathered:
             transaction_messages_max=self._number("transaction_messages_max"),
             transaction_ms=self._number("transaction_ms"),
             log_level=self._text("log_level"),
+            setup=combined(self._blueprints),
         )
 
     def _check_together(self) -> None:
@@ -410,19 +420,6 @@ def _read_switch(row: Setting, raw: Value, source: str) -> bool:
     if value is None:
         raise SettingError(row.file_key, source, f"{raw!r} is neither true nor false")
     return value
-
-
-def _read_file(path: Path) -> dict[str, object]:
-    try:
-        with path.open("rb") as file:
-            text = file.read(FILE_BYTES_MAX + 1)
-        if len(text) > FILE_BYTES_MAX:
-            raise SettingError("config", str(path), f"is longer than {FILE_BYTES_MAX} bytes")
-        return tomllib.loads(text.decode())
-    except OSError as error:
-        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError("config", str(path), f"is not TOML: {error}") from error
 
 
 def _nearest(key: str) -> str:

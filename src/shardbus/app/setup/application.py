@@ -1,0 +1,55 @@
+"""Doing the steps of a plan, one after the other, until one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shardbus.app.failures import CommandError, Refused
+from shardbus.app.setup.step import Plan, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The steps that were done, and why the next one was not; None when all were."""
+
+    done: list[Step]
+    failure: CommandError | None = None
+
+
+class Blocked(Refused):
+    """Something in the file cannot be brought about by changes."""
+
+
+def check_possible(plan: Plan) -> None:
+    """Blocked when a step is blocked: then nothing is done at all."""
+    blocked = plan.blocked()
+    if blocked:
+        told = "; ".join(f"{_where(step)}: {step.reason}" for step in blocked)
+        raise Blocked(f"nothing was changed, because this cannot be done: {told}")
+
+
+def apply_plan(plan: Plan, tell: Callable[[Step], None]) -> Applied:
+    """Do what is to be done; `tell` is called with each step when it has been done."""
+    check_possible(plan)
+    done: list[Step] = []
+    todo = plan.todo()
+    for step in todo:
+        assert step.act is not None
+        try:
+            step.act()
+        except CommandError as error:
+            return Applied(done, _failure(step, len(done), len(todo), error))
+        done.append(step)
+        tell(step)
+    return Applied(done)
+
+
+def _failure(step: Step, done: int, all_steps: int, error: CommandError) -> CommandError:
+    told = f"{_where(step)}: {error} ({done} of {all_steps} changes were made before this one)"
+    return type(error)(told)
+
+
+def _where(step: Step) -> str:
+    named = f"{step.kind} {step.name}"
+    return f"{step.place}: {named}" if step.place else named

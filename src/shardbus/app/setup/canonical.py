@@ -1,0 +1,176 @@
+"""One spelling for each value, so that what was said and what the bus has can be compared."""
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from shardbus.app.atom import SUBSCRIPTION, Described, EntityKind
+from shardbus.app.queue_options import Form, QueueOption
+from shardbus.app.rule_atom import CORRELATION, FALSE, SQL, TRUE, Rule, Typed
+from shardbus.app.setup.model import FORWARDS, OPTIONS, RIGHTS
+from shardbus.core.address import path_of
+from shardbus.core.errors import Refused
+from shardbus.gateway.http.moment import format_duration, parse_duration
+
+INT_MIN: Final = -(1 << 31)
+INT_MAX: Final = (1 << 31) - 1
+_INTEGERS: Final = (
+    "byte",
+    "short",
+    "int",
+    "long",
+    "unsignedByte",
+    "unsignedShort",
+    "unsignedInt",
+    "unsignedLong",
+)
+TYPES: Final = (
+    "string",
+    "boolean",
+    *_INTEGERS,
+    "float",
+    "double",
+    "decimal",
+    "char",
+    "anyURI",
+    "dateTime",
+    "duration",
+    "guid",
+    "base64Binary",
+)
+"""Types of values in rules, which an SDK may have given one."""
+
+_NUMBER: Final = re.compile(r"-?\d{1,20}", re.ASCII)
+# As .NET writes a time span, which older templates hold: days.hours:minutes:seconds.fraction.
+_TIME_SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d\d):(\d\d):(\d\d)(?:\.(\d{1,7}))?", re.ASCII)
+_FINE_MOMENT: Final = re.compile(r"\.\d{7}")
+_FINE_DURATION: Final = re.compile(r"\.\d{4}")
+_SAME_FILTERS: Final = {"1=1": TRUE, "1=0": FALSE}
+
+
+def element_text(option: QueueOption, text: str) -> str:
+    """The canonical text of an element; ValueError with what is allowed when it can be none."""
+    match option.form:
+        case Form.DURATION:
+            return duration_text(text)
+        case Form.SWITCH:
+            return switch_text(text)
+        case Form.NUMBER | Form.GIGABYTES:
+            return number_text(text)
+        case Form.TEXT:
+            return path_of(text) if option.element in FORWARDS else text
+
+
+def duration_text(text: str) -> str:
+    try:
+        return format_duration(parse_duration("duration", _span_as_iso(text.strip())))
+    except Refused as refusal:
+        raise ValueError(f"{text!r} is not a duration: write it like PT30S or P14D") from refusal
+
+
+def switch_text(text: str) -> str:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return lowered
+
+
+def number_text(text: str) -> str:
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= 18):
+        raise ValueError(f"{text!r} is not a whole number")
+    return str(int(stripped))
+
+
+def described_elements(kind: EntityKind, described: Described) -> dict[str, str]:
+    """What the bus says of an entity, as far as a file can say it; sizes are of each fragment."""
+    elements = {
+        option.element: element_text(option, described.elements[option.element])
+        for option in OPTIONS[kind.word]
+        if described.elements.get(option.element)
+    }
+    if kind is not SUBSCRIPTION and described.size_max_mb:
+        each_mb = described.size_max_mb // (described.fragment_count or 1)
+        elements["MaxSizeInMegabytes"] = str(each_mb)
+    return elements
+
+
+def rule_form(rule: Rule) -> Rule:
+    """The canonical form of a rule; when it was created is left out."""
+    filter, expression = rule.filter, rule.expression
+    if filter == SQL and not rule.parameters:
+        filter = _SAME_FILTERS.get(expression.replace(" ", ""), filter)
+    is_sql, is_correlation = filter == SQL, filter == CORRELATION
+    return Rule(
+        rule.name,
+        filter,
+        expression if is_sql else "",
+        _parameters(rule.parameters) if is_sql else (),
+        dict(sorted(rule.fields.items())) if is_correlation else {},
+        _typed_values(rule.properties) if is_correlation else (),
+        rule.action,
+        _parameters(rule.action_parameters) if rule.action else (),
+    )
+
+
+def typed_form(value: Typed) -> Typed:
+    """The canonical form of a typed value; one that is wrong stays for the bus to refuse."""
+    try:
+        kind, text = _typed_text(value.type, value.text)
+    except ValueError:
+        return value
+    return Typed(value.name, kind, text)
+
+
+def rights_form(rights: list[str]) -> tuple[str, ...]:
+    """Rights in their order; Manage gives both others. ValueError for an unknown word."""
+    known = {right.lower(): right for right in RIGHTS}
+    unknown = [right for right in rights if right.lower() not in known]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not a right; rights are {', '.join(RIGHTS)}")
+    if not rights:
+        raise ValueError(f"no right is given; rights are {', '.join(RIGHTS)}")
+    said = {known[right.lower()] for right in rights}
+    return RIGHTS if "Manage" in said else tuple(right for right in RIGHTS if right in said)
+
+
+def _span_as_iso(text: str) -> str:
+    span = _TIME_SPAN.fullmatch(text)
+    if span is None:
+        return text
+    days, hours, minutes, seconds, fraction = span.groups()
+    return f"P{days or 0}DT{hours}H{minutes}M{seconds}.{fraction or 0}S"
+
+
+def _typed_values(values: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    return tuple(sorted((typed_form(value) for value in values), key=lambda value: value.name))
+
+
+def _parameters(values: tuple[Typed, ...]) -> tuple[Typed, ...]:
+    # A parameter is `@name` in an expression, and both spellings name it.
+    return _typed_values(
+        tuple(Typed(value.name.removeprefix("@"), value.type, value.text) for value in values)
+    )
+
+
+def _typed_text(kind: str, text: str) -> tuple[str, str]:
+    if kind in _INTEGERS and _NUMBER.fullmatch(text.strip()):
+        number = int(text)
+        # The bus shows every integer that fits as an int, whatever it was sent as.
+        return ("int" if INT_MIN <= number <= INT_MAX else kind), str(number)
+    if kind in ("double", "float"):
+        return kind, repr(float(text))
+    if kind == "boolean":
+        return kind, {"1": "true", "0": "false"}.get(text.strip()) or switch_text(text)
+    # What is finer than these forms hold stays as it is written.
+    if kind == "dateTime" and not _FINE_MOMENT.search(text):
+        return kind, _moment_text(text.strip())
+    if kind == "duration" and not _FINE_DURATION.search(text):
+        return kind, duration_text(text)
+    return kind, text
+
+
+def _moment_text(text: str) -> str:
+    moment = datetime.fromisoformat(text)
+    in_utc = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return in_utc.isoformat().replace("+00:00", "Z")

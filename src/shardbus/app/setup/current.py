@@ -1,0 +1,115 @@
+"""What the bus has, asked for as it is needed and remembered."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.app.api_client import ApiClient, Document
+from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, Described, EntityKind
+from shardbus.app.client import Management
+from shardbus.app.failures import CommandError, NotFound
+from shardbus.app.rule_atom import Rule
+from shardbus.app.setup.canonical import described_elements, rights_form, rule_form
+from shardbus.app.setup.model import SUBSCRIPTIONS_SEGMENT, AccessRule, Blueprint, Entity
+
+_LISTS: Final = {QUEUE.word: "$Resources/queues", TOPIC.word: "$Resources/topics"}
+
+
+@final
+class Current:
+    """A namespace as it is; `management` and `api` are also how it is changed."""
+
+    def __init__(self, management: Management, api: ApiClient) -> None:
+        self.management = management
+        self.api = api
+        self._tier: str | None = None
+
+    def tier(self) -> str:
+        """In lower case; empty when the bus does not tell it."""
+        if self._tier is None:
+            self._tier = self.management.tier()
+        return self._tier
+
+    def find(self, kind: EntityKind, path: str) -> Entity | None:
+        """The entity at a path, without its rules; None when it is not there or another kind."""
+        try:
+            described = self.management.entity(kind, path)
+        except NotFound:
+            return None
+        return _entity(kind, path, described)
+
+    def is_destination(self, path: str) -> bool:
+        """Whether there is a queue or topic at a path."""
+        return any(self.find(kind, path) is not None for kind in (QUEUE, TOPIC))
+
+    def paths(self, kind: EntityKind, topic: str = "") -> list[str]:
+        """All entities of a kind; of subscriptions, those of a topic."""
+        if kind is SUBSCRIPTION:
+            found = self.management.entities(kind, f"{topic}/Subscriptions")
+            return [topic + SUBSCRIPTIONS_SEGMENT + described.name for described in found]
+        return [found.name for found in self.management.entities(kind, _LISTS[kind.word])]
+
+    def rules(self, path: str) -> list[Rule]:
+        """The rules of a subscription, in canonical form."""
+        return [rule_form(rule) for rule in self.management.rules(f"{path}/Rules")]
+
+    def access_rules(self, path: str, *, with_keys: bool) -> list[AccessRule]:
+        """The access rules of an entity, or with an empty path of the namespace.
+
+        The one of the settings is left out: no file can change it.
+        """
+        below = access_path(path)
+        found = self.api.get(below).get("access_rules")
+        if not isinstance(found, list):
+            raise CommandError("the bus gave a list of access rules that cannot be read")
+        names = [
+            str(summary["name"])
+            for summary in found
+            if isinstance(summary, dict) and not summary.get("is_of_settings")
+        ]
+        if not with_keys:
+            return [_access_rule(summary) for summary in found if summary.get("name") in names]
+        return [_access_rule(self.api.get(f"{below}/{name}")) for name in names]
+
+    def everything(self, *, with_keys: bool) -> Blueprint:
+        """The whole namespace."""
+        whole = Blueprint(tier=self.tier())
+        whole.access_rules = self.access_rules("", with_keys=with_keys)
+        for kind in (QUEUE, TOPIC):
+            for described in self.management.entities(kind, _LISTS[kind.word]):
+                entity = _entity(kind, described.name, described)
+                rules = self.access_rules(entity.path, with_keys=with_keys)
+                whole.entities.append(
+                    Entity(kind, entity.path, entity.elements, access_rules=tuple(rules))
+                )
+                if kind is TOPIC:
+                    whole.entities += self._subscriptions(entity.path)
+        return whole
+
+    def _subscriptions(self, topic: str) -> list[Entity]:
+        entities: list[Entity] = []
+        for described in self.management.entities(SUBSCRIPTION, f"{topic}/Subscriptions"):
+            path = topic + SUBSCRIPTIONS_SEGMENT + described.name
+            elements = described_elements(SUBSCRIPTION, described)
+            entities.append(Entity(SUBSCRIPTION, path, elements, tuple(self.rules(path))))
+        return entities
+
+
+def access_path(path: str) -> str:
+    """Where the JSON API has the access rules of an entity, or of the namespace."""
+    return f"entities/{path}/access-rules" if path else "access-rules"
+
+
+def _entity(kind: EntityKind, path: str, described: Described) -> Entity:
+    return Entity(kind, path, described_elements(kind, described))
+
+
+def _access_rule(document: Document) -> AccessRule:
+    rights = document.get("rights")
+    primary, secondary = document.get("primary_key"), document.get("secondary_key")
+    return AccessRule(
+        str(document.get("name")),
+        rights_form([str(right) for right in rights] if isinstance(rights, list) else []),
+        primary if isinstance(primary, str) else "",
+        secondary if isinstance(secondary, str) else "",
+    )

@@ -1,0 +1,262 @@
+"""What has to be done so that the bus has what a file says, step by step in an order that works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, final
+
+from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.duration import FOREVER_ISO
+from shardbus.app.rule_atom import FALSE, TRUE, Rule
+from shardbus.app.rule_commands import filter_text
+from shardbus.app.setup.access_steps import access_steps
+from shardbus.app.setup.current import Current
+from shardbus.app.setup.model import (
+    DEFAULT_RULE,
+    FORWARDS,
+    OPTIONS,
+    AccessRule,
+    Blueprint,
+    Entity,
+)
+from shardbus.app.setup.order import creation_order, deletion_order, loop_of
+from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Change, Plan, Step
+
+_DEAD_LETTERS: Final = "ForwardDeadLetteredMessagesTo"
+_OTHER_KIND: Final = {QUEUE.word: TOPIC, TOPIC.word: QUEUE}
+
+
+def plan(blueprint: Blueprint, current: Current, *, deletes_missing: bool) -> Plan:
+    """The difference; nothing is changed by asking for it."""
+    return _Planner(blueprint, current, deletes_missing).plan()
+
+
+@final
+class _Planner:
+    """Compares entity by entity, then sorts what is to be done."""
+
+    def __init__(self, blueprint: Blueprint, current: Current, deletes_missing: bool) -> None:
+        self._blueprint = blueprint
+        self._current = current
+        self._deletes = deletes_missing
+        self._plan = Plan(warnings=list(blueprint.warnings))
+
+    def plan(self) -> Plan:
+        tier = self._current.tier()
+        if self._blueprint.tier and tier and self._blueprint.tier != tier:
+            self._plan.warnings.append(
+                f"the file is for a namespace of the tier {self._blueprint.tier}, this is {tier}"
+            )
+        said = [self._settled(entity, tier) for entity in self._blueprint.entities]
+        there = {entity.key: self._current.find(entity.kind, entity.path) for entity in said}
+        missing = [entity for entity in said if there[entity.key] is None]
+        self._block_missing(missing, {entity.key for entity in said})
+        self._block_forwarding(said, there)
+        self._plan.steps += self._access("", self._blueprint.access_rules, is_new=False)
+        self._create(missing)
+        # What stops forwarding comes first: it may be in the way of what starts.
+        for entity in sorted(said, key=lambda each: bool(each.elements.get("ForwardTo"))):
+            old = there[entity.key]
+            if old is not None:
+                self._change(entity, old)
+        self._leave_or_delete({entity.key for entity in said})
+        return self._plan
+
+    def _settled(self, entity: Entity, tier: str) -> Entity:
+        """The entity without what the bus decides whatever is asked for."""
+        dropped: dict[str, str] = {}
+        if entity.elements.get("AutoDeleteOnIdle", FOREVER_ISO) != FOREVER_ISO and entity.targets():
+            dropped["AutoDeleteOnIdle"] = "an entity that forwards is never idle"
+        if "EnablePartitioning" in entity.elements and tier == "premium":
+            dropped["EnablePartitioning"] = "in a premium namespace the bus decides"
+        for name, reason in dropped.items():
+            self._plan.warnings.append(f"{entity.place}: {name} is passed over: {reason}")
+        kept = {name: text for name, text in entity.elements.items() if name not in dropped}
+        return replace(entity, elements=kept)
+
+    def _block_missing(self, missing: list[Entity], said: set[str]) -> None:
+        for entity in missing:
+            other = _OTHER_KIND.get(entity.kind.word)
+            if other is not None and self._current.find(other, entity.path) is not None:
+                self._block(entity, f"there is a {other.word} of this name")
+            if entity.topic and entity.topic.lower() not in said:
+                self._need(entity, TOPIC, entity.topic)
+
+    def _block_forwarding(self, said: list[Entity], there: dict[str, Entity | None]) -> None:
+        for entity in said:
+            way = loop_of(entity, said)
+            if way:
+                self._block(entity, f"ForwardTo makes a loop: {' -> '.join(way)}")
+            old = there[entity.key]
+            kept = [] if old is None else old.targets()
+            for target in entity.targets():
+                if target in there or target in kept or self._current.is_destination(target):
+                    continue
+                reason = f"it forwards to {target}, which neither the file nor the bus has"
+                self._block(entity, reason)
+
+    def _need(self, entity: Entity, kind: EntityKind, path: str) -> None:
+        if self._current.find(kind, path) is None:
+            self._block(entity, f"neither the file nor the bus has the {kind.word} {path}")
+
+    def _block(self, entity: Entity, reason: str) -> None:
+        step = Step(BLOCKED, entity.kind.word, entity.path, reason=reason, place=entity.place)
+        self._plan.steps.append(step)
+
+    def _create(self, missing: list[Entity]) -> None:
+        order = creation_order(missing)
+        for entity in order.entities:
+            is_postponed = entity.key in order.postponed
+            self._plan.steps.append(self._creation(entity, is_postponed))
+            rules = [] if entity.rules is None else entity.rules[1:]
+            self._plan.steps += [self._rule_creation(entity, rule) for rule in rules]
+            self._plan.steps += self._access(entity.path, entity.access_rules, is_new=True)
+        for entity in order.entities:
+            target = entity.elements.get(_DEAD_LETTERS, "")
+            if entity.key in order.postponed and target:
+                change = Change(_DEAD_LETTERS, "", target)
+                self._plan.steps.append(self._update(entity, (change,)))
+
+    def _creation(self, entity: Entity, is_postponed: bool) -> Step:
+        elements = {
+            name: text
+            for name, text in entity.elements.items()
+            if text and not (is_postponed and name == _DEAD_LETTERS)
+        }
+
+        def act() -> None:
+            management = self._current.management
+            if entity.rules is None or entity.rules:
+                first = entity.rules[0] if entity.rules else None
+                management.create(entity.kind, entity.path, elements, first)
+                return
+            # The bus makes a rule with every subscription: one that lets nothing in until it goes.
+            nothing = Rule(DEFAULT_RULE, FALSE)
+            management.create(entity.kind, entity.path, elements, nothing)
+            management.delete(f"{entity.path}/Rules/{DEFAULT_RULE}")
+
+        return Step(CREATE, entity.kind.word, entity.path, place=entity.place, act=act)
+
+    def _change(self, entity: Entity, old: Entity) -> None:
+        fixed = {option.element for option in OPTIONS[entity.kind.word] if option.is_fixed}
+        changes = [
+            Change(name, old.elements.get(name, ""), text)
+            for name, text in entity.elements.items()
+            if not _is_same(name, old.elements.get(name, ""), text)
+        ]
+        for change in changes:
+            if change.name in fixed:
+                self._block(
+                    entity,
+                    f"{change.name} is settled at creation, where it was {change.old} and not "
+                    f"{change.new}: delete it and apply again, or say in the file what it is",
+                )
+        possible = tuple(change for change in changes if change.name not in fixed)
+        if possible:
+            self._plan.steps.append(self._update(entity, possible))
+        elif not changes:
+            self._plan.steps.append(Step(SAME, entity.kind.word, entity.path, place=entity.place))
+        if entity.rules is not None:
+            self._change_rules(entity, entity.rules)
+        self._plan.steps += self._access(entity.path, entity.access_rules, is_new=False)
+
+    def _update(self, entity: Entity, changes: tuple[Change, ...]) -> Step:
+        elements = {change.name: change.new for change in changes}
+
+        def act() -> None:
+            self._current.management.update(entity.kind, entity.path, elements)
+
+        return Step(CHANGE, entity.kind.word, entity.path, changes, place=entity.place, act=act)
+
+    def _change_rules(self, entity: Entity, rules: tuple[Rule, ...]) -> None:
+        there = {rule.name.lower(): rule for rule in self._current.rules(entity.path)}
+        for rule in rules:
+            old = there.pop(rule.name.lower(), None)
+            if old is None:
+                self._plan.steps.append(self._rule_creation(entity, rule))
+            elif replace(old, name=rule.name) == rule:
+                self._plan.steps.append(_rule_step(SAME, entity, rule))
+            else:
+                self._plan.steps.append(self._rule_change(entity, rule, old))
+        for rule in there.values():
+            # What a subscription gets without being asked gives way to what is asked for.
+            is_automatic = rule == Rule(DEFAULT_RULE, TRUE)
+            if is_automatic or self._deletes:
+                self._plan.steps.append(self._rule_deletion(entity, rule, is_automatic))
+            else:
+                self._plan.unlisted.append(f"rule {rule.name} of {entity.path}")
+
+    def _rule_creation(self, entity: Entity, rule: Rule) -> Step:
+        path = f"{entity.path}/Rules/{rule.name}"
+        step = _rule_step(CREATE, entity, rule)
+        return replace(step, act=lambda: self._current.management.create_rule(path, rule))
+
+    def _rule_change(self, entity: Entity, rule: Rule, old: Rule) -> Step:
+        path = f"{entity.path}/Rules/{rule.name}"
+        step = replace(_rule_step(CHANGE, entity, rule), changes=_rule_changes(old, rule))
+        return replace(step, act=lambda: self._current.management.update_rule(path, rule))
+
+    def _rule_deletion(self, entity: Entity, rule: Rule, is_automatic: bool) -> Step:
+        path = f"{entity.path}/Rules/{rule.name}"
+        reason = "it lets everything in, and the file gives other rules" if is_automatic else ""
+        step = _rule_step(DELETE, entity, rule)
+        return replace(step, reason=reason, act=lambda: self._current.management.delete(path))
+
+    def _access(self, path: str, said: Sequence[AccessRule], *, is_new: bool) -> list[Step]:
+        return access_steps(
+            self._current, path, said, is_new=is_new, deletes=self._deletes and not is_new
+        )
+
+    def _leave_or_delete(self, said: set[str]) -> None:
+        if not self._deletes:
+            return
+        gone: list[Entity] = []
+        for kind in (QUEUE, TOPIC):
+            for path in self._current.paths(kind):
+                gone += self._missing(kind, path, said)
+        for entity in deletion_order(gone):
+            self._plan.steps.append(self._deletion(entity))
+
+    def _missing(self, kind: EntityKind, path: str, said: set[str]) -> list[Entity]:
+        if path.lower() not in said:
+            found = self._current.find(kind, path)
+            return [] if found is None else [found]
+        if kind is not TOPIC:
+            return []
+        below = self._current.paths(SUBSCRIPTION, path)
+        found_below = [
+            self._current.find(SUBSCRIPTION, each) for each in below if each.lower() not in said
+        ]
+        return [found for found in found_below if found is not None]
+
+    def _deletion(self, entity: Entity) -> Step:
+        return Step(
+            DELETE,
+            entity.kind.word,
+            entity.path,
+            reason="with every message in it",
+            act=lambda: self._current.management.delete(entity.path),
+        )
+
+
+def _rule_step(sign: str, entity: Entity, rule: Rule) -> Step:
+    return Step(sign, "rule", f"{rule.name} of {entity.path}", place=entity.place)
+
+
+def _rule_changes(old: Rule, new: Rule) -> tuple[Change, ...]:
+    pairs = (
+        ("filter", filter_text(old), filter_text(new)),
+        ("action", old.action, new.action),
+        ("parameters", _parameters_text(old), _parameters_text(new)),
+    )
+    return tuple(Change(word, was, now) for word, was, now in pairs if was != now)
+
+
+def _parameters_text(rule: Rule) -> str:
+    values = (*rule.parameters, *rule.action_parameters)
+    return ", ".join(f"@{value.name} = {value.text} ({value.type})" for value in values)
+
+
+def _is_same(name: str, old: str, new: str) -> bool:
+    return old.lower() == new.lower() if name in FORWARDS else old == new

@@ -1,0 +1,131 @@
+"""A namespace as a file describes it: only what was said, in the elements of the ATOM dialect."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.entity_options import SUBSCRIPTION_OPTIONS, TOPIC_OPTIONS
+from shardbus.app.failures import Usage
+from shardbus.app.queue_options import QUEUE_OPTIONS, QueueOption
+from shardbus.app.rule_atom import Rule
+
+SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
+DEFAULT_RULE: Final = "$Default"
+FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
+RIGHTS: Final = ("Manage", "Send", "Listen")
+# A file is for one namespace, which has at most this many entities of each kind anyway.
+ENTITIES_MAX: Final = 100_000
+
+OPTIONS: Final[dict[str, tuple[QueueOption, ...]]] = {
+    QUEUE.word: QUEUE_OPTIONS,
+    TOPIC.word: TOPIC_OPTIONS,
+    SUBSCRIPTION.word: SUBSCRIPTION_OPTIONS,
+}
+
+
+class SetupError(Usage):
+    """A file that cannot be used: the text names the place, what is wrong, and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """A shared access rule; `rights` in the order of RIGHTS, an empty key is not said."""
+
+    name: str
+    rights: tuple[str, ...]
+    primary_key: str = ""
+    secondary_key: str = ""
+    place: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A queue, topic or subscription; `path` is its path in the API.
+
+    `elements` are canonical texts by name; an empty text says that there is none of it.
+    `MaxSizeInMegabytes` is the size of each fragment (R7). `rules` is None when nothing was said
+    about them; an empty tuple means that there are none.
+    """
+
+    kind: EntityKind
+    path: str
+    elements: dict[str, str]
+    rules: tuple[Rule, ...] | None = None
+    access_rules: tuple[AccessRule, ...] = ()
+    place: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> str:
+        return self.path.lower()
+
+    @property
+    def topic(self) -> str:
+        """The path of a subscription's topic; empty for others."""
+        topic, separator, _ = self.path.partition(SUBSCRIPTIONS_SEGMENT)
+        return topic if separator else ""
+
+    @property
+    def name(self) -> str:
+        """What a subscription is called among those of its topic; the path of any other."""
+        return self.path.rpartition(SUBSCRIPTIONS_SEGMENT)[2]
+
+    def targets(self) -> list[str]:
+        """Where it forwards to, as keys."""
+        return [self.elements[name].lower() for name in FORWARDS if self.elements.get(name)]
+
+
+@dataclass(slots=True)
+class Blueprint:
+    """What a namespace should have; `tier` is empty when the file does not say it.
+
+    `warnings` are what the reader passed over, each with its place.
+    """
+
+    entities: list[Entity] = field(default_factory=list)
+    access_rules: list[AccessRule] = field(default_factory=list)
+    tier: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def of_kind(self, kind: EntityKind) -> list[Entity]:
+        return [entity for entity in self.entities if entity.kind is kind]
+
+    def subscriptions_of(self, topic: Entity) -> list[Entity]:
+        return [entity for entity in self.entities if entity.topic.lower() == topic.key]
+
+    def is_empty(self) -> bool:
+        return not (self.entities or self.access_rules)
+
+
+def combined(blueprints: list[Blueprint]) -> Blueprint:
+    """All of them as one; SetupError when two of them say the same thing twice."""
+    whole = Blueprint()
+    for part in blueprints:
+        whole.entities += part.entities
+        whole.access_rules += part.access_rules
+        whole.tier = part.tier or whole.tier
+        whole.warnings += part.warnings
+    return checked(whole)
+
+
+def checked(blueprint: Blueprint) -> Blueprint:
+    """The blueprint itself, when everything in it is said once and subscriptions have topics."""
+    if len(blueprint.entities) > ENTITIES_MAX:
+        raise SetupError(f"there are more than {ENTITIES_MAX} entities")
+    seen: dict[str, Entity] = {}
+    for entity in blueprint.entities:
+        if entity.key in seen:
+            other = seen[entity.key].place
+            raise SetupError(f"{entity.place}: {entity.path} is described at {other} already")
+        seen[entity.key] = entity
+        _check_names(entity.place, "rule", [rule.name for rule in entity.rules or ()])
+        _check_names(entity.place, "access rule", [rule.name for rule in entity.access_rules])
+    _check_names("the namespace", "access rule", [rule.name for rule in blueprint.access_rules])
+    return blueprint
+
+
+def _check_names(place: str, word: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise SetupError(f"{place}: there are two of the {word} {name!r}")
+        seen.add(name.lower())

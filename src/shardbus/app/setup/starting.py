@@ -1,0 +1,85 @@
+"""Set-up of a bus that is about to serve: through its own site, before anybody can reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Final, final
+
+from shardbus.app.api_client import ApiClient
+from shardbus.app.client import Answer, Management
+from shardbus.app.failures import NotFound, Refused, Unavailable
+from shardbus.app.sas import Credential
+from shardbus.app.setup.application import Blocked, apply_plan
+from shardbus.app.setup.current import Current
+from shardbus.app.setup.difference import plan
+from shardbus.app.setup.model import Blueprint
+from shardbus.app.setup.step import Step
+from shardbus.gateway.http.message import Request
+from shardbus.gateway.http.site import ANSWER_MS_MAX, Site
+
+log = logging.getLogger(__name__)
+
+# Another gateway may be setting up the same namespace, and a broker may be late.
+REFUSALS_MAX: Final = 3
+ATTEMPTS_MAX: Final = 20
+RETRY_S: Final = 0.5
+_ENDPOINT: Final = "http://localhost"
+
+
+@final
+class SiteTransport:
+    """Asks a site of this process, from a thread that is not its loop's. A `client.Transport`."""
+
+    def __init__(self, site: Site, loop: asyncio.AbstractEventLoop) -> None:
+        self._site = site
+        self._loop = loop
+
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer:
+        lowered = {name.lower(): value for name, value in headers.items()} | {"host": "localhost"}
+        request = Request(method, target, lowered, body or b"", is_secure=False)
+        asked = asyncio.run_coroutine_threadsafe(self._site.respond(request), self._loop)
+        try:
+            response = asked.result(ANSWER_MS_MAX / 1000)
+        except TimeoutError as error:
+            raise Unavailable("the bus did not answer while it was set up") from error
+        return Answer(response.status, response.body)
+
+
+async def set_up(site: Site, blueprint: Blueprint, credential: Credential) -> None:
+    """Bring the namespace to what the blueprint says; raises what a command would fail with."""
+    transport = SiteTransport(site, asyncio.get_running_loop())
+    for warning in blueprint.warnings:
+        log.warning("%s", warning)
+    refusals = 0
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            await asyncio.to_thread(_apply, transport, blueprint, credential)
+        except Blocked:
+            raise
+        except (Refused, NotFound):
+            refusals += 1
+            if refusals == REFUSALS_MAX:
+                raise
+        except Unavailable:
+            if attempt == ATTEMPTS_MAX:
+                raise
+        else:
+            return
+        await asyncio.sleep(RETRY_S)
+
+
+def _apply(transport: SiteTransport, blueprint: Blueprint, credential: Credential) -> None:
+    management = Management(transport, _ENDPOINT, credential, now_s=int(time.time()))
+    current = Current(management, ApiClient(transport, _ENDPOINT, credential, clock=time.time))
+    applied = apply_plan(plan(blueprint, current, deletes_missing=False), _log)
+    if applied.failure is not None:
+        raise applied.failure
+
+
+def _log(step: Step) -> None:
+    log.info("set up: %s", step.lines())

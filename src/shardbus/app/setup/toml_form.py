@@ -1,0 +1,232 @@
+"""Our own form: entities in TOML, with the names of the command line's options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from datetime import date, datetime, time
+from typing import Final, final
+
+from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.duration import to_iso
+from shardbus.app.queue_options import MB_PER_GB, Form, QueueOption
+from shardbus.app.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, Rule, Typed
+from shardbus.app.setup.canonical import TYPES, element_text, rights_form, rule_form
+from shardbus.app.setup.model import (
+    OPTIONS,
+    SUBSCRIPTIONS_SEGMENT,
+    AccessRule,
+    Blueprint,
+    Entity,
+    checked,
+)
+from shardbus.app.setup.node import Node
+from shardbus.app.setup.theirs import typed_value
+
+ENTITY_KEYS: Final = ("queue", "topic", "access-rule")
+"""What a file may hold beside settings."""
+
+FIELD_KEYS: Final = {name: re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in FIELDS}
+RULE_KEYS: Final = (
+    "name",
+    "sql",
+    "parameters",
+    *FIELD_KEYS.values(),
+    "properties",
+    "never",
+    "action",
+    "action-parameters",
+)
+ACCESS_KEYS: Final = ("name", "rights", "primary-key", "secondary-key")
+_BELOW: Final = {
+    QUEUE.word: ("access-rule",),
+    TOPIC.word: ("access-rule", "subscription"),
+    SUBSCRIPTION.word: ("rule",),
+}
+_HEADER: Final = re.compile(r"\s*\[(\[)?\s*([^\[\]]+?)\s*\]?\]")
+
+
+def read_toml(
+    tables: dict[str, object], text: str, file: str, others: Collection[str]
+) -> Blueprint:
+    """What the entities in a file describe; `others` are keys that are somebody else's."""
+    lines = _Lines(text, file)
+    root = Node(tables, "", lines.locate)
+    root.refuse_unknown([*ENTITY_KEYS, *others])
+    blueprint = Blueprint()
+    for queue in root.items_of("queue"):
+        blueprint.entities.append(_entity(QUEUE, queue, ""))
+    for topic in root.items_of("topic"):
+        entity = _entity(TOPIC, topic, "")
+        blueprint.entities.append(entity)
+        for subscription in topic.items_of("subscription"):
+            prefix = entity.path + SUBSCRIPTIONS_SEGMENT
+            blueprint.entities.append(_entity(SUBSCRIPTION, subscription, prefix))
+    blueprint.access_rules = [_access_rule(node) for node in root.items_of("access-rule")]
+    tier = root.get("tier")
+    blueprint.tier = "" if tier is None else tier.text()
+    return checked(blueprint)
+
+
+def option_key(option: QueueOption) -> str:
+    return option.flag.removeprefix("--")
+
+
+def _entity(kind: EntityKind, node: Node, prefix: str) -> Entity:
+    options = OPTIONS[kind.word]
+    node.refuse_unknown(["name", *map(option_key, options), *_BELOW[kind.word]])
+    elements: dict[str, str] = {}
+    for option in options:
+        value = node.get(option_key(option))
+        if value is not None:
+            elements[option.element] = _element(option, value)
+    return Entity(
+        kind,
+        prefix + node.need("name").name(),
+        elements,
+        _rules(node) if kind is SUBSCRIPTION else None,
+        tuple(_access_rule(rule) for rule in node.items_of("access-rule"))
+        if kind is not SUBSCRIPTION
+        else (),
+        place=node.place,
+    )
+
+
+def _element(option: QueueOption, node: Node) -> str:
+    try:
+        match option.form:
+            case Form.SWITCH:
+                return "true" if node.switch() else "false"
+            case Form.NUMBER:
+                return element_text(option, str(node.number()))
+            case Form.GIGABYTES:
+                return element_text(option, str(node.number() * MB_PER_GB))
+            case Form.DURATION:
+                return element_text(option, to_iso(node.text()))
+            case Form.TEXT:
+                return element_text(option, node.text())
+    except ValueError as error:
+        raise node.wrong(str(error)) from error
+
+
+def _rules(node: Node) -> tuple[Rule, ...] | None:
+    """None when the file says nothing of rules; an empty list says that there are none."""
+    return None if node.get("rule") is None else tuple(map(_rule, node.items_of("rule")))
+
+
+def _rule(node: Node) -> Rule:
+    node.refuse_unknown(RULE_KEYS)
+    sql, never, action = node.get("sql"), node.get("never"), node.get("action")
+    fields = {
+        name: value.text()
+        for name, key in FIELD_KEYS.items()
+        if (value := node.get(key)) is not None
+    }
+    properties = _typed_values(node, "properties")
+    is_never = never is not None and never.switch()
+    ways = (sql is not None, bool(fields or properties), is_never)
+    if sum(ways) > 1:
+        raise node.wrong("a rule has one filter: sql, or fields and properties, or never")
+    kinds = (SQL, CORRELATION, FALSE)
+    rule = Rule(
+        node.need("name").name(),
+        next((kind for kind, is_it in zip(kinds, ways, strict=True) if is_it), TRUE),
+        "" if sql is None else sql.text(),
+        _typed_values(node, "parameters"),
+        fields,
+        properties,
+        "" if action is None else action.text(),
+        _typed_values(node, "action-parameters"),
+    )
+    if rule.parameters and sql is None:
+        raise node.wrong("parameters give values to the @names in sql, which is missing")
+    if rule.action_parameters and not rule.action:
+        raise node.wrong("action-parameters give values to the @names in action, which is missing")
+    return rule_form(rule)
+
+
+def _typed_values(node: Node, key: str) -> tuple[Typed, ...]:
+    table = node.get(key)
+    members = {} if table is None else table.members()
+    return tuple(_typed(name, value) for name, value in members.items())
+
+
+def _typed(name: str, node: Node) -> Typed:
+    value = node.value
+    if isinstance(value, datetime):
+        return Typed(name, "dateTime", value.isoformat())
+    if isinstance(value, date | time):
+        raise node.wrong("a date alone or a time alone is no value of a message")
+    if not isinstance(value, dict):
+        return typed_value(node, name)
+    node.refuse_unknown(["type", "value"])
+    kind = node.need("type")
+    if kind.text() not in TYPES:
+        raise kind.wrong(f"{kind.text()!r} is not a type; types are {', '.join(TYPES)}")
+    return Typed(name, kind.text(), node.need("value").text())
+
+
+def _access_rule(node: Node) -> AccessRule:
+    node.refuse_unknown(ACCESS_KEYS)
+    rights = node.need("rights")
+    try:
+        said = rights_form([right.text() for right in rights.items()])
+    except ValueError as error:
+        raise rights.wrong(str(error)) from error
+    keys = [node.get(key) for key in ACCESS_KEYS[2:]]
+    primary, secondary = ("" if key is None else key.text() for key in keys)
+    if secondary and not primary:
+        raise node.wrong("secondary-key without primary-key")
+    return AccessRule(node.need("name").name(), said, primary, secondary, node.place)
+
+
+@final
+class _Lines:
+    """Finds the line of a path such as `queue[1].lock-duration`; the parser does not tell it."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._file = file
+        self._lines = text.splitlines()
+        self._headers: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for at, line in enumerate(self._lines):
+            header = _HEADER.match(line)
+            if header is not None:
+                path = _header_path(header.group(2), header.group(1) is not None, counts)
+                self._headers[path] = at
+
+    def locate(self, path: str) -> str:
+        if not path:
+            return self._file
+        at = self._line(path)
+        return f"{self._file}: {path}" if at is None else f"{self._file}, line {at + 1}: {path}"
+
+    def _line(self, path: str) -> int | None:
+        head, key = path, ""
+        while head and head not in self._headers:
+            head, _, key = head.rpartition(".")
+        start = self._headers.get(head, -1)
+        if not key:
+            return start if start >= 0 else None
+        pattern = re.compile(rf"""\s*["']?{re.escape(key.partition("[")[0])}["']?\s*[.=]""")
+        for at in range(start + 1, len(self._lines)):
+            if _HEADER.match(self._lines[at]):
+                break
+            if pattern.match(self._lines[at]):
+                return at
+        return start if start >= 0 else None
+
+
+def _header_path(name: str, is_list: bool, counts: dict[str, int]) -> str:
+    """The path that a header opens; `counts` holds how many of each list there are so far."""
+    path = ""
+    parts = [part.strip().strip("\"'") for part in name.split(".")]
+    for part in parts[:-1]:
+        path = f"{path}.{part}".removeprefix(".")
+        if path in counts:
+            path = f"{path}[{counts[path] - 1}]"
+    path = f"{path}.{parts[-1]}".removeprefix(".")
+    if not is_list:
+        return path
+    counts[path] = counts.get(path, 0) + 1
+    return f"{path}[{counts[path] - 1}]"
