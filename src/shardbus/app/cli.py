@@ -9,6 +9,7 @@ import click
 
 from shardbus.app.apply_command import apply
 from shardbus.app.broker_commands import broker
+from shardbus.app.cert_command import cert
 from shardbus.app.check_command import check
 from shardbus.app.console import Console, run_command
 from shardbus.app.export_command import export
@@ -112,6 +113,7 @@ def version(is_json: bool) -> None:
 
 main.add_command(apply)
 main.add_command(broker)
+main.add_command(cert)
 main.add_command(check)
 main.add_command(export)
 main.add_command(fragments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ import click
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
+from shardbus.app.certificates import served_certificate, told_by_hangup
 from shardbus.app.sas import Credential
 from shardbus.app.settings import Settings
 from shardbus.app.setup.starting import set_up
 from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.bus import Bus
-from shardbus.broker.clock import Clock
 from shardbus.broker.forwarding import Forwarder
 from shardbus.broker.namespace import NamespaceSettings
 from shardbus.broker.recovering_transactions import Recovery
@@ -41,7 +40,6 @@ from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.readings import FORWARDED, Reading
-from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
 from shardbus.gateway.websocket import WebSockets
 
 log = logging.getLogger(__name__)
@@ -50,6 +48,8 @@ CONNECTIONS_MAX: Final = 5_000
 SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
 IDLE_LOOK_S: Final = 10
+KEY_CHARACTERS_WISE: Final = 22
+"""Of 64 different characters these make 128 bits."""
 
 
 async def serve_clients(
@@ -71,7 +71,8 @@ async def serve_clients(
     if not settings.setup.is_empty():
         root = bus.namespace.settings.root_rule
         await set_up(site, settings.setup, Credential(root.name, root.primary_key))
-    context = _tls_context(settings, bus.clock)
+    certificate = served_certificate(settings, bus.clock)
+    context = certificate.context
     # Whoever is bound to the loopback may use the key that everybody knows.
     websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
     gateway = HttpGateway(site.respond, site.refused, websockets=websockets)
@@ -106,6 +107,7 @@ async def serve_clients(
                 tasks.create_task(_sweep_now_and_then(bus)),
                 tasks.create_task(_delete_idle_now_and_then(bus)),
                 tasks.create_task(Recovery(bus, bus.clock).run()),
+                tasks.create_task(certificate.follow([everything, secure, web], told_by_hangup())),
                 tasks.create_task(forwarder.run()),
             ]
             await stopping.wait()
@@ -192,14 +194,6 @@ async def _delete_idle_now_and_then(bus: Bus) -> None:
         await bus.namespace.delete_idle()
 
 
-def _tls_context(settings: Settings, clock: Clock) -> ssl.SSLContext:
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        return server_context(settings.tls_cert, settings.tls_key)
-    hosts = LOCAL_HOSTS if settings.is_loopback else (*LOCAL_HOSTS, settings.host)
-    files = development_certificate(settings.data_dir / "tls", now_ms=clock.now_ms(), hosts=hosts)
-    return server_context(files.certificate, files.key)
-
-
 @dataclass(frozen=True)
 class Ports:
     """Where the server listens; `tls` is 0 when that port is off."""
@@ -213,10 +207,12 @@ def ready_line(settings: Settings, ports: Ports) -> str:
     """The one line on standard output that tells people and programs that we serve, and where."""
     # The development certificate has the name; any other loopback address must be told as it is.
     host = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
+    # Who keeps the key in a file does not want it in whatever gathers standard output.
+    key = "***" if settings.sas_key_file is not None else settings.sas_key
     words = [
         "ready",
         f"Endpoint=sb://{host}:{ports.amqp};SharedAccessKeyName={DEVELOPMENT_KEY_NAME};"
-        f"SharedAccessKey={settings.sas_key};UseDevelopmentEmulator=true;",
+        f"SharedAccessKey={key};UseDevelopmentEmulator=true;",
         f"http://{host}:{ports.http}",
     ]
     if ports.tls:
@@ -227,6 +223,8 @@ def ready_line(settings: Settings, ports: Ports) -> str:
 def namespace_settings(settings: Settings) -> NamespaceSettings:
     tier = tier_named(settings.tier, settings.premium_generation)
     root = AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, settings.sas_key)
+    if not settings.is_loopback and len(settings.sas_key) < KEY_CHARACTERS_WISE:
+        log.warning("sas-key is short enough to be guessed: `openssl rand -base64 32` makes one")
     chosen = NamespaceSettings(tier, root)
     chosen.is_partitioned_by_default = settings.partitioned_by_default
     chosen.entities_max = settings.entities_max

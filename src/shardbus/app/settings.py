@@ -21,6 +21,7 @@ Value = str | int | bool
 
 ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
 DEFAULT_FILE: Final = Path("shardbus.toml")
+KEY_FILE_CHARACTERS_MAX: Final = 4096
 
 
 class SettingError(Usage):
@@ -137,6 +138,12 @@ TABLE: Final[tuple[Setting, ...]] = (
         "",
         f"Key of {DEVELOPMENT_KEY_NAME}; empty means {DEVELOPMENT_KEY}, on loopback only.",
     ),
+    Setting(
+        "sas_key_file",
+        Kind.PATH,
+        "",
+        "File with that key, in place of --sas-key, which everybody on the machine can see.",
+    ),
     _choice(
         "durability",
         ("full", "relaxed"),
@@ -207,6 +214,7 @@ class Settings:
     premium_generation: str
     partitioned_by_default: bool
     sas_key: str
+    sas_key_file: Path | None
     durability: Literal["full", "relaxed"]
     entities_max: int
     partitioned_entities_max: int
@@ -312,6 +320,7 @@ class _Gathered:
             premium_generation=self._text("premium_generation"),
             partitioned_by_default=self._switch("partitioned_by_default"),
             sas_key=self._text("sas_key") or DEVELOPMENT_KEY,
+            sas_key_file=self._optional_path("sas_key_file"),
             durability="relaxed" if self._text("durability") == "relaxed" else "full",
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
@@ -325,6 +334,7 @@ class _Gathered:
         )
 
     def _check_together(self) -> None:
+        self._take_key_file()
         self._check_key()
         self._check_store()
         self._check_certificate()
@@ -332,6 +342,21 @@ class _Gathered:
             self._refuse("host", "must not be empty")
         if not self._text("data_dir"):
             self._refuse("data_dir", "must not be empty")
+
+    def _take_key_file(self) -> None:
+        path = self._text("sas_key_file")
+        if not path:
+            return
+        if self._text("sas_key"):
+            self._refuse("sas_key_file", f"give it or sas-key ({self._sources['sas_key']})")
+        try:
+            with Path(path).open(encoding="utf-8") as file:
+                key = file.read(KEY_FILE_CHARACTERS_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            self._refuse("sas_key_file", f"{path} cannot be read: {error}")
+        if not key:
+            self._refuse("sas_key_file", f"{path} is empty")
+        self._values["sas_key"], self._sources["sas_key"] = key, f"file {path}"
 
     def _check_key(self) -> None:
         key, host = self._text("sas_key"), self._text("host")
@@ -341,7 +366,7 @@ class _Gathered:
             self._refuse(
                 "sas_key",
                 f"the development key is public, so {host} is not served with it: "
-                "give a key of your own with --sas-key, or listen on 127.0.0.1",
+                "give a key of your own with --sas-key-file, or listen on 127.0.0.1",
             )
 
     def _check_store(self) -> None:
@@ -399,7 +424,7 @@ def read_value(row: Setting, raw: Value, source: str) -> Value:
             return raw
         case Kind.TEXT | Kind.PATH:
             if not isinstance(raw, str):
-                raise SettingError(row.file_key, source, f"{raw!r} must be a text in quotes")
+                raise SettingError(row.file_key, source, "must be a text in quotes")
             return raw
 
 

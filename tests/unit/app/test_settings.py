@@ -176,3 +176,53 @@ def test_every_field_is_a_row_of_the_table_and_every_row_a_field() -> None:
     names = {field.name for field in fields(Settings)}
 
     assert names - {"setup"} == {row.name for row in TABLE}
+
+
+def test_a_key_is_read_from_a_file(tmp_path: Path) -> None:
+    """R34: a command line is seen by everybody on the machine."""
+    path = tmp_path / "key"
+    path.write_text("c2VjcmV0\n", encoding="utf-8")
+
+    settings = loaded({"host": "0.0.0.0", "sas_key_file": str(path)})
+
+    assert (settings.sas_key, settings.sas_key_file) == ("c2VjcmV0", path)
+    assert "c2VjcmV0" not in refusal({"sas_key_file": str(path), "sas_key": "other"})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read"),
+        (b"\n", "empty"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"two words", "spaces"),
+        (DEVELOPMENT_KEY.encode(), "is public"),
+    ],
+)
+def test_a_key_file_that_cannot_be_used_is_named_and_not_quoted(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+
+    text = refusal({"host": "0.0.0.0", "sas_key_file": str(path)})
+
+    assert str(path) in text
+    assert words in text
+    assert "two" not in text
+
+
+def test_a_key_of_the_wrong_kind_is_not_told_to_everybody(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="sas-key") as caught:
+        loaded(file=write(tmp_path, "sas-key = 73129\n"))
+
+    assert "73129" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "host", ["0", "127.1", "::ffff:127.0.0.1", "localhost.example.org", "localhost.", "0x7f000001"]
+)
+def test_what_merely_looks_like_the_loopback_needs_a_key(host: str) -> None:
+    """R34."""
+    assert "is public" in refusal({"host": host})
