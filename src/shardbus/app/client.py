@@ -3,7 +3,7 @@
 import http.client
 import select
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
@@ -170,6 +170,15 @@ class Management:
 
     def entity(self, kind: EntityKind, path: str) -> Described:
         return _described(kind, path, self._ask("GET", path, word=kind.word))
+
+    def look(self, path: str, kinds: Sequence[EntityKind]) -> tuple[EntityKind, Described] | None:
+        """What is at a path, if it is one of these kinds."""
+        try:
+            answer = self._ask("GET", path)
+        except NotFound:
+            return None
+        found = ((kind, read_entity(kind, answer.body)) for kind in kinds)
+        return next(((kind, entity) for kind, entity in found if entity is not None), None)
 
     def entities(self, kind: EntityKind, path: str) -> list[Described]:
         """All that a list holds, page by page."""

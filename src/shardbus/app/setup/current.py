@@ -7,7 +7,7 @@ from typing import Final, final
 from shardbus.app.api_client import ApiClient, Document
 from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, Described, EntityKind
 from shardbus.app.client import Management
-from shardbus.app.failures import CommandError, NotFound
+from shardbus.app.failures import CommandError
 from shardbus.app.rule_atom import Rule
 from shardbus.app.setup.canonical import described_elements, rights_form, rule_form
 from shardbus.app.setup.model import SUBSCRIPTIONS_SEGMENT, AccessRule, Blueprint, Entity
@@ -30,17 +30,11 @@ class Current:
             self._tier = self.management.tier()
         return self._tier
 
-    def find(self, kind: EntityKind, path: str) -> Entity | None:
-        """The entity at a path, without its rules; None when it is not there or another kind."""
-        try:
-            described = self.management.entity(kind, path)
-        except NotFound:
-            return None
-        return _entity(kind, path, described)
-
-    def is_destination(self, path: str) -> bool:
-        """Whether there is a queue or topic at a path."""
-        return any(self.find(kind, path) is not None for kind in (QUEUE, TOPIC))
+    def at(self, path: str) -> Entity | None:
+        """The queue, topic or subscription at a path, without its rules; None without any."""
+        is_below = SUBSCRIPTIONS_SEGMENT in path
+        found = self.management.look(path, (SUBSCRIPTION,) if is_below else (QUEUE, TOPIC))
+        return None if found is None else _entity(found[0], path, found[1])
 
     def paths(self, kind: EntityKind, topic: str = "") -> list[str]:
         """All entities of a kind; of subscriptions, those of a topic."""

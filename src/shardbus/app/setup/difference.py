@@ -24,7 +24,6 @@ from shardbus.app.setup.order import creation_order, deletion_order, loop_of
 from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Change, Plan, Step
 
 _DEAD_LETTERS: Final = "ForwardDeadLetteredMessagesTo"
-_OTHER_KIND: Final = {QUEUE.word: TOPIC, TOPIC.word: QUEUE}
 
 
 def plan(blueprint: Blueprint, current: Current, *, deletes_missing: bool) -> Plan:
@@ -49,9 +48,9 @@ class _Planner:
                 f"the file is for a namespace of the tier {self._blueprint.tier}, this is {tier}"
             )
         said = [self._settled(entity, tier) for entity in self._blueprint.entities]
-        there = {entity.key: self._current.find(entity.kind, entity.path) for entity in said}
+        there = {entity.key: self._current.at(entity.path) for entity in said}
         missing = [entity for entity in said if there[entity.key] is None]
-        self._block_missing(missing, {entity.key for entity in said})
+        self._block_orphans(missing, {entity.key for entity in said})
         self._block_forwarding(said, there)
         self._plan.steps += self._access("", self._blueprint.access_rules, is_new=False)
         self._create(missing)
@@ -75,13 +74,11 @@ class _Planner:
         kept = {name: text for name, text in entity.elements.items() if name not in dropped}
         return replace(entity, elements=kept)
 
-    def _block_missing(self, missing: list[Entity], said: set[str]) -> None:
+    def _block_orphans(self, missing: list[Entity], said: set[str]) -> None:
         for entity in missing:
-            other = _OTHER_KIND.get(entity.kind.word)
-            if other is not None and self._current.find(other, entity.path) is not None:
-                self._block(entity, f"there is a {other.word} of this name")
-            if entity.topic and entity.topic.lower() not in said:
-                self._need(entity, TOPIC, entity.topic)
+            topic = entity.topic
+            if topic and topic.lower() not in said and self._current.at(topic) is None:
+                self._block(entity, f"neither the file nor the bus has the topic {topic}")
 
     def _block_forwarding(self, said: list[Entity], there: dict[str, Entity | None]) -> None:
         for entity in said:
@@ -91,14 +88,10 @@ class _Planner:
             old = there[entity.key]
             kept = [] if old is None else old.targets()
             for target in entity.targets():
-                if target in there or target in kept or self._current.is_destination(target):
+                if target in there or target in kept or self._current.at(target) is not None:
                     continue
                 reason = f"it forwards to {target}, which neither the file nor the bus has"
                 self._block(entity, reason)
-
-    def _need(self, entity: Entity, kind: EntityKind, path: str) -> None:
-        if self._current.find(kind, path) is None:
-            self._block(entity, f"neither the file nor the bus has the {kind.word} {path}")
 
     def _block(self, entity: Entity, reason: str) -> None:
         step = Step(BLOCKED, entity.kind.word, entity.path, reason=reason, place=entity.place)
@@ -139,6 +132,9 @@ class _Planner:
         return Step(CREATE, entity.kind.word, entity.path, place=entity.place, act=act)
 
     def _change(self, entity: Entity, old: Entity) -> None:
+        if old.kind is not entity.kind:
+            self._block(entity, f"there is a {old.kind.word} of this name")
+            return
         fixed = {option.element for option in OPTIONS[entity.kind.word] if option.is_fixed}
         changes = [
             Change(name, old.elements.get(name, ""), text)
@@ -220,14 +216,12 @@ class _Planner:
 
     def _missing(self, kind: EntityKind, path: str, said: set[str]) -> list[Entity]:
         if path.lower() not in said:
-            found = self._current.find(kind, path)
+            found = self._current.at(path)
             return [] if found is None else [found]
         if kind is not TOPIC:
             return []
         below = self._current.paths(SUBSCRIPTION, path)
-        found_below = [
-            self._current.find(SUBSCRIPTION, each) for each in below if each.lower() not in said
-        ]
+        found_below = [self._current.at(each) for each in below if each.lower() not in said]
         return [found for found in found_below if found is not None]
 
     def _deletion(self, entity: Entity) -> Step:
