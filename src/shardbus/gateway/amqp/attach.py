@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.amqp.errors import UNAUTHORIZED_ACCESS
+from shardbus.amqp.errors import DETACH_FORCED, UNAUTHORIZED_ACCESS
 from shardbus.amqp.events import Event
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import AmqpError
@@ -49,7 +49,12 @@ from shardbus.gateway.amqp.session_hold import (
     wait_asked_ms,
 )
 from shardbus.gateway.amqp.throttle import Throttle
-from shardbus.gateway.amqp.transactions import Enlistment, TransactionRules, Transactions
+from shardbus.gateway.amqp.transactions import (
+    OPEN_MAX,
+    Enlistment,
+    TransactionRules,
+    Transactions,
+)
 
 CBS_NODE: Final = "$cbs"
 DESTINATION: Final = "com.microsoft:transfer-destination-address"
@@ -57,6 +62,10 @@ COORDINATOR_BYTES_MAX: Final = 64 * 1024
 # What a request adds to the message that it carries.
 REQUEST_BYTES: Final = 64 * 1024
 REQUEST_BYTES_MIN: Final = 1024 * 1024
+# "link without traffic: 10 min" (reference 1.5).
+LINK_IDLE_MS: Final = 600_000
+# A token and what is around it: anybody may send one.
+TOKEN_BYTES_MAX: Final = 64 * 1024
 
 
 @final
@@ -92,10 +101,37 @@ class _Use:
         self.entity = entity
         self.is_receiver = False
         self.line = MAIN_LINE
+        self._seen_count = -1
+        self._moved_at_ms = 0
 
     @property
     def entity_id(self) -> int:
         return self.handle.entity.entity_id
+
+    def idle_ms(self, now_ms: int) -> int:
+        """How long nothing was sent, received or waited for, as far as was looked."""
+        count = self.link.delivery_count
+        if count != self._seen_count or self._is_busy():
+            self._seen_count = count
+            self._moved_at_ms = now_ms
+        return now_ms - self._moved_at_ms
+
+    def _is_busy(self) -> bool:
+        context = self.link.context
+        if isinstance(context, Outbound):
+            is_waiting = self.link.credit > 0 or self.link.unsettled_count > 0
+            return is_waiting or context.hold is not None
+        # Who asks may ask again at any time, and who waits for a session is waiting.
+        return not isinstance(context, Inbound)
+
+    def idle_error(self) -> AmqpError:
+        role, part = ("consumer", "Consumer") if self.is_receiver else ("publisher", "Publisher")
+        text = (
+            f"The link '{self.link.name}' is force detached by the broker due to errors occurred "
+            f"in {role}(link{self.link.handle}). Detach origin: "
+            f"AmqpMessage{part}.IdleTimerExpired: Idle timeout: 00:10:00."
+        )
+        return AmqpError(DETACH_FORCED, with_tracking(text))
 
 
 @final
@@ -177,6 +213,16 @@ class Attacher:
                 if refusal is not None:
                     self._detach(use, amqp_error(refusal))
 
+    def detach_idle(self, now_ms: int) -> None:
+        """End the links without traffic; `now_ms` is any clock that only goes forward."""
+        for use in list(self._uses.values()):
+            if use.idle_ms(now_ms) >= LINK_IDLE_MS:
+                self._detach(use, use.idle_error())
+
+    def trust(self) -> None:
+        """The client has shown a token."""
+        self._transactions.open_max = OPEN_MAX
+
     def detach_unauthorized(self, reason: str) -> None:
         """End the links that no grant allows any more."""
         for use in list(self._uses.values()):
@@ -240,7 +286,7 @@ class Attacher:
         request_link = RequestLink(
             link, CBS_NODE, self._grants.put_token, self._responses, is_camel=False
         )
-        return self._accept_request(link, request_link)
+        return self._accept_request(link, request_link, TOKEN_BYTES_MAX)
 
     def _accept_management(self, link: Link, address: Address) -> list[Event]:
         # Some operations need one right and some the other; each is asked for what it needs.
@@ -264,7 +310,7 @@ class Attacher:
         return link.accept()
 
     def _accept_request(
-        self, link: Link, request_link: RequestLink, size_bytes_max: int = 0
+        self, link: Link, request_link: RequestLink, size_bytes_max: int
     ) -> list[Event]:
         link.context = request_link
         events = link.accept(max_message_size=size_bytes_max)

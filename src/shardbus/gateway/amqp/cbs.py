@@ -29,6 +29,10 @@ class Grants:
         self._authorizer = authorizer
         self._by_path: dict[str, Grant] = {}
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._by_path)
+
     def add(self, grant: Grant) -> None:
         if len(self._by_path) >= GRANTS_MAX and grant.path not in self._by_path:
             raise Refused(INVALID_ARGUMENT, "The connection has shown too many tokens.")

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Final, cast, final
+from typing import Final, Protocol, cast, final
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
-from shardbus.amqp.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS
+from shardbus.amqp.errors import (
+    CONNECTION_FORCED,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+)
 from shardbus.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -29,11 +34,14 @@ from shardbus.core.message import NEVER_MS
 from shardbus.gateway.amqp.attach import Attacher, Shared
 from shardbus.gateway.amqp.cbs import Grants
 from shardbus.gateway.amqp.coordinator import CoordinatorLink
+from shardbus.gateway.amqp.door import STRANGER_BYTES_MAX, Door
+from shardbus.gateway.amqp.failures import with_tracking
 from shardbus.gateway.amqp.inbound import Inbound
 from shardbus.gateway.amqp.outbound import Outbound
 from shardbus.gateway.amqp.requests import RequestLink
 from shardbus.gateway.amqp.responses import ResponseLink
 from shardbus.gateway.peer import UNKNOWN, peer_of
+from shardbus.gateway.wheel import NEVER
 
 log = logging.getLogger(__name__)
 
@@ -45,26 +53,51 @@ WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
 UNREAD_BYTES_MAX: Final = 8 * 1024 * 1024
 # How long a client may take to read a goodbye.
 GOODBYE_MS: Final = 10_000
+EXPELLED_GOODBYE_MS: Final = 1_000
 REQUESTS_MAX: Final = 200
-# "connection open, no link ever created: 60 s; all links gone: 300 s" (reference 1.5).
+# What is enough until the first token is shown, and little enough for anybody.
+STRANGER_WRITE_BYTES_MAX: Final = 32 * 1024
+STRANGER_REQUESTS_MAX: Final = 64
+STRANGER_SESSIONS_MAX: Final = 8
+STRANGER_LINKS_MAX: Final = 16
+# Clients that bear less silence would keep us busy with heartbeats alone.
+IDLE_TIMEOUT_MS_MIN: Final = 500
+STRANGER_LOOK_MS_MIN: Final = 1_000
+# "no put-token after connecting: 20 s; connection open, no link ever created: 60 s; all links gone:
+# 300 s" (reference 1.5).
+NO_TOKEN_MS: Final = 20_000
 NO_LINK_MS: Final = 60_000
 LINKS_GONE_MS: Final = 300_000
+LOOK_MS_MAX: Final = 60_000
+
+
+class Host(Protocol):
+    """What has the connection; `door` decides whether it stays."""
+
+    door: Door
+
+    def connected(self, protocol: AmqpProtocol) -> None: ...
+
+    def disconnected(self, protocol: AmqpProtocol) -> None: ...
 
 
 @final
 class AmqpProtocol(asyncio.Protocol):
     """An asyncio protocol; the Shell of its links. `peer` is the address that counts for it."""
 
-    def __init__(
-        self, shared: Shared, config: ConnectionConfig, on_closed: Callable[[AmqpProtocol], None]
-    ) -> None:
+    def __init__(self, shared: Shared, config: ConnectionConfig, host: Host) -> None:
         bus = shared.bus
         self.peer = UNKNOWN
+        self.heard_bytes = 0
         self.counts = shared.counts
+        self._namespace_name = bus.namespace.settings.name
         self._clock = bus.clock
         self._loop = bus.loop
-        self._on_closed = on_closed
+        self._host = host
+        self._door = host.door
         self._connection = Connection(config, is_server=True, now_ms=self._monotonic_ms())
+        self._connection.links_max = min(config.links_max, STRANGER_LINKS_MAX)
+        self._connection.sessions_max = STRANGER_SESSIONS_MAX
         self._grants = Grants(bus.authorizer, bus.clock, self._turn_guesser_away)
         self._attacher = Attacher(shared, self._grants, self)
         self._transport: asyncio.Transport | None = None
@@ -74,11 +107,13 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._is_unread = False
-        self._refusal: AmqpError | None = None
+        self._unread_bytes_max = STRANGER_WRITE_BYTES_MAX
+        self._is_stranger = True
+        self._is_turned_away = False
+        self._is_leaving = False
         self._requests: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
-        self._linkless_since_ms = self._monotonic_ms()
+        self._since_ms = self._linkless_since_ms = self._monotonic_ms()
         self._had_link = False
 
     # The transport's side.
@@ -87,10 +122,15 @@ class AmqpProtocol(asyncio.Protocol):
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast(asyncio.Transport, transport)
         self.peer = self._grants.peer = peer_of(transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
-        self._tick()
+        self._transport.set_write_buffer_limits(high=STRANGER_WRITE_BYTES_MAX)
+        self._host.connected(self)
+        self._door.enter(self)
+        self._look_soon()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_stranger and not self._door.hear(self, len(data)):
+            self.close(_forced(f"More than {STRANGER_BYTES_MAX} bytes came before a token."))
+            return
         self._handle(self._connection.receive(data, self._monotonic_ms()))
         self._flush()
 
@@ -99,10 +139,10 @@ class AmqpProtocol(asyncio.Protocol):
         self._handle(self._connection.transport_lost())
         for task in self._requests:
             task.cancel()
-        for timer in (self._timer, self._expiry_timer):
-            if timer is not None:
-                timer.cancel()
-        self._on_closed(self)
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self._door.leave(self)
+        self._host.disconnected(self)
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -175,9 +215,18 @@ class AmqpProtocol(asyncio.Protocol):
     def count_links(self, by_role: dict[str, int]) -> None:
         self._attacher.count_links(by_role)
 
-    def turn_away(self, error: AmqpError) -> None:
+    def turn_away(self) -> None:
         """Close as soon as the client can be told why: when it has opened."""
-        self._refusal = error
+        self._is_turned_away = True
+
+    def expel(self) -> None:
+        """Make room for another connection."""
+        may_linger = self._door.may_linger(self)
+        self.close(self._too_many())
+        if self._transport is not None and not may_linger:
+            self._transport.abort()
+        else:
+            self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
 
     def close(self, error: AmqpError) -> None:
         """Say goodbye and close."""
@@ -189,9 +238,9 @@ class AmqpProtocol(asyncio.Protocol):
         self._flush()
         if self._transport is None or self._transport.is_closing():
             return
+        self._is_leaving = True
         self._transport.close()
-        self._cancel_timer()
-        self._timer = self._loop.call_later(GOODBYE_MS / 1000, self._transport.abort)
+        self._door.wheel.put(self, GOODBYE_MS)
 
     # Events.
 
@@ -237,7 +286,7 @@ class AmqpProtocol(asyncio.Protocol):
                 self._start(context.answer(delivery, self))
 
     def _start(self, request: Coroutine[object, object, None]) -> None:
-        if len(self._requests) >= REQUESTS_MAX:
+        if len(self._requests) >= (STRANGER_REQUESTS_MAX if self._is_stranger else REQUESTS_MAX):
             request.close()
             self.close(AmqpError(CONNECTION_FORCED, "Too many requests are waiting for answers."))
             return
@@ -252,6 +301,7 @@ class AmqpProtocol(asyncio.Protocol):
             self.close(
                 AmqpError("amqp:internal-error", "The request failed; see the server's log.")
             )
+        self._trust_known()
         self._watch_expiry()
 
     def _authenticate(self, event: SaslInitReceived) -> None:
@@ -266,6 +316,7 @@ class AmqpProtocol(asyncio.Protocol):
             except Refused as refusal:
                 log.info("SASL PLAIN refused: %s", refusal.message)
                 is_welcome = False
+            self._trust_known()
         self._handle(self._connection.sasl_outcome(is_welcome))
 
     async def _refuse_key(self) -> None:
@@ -276,12 +327,36 @@ class AmqpProtocol(asyncio.Protocol):
     def _turn_guesser_away(self) -> None:
         self.close(AmqpError(UNAUTHORIZED_ACCESS, "Too many wrong keys were shown."))
 
+    def _trust_known(self) -> None:
+        """Widen the limits once the client has shown who it is."""
+        if not self._is_stranger or self._is_turned_away or not self._grants.has_any:
+            return
+        self._is_stranger = False
+        self._door.trust(self)
+        connection = self._connection
+        connection.links_max = connection.config.links_max
+        connection.sessions_max = connection.config.channel_max + 1
+        self._unread_bytes_max = UNREAD_BYTES_MAX
+        self._attacher.trust()
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+
     def _opened(self) -> None:
-        if self._refusal is not None:
-            self.close(self._refusal)
+        if self._is_turned_away:
+            self.close(self._too_many())
+        elif 0 < self._connection.remote_idle_ms < IDLE_TIMEOUT_MS_MIN:
+            text = f"An idle-time-out below {IDLE_TIMEOUT_MS_MIN} milliseconds cannot be kept."
+            self.close(AmqpError(NOT_ALLOWED, text))
         else:
             # Only now is it known how often the client wants to hear from us.
-            self._tick()
+            self._look_soon()
+
+    def _too_many(self) -> AmqpError:
+        text = (
+            f"ConnectionsQuotaExceeded for namespace: {self._namespace_name}. "
+            f"At most {self._door.connections_max} connections are allowed."
+        )
+        return AmqpError(RESOURCE_LIMIT_EXCEEDED, with_tracking(text))
 
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
@@ -300,31 +375,46 @@ class AmqpProtocol(asyncio.Protocol):
         if output and self._transport is not None and not self._transport.is_closing():
             self._transport.write(output)
             if self._is_writing_paused:
-                self._is_unread = self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX
+                self._is_unread = self._transport.get_write_buffer_size() > self._unread_bytes_max
                 self._pace_reading()
 
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _look_soon(self) -> None:
+        delay_ms = self.look(self._monotonic_ms())
+        if delay_ms != NEVER:
+            self._door.wheel.put(self, delay_ms)
 
-    def _tick(self) -> None:
-        self._cancel_timer()
-        now_ms = self._monotonic_ms()
+    def look(self, now_ms: int) -> int:
+        """Keep the connection alive, and end what was idle for too long (wheel.Rider)."""
+        if self._transport is None:
+            return NEVER
+        if self._is_leaving:
+            self._transport.abort()
+            return NEVER
         next_ms = self._connection.tick(now_ms)
-        delay_ms = min(NO_LINK_MS, next_ms - now_ms) if next_ms >= 0 else NO_LINK_MS
+        delay_ms = min(LOOK_MS_MAX, next_ms - now_ms) if next_ms >= 0 else LOOK_MS_MAX
         if self._connection.is_closed:
             self._handle(self._connection.transport_lost())
+        else:
+            delay_ms = min(delay_ms, self._end_idle(now_ms))
+        self._flush()
+        if self._transport.is_closing():
+            return GOODBYE_MS
+        return max(delay_ms, STRANGER_LOOK_MS_MIN) if self._is_stranger else delay_ms
+
+    def _end_idle(self, now_ms: int) -> int:
+        """Close, or end links, whose time is over; how long to the next that may be."""
+        left_ms, text = LOOK_MS_MAX, ""
+        if self._is_stranger:
+            left_ms = self._since_ms + NO_TOKEN_MS - now_ms
+            text = f"No token was shown within {NO_TOKEN_MS} milliseconds."
         elif self._attacher.is_linkless():
             limit_ms = LINKS_GONE_MS if self._had_link else NO_LINK_MS
             left_ms = self._linkless_since_ms + limit_ms - now_ms
-            delay_ms = min(delay_ms, left_ms)
-            if left_ms <= 0:
-                self.close(_inactive(limit_ms))
-        self._flush()
-        if self._transport is None or self._transport.is_closing():
-            return
-        self._timer = self._loop.call_later(max(1, delay_ms) / 1000, self._tick)
+            text = _inactive(limit_ms)
+        if left_ms <= 0:
+            self.close(_forced(text))
+        self._attacher.detach_idle(now_ms)
+        return left_ms
 
     def _watch_expiry(self) -> None:
         """Wake when the next token ends, to end the links that lived by it."""
@@ -346,9 +436,12 @@ class AmqpProtocol(asyncio.Protocol):
         return int(self._loop.time() * 1000)
 
 
-def _inactive(limit_ms: int) -> AmqpError:
-    return AmqpError(
-        CONNECTION_FORCED,
+def _inactive(limit_ms: int) -> str:
+    return (
         f"The connection was inactive for more than the allowed {limit_ms} milliseconds and is "
-        "closed by container 'LinkTracker'.",
+        "closed by container 'LinkTracker'."
     )
+
+
+def _forced(text: str) -> AmqpError:
+    return AmqpError(CONNECTION_FORCED, with_tracking(text))

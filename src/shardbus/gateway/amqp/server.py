@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Final, final
+from typing import final
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.errors import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED
+from shardbus.amqp.errors import CONNECTION_FORCED
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.broker.bus import Bus
 from shardbus.core.access import ALL_RIGHTS, LISTEN, SEND
 from shardbus.core.entity import Entity
 from shardbus.core.errors import ENTITY_DISABLED
 from shardbus.gateway.amqp.attach import Shared
+from shardbus.gateway.amqp.door import Door
 from shardbus.gateway.amqp.failures import ENTITY_GONE, with_tracking
 from shardbus.gateway.amqp.protocol import AmqpProtocol
 from shardbus.gateway.amqp.receivers import RECEIVERS_MAX, ReceiverCounts
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
 from shardbus.gateway.readings import LINKS, Reading
-
-log = logging.getLogger(__name__)
-
-# Connections beyond the limit that may stay long enough to be told so.
-TURNED_AWAY_MAX: Final = 100
 
 
 @final
@@ -45,26 +40,19 @@ class AmqpServer:
         rules = TransactionRules() if transaction_rules is None else transaction_rules
         self._shared = Shared(bus, ReceiverCounts(receivers_max), throttle, rules)
         self._config = config
-        self._connections_max = connections_max
+        self.door = Door(bus.loop, connections_max)
         self._protocols: set[AmqpProtocol] = set()
         self.closed_connections = 0
         bus.namespace.subscribe(self)
         bus.namespace.watch_access(self._access_changed)
 
     def new_protocol(self) -> AmqpProtocol:
-        protocol = AmqpProtocol(self._shared, self._config, self._closed)
-        self._protocols.add(protocol)
-        excess = len(self._protocols) - self._connections_max
-        if excess > 0:
-            log.warning("refusing a connection: %d are open", self._connections_max)
-            refusal = _too_many(self._connections_max)
-            if excess > TURNED_AWAY_MAX:
-                self._bus.loop.call_soon(protocol.close, refusal)
-            else:
-                protocol.turn_away(refusal)
-        return protocol
+        return AmqpProtocol(self._shared, self._config, self)
 
-    def _closed(self, protocol: AmqpProtocol) -> None:
+    def connected(self, protocol: AmqpProtocol) -> None:
+        self._protocols.add(protocol)
+
+    def disconnected(self, protocol: AmqpProtocol) -> None:
         self._protocols.discard(protocol)
         self.closed_connections += 1
 
@@ -110,10 +98,3 @@ class AmqpServer:
     def _detach(self, entity: Entity, rights: int, error: AmqpError) -> None:
         for protocol in list(self._protocols):
             protocol.detach_entity(entity.entity_id, rights, error)
-
-
-def _too_many(connections_max: int) -> AmqpError:
-    return AmqpError(
-        RESOURCE_LIMIT_EXCEEDED,
-        f"ConnectionsQuotaExceeded: at most {connections_max} connections are allowed.",
-    )

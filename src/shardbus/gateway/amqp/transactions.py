@@ -36,6 +36,8 @@ TRANSACTION_ID_BYTES: Final = 16
 # Transactions that a connection may have open at once, and what all of them may hold in memory.
 OPEN_MAX: Final = 100
 BYTES_MAX: Final = 32 * 1024 * 1024
+# Those of a client that has not shown a token yet.
+STRANGER_OPEN_MAX: Final = 4
 # Ids that are remembered only to say that their transactions timed out.
 TIMED_OUT_MAX: Final = 1_000
 
@@ -122,6 +124,7 @@ class Transactions:
         counts: AmqpCounts,
     ) -> None:
         self.rules = rules
+        self.open_max = STRANGER_OPEN_MAX
         self._transactor = transactor
         self._timers = timers
         self._counts = counts
@@ -131,11 +134,11 @@ class Transactions:
 
     def declare(self, owner: object) -> bytes:
         """Begin a transaction that ends with its owner at the latest."""
-        if len(self._open) >= OPEN_MAX:
+        if len(self._open) >= self.open_max:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"The connection has {OPEN_MAX} open transactions, which is the most it may have: "
-                "discharge some.",
+                f"The connection has {self.open_max} open transactions, which is the most it may "
+                "have: discharge some.",
             )
         opened = OpenTransaction(secrets.token_bytes(TRANSACTION_ID_BYTES), owner)
         self._open[opened.transaction_id] = opened

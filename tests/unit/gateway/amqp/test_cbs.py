@@ -304,7 +304,7 @@ def test_an_entity_rule_reaches_its_entity_alone(bench: Bench, counter: Counter)
 def test_plain_with_the_key_gives_its_rights_for_the_whole_connection(bench: Bench) -> None:
     client = bench.client()
     links = [client.sender("q"), client.receiver("many", 1)]
-    bench.pass_s(1000)
+    bench.pass_s(500)
 
     assert all(link.is_attached for link in links)
 

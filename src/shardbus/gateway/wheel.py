@@ -1,0 +1,70 @@
+"""One timer for many connections, as exact as their time limits need."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol, final
+
+SLOT_MS: Final = 250
+SLOTS: Final = 256
+"""A turn of the wheel is 64 s; who wants to wait longer is asked again after one."""
+NEVER: Final = -1
+
+
+class Rider(Protocol):
+    """Something that has to be looked at from time to time."""
+
+    def look(self, now_ms: int) -> int:
+        """Do what is due; in how many milliseconds to look again, NEVER for not again."""
+        ...
+
+
+@final
+class Wheel:
+    """Looks at its riders when they asked to be looked at, give or take a slot.
+
+    Riders tell the time themselves: one that is looked at early asks for the rest. It turns while
+    there are riders. Putting and removing one takes the same time however many there are, and no
+    timer of the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._slots: list[dict[Rider, None]] = [{} for _ in range(SLOTS)]
+        self._places: dict[Rider, int] = {}
+        self._position = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def put(self, rider: Rider, delay_ms: int) -> None:
+        """Look at it after this long, and not when it was asked for before."""
+        self.remove(rider)
+        distance = min(max(delay_ms, 0) // SLOT_MS + 1, SLOTS - 1)
+        place = (self._position + distance) % SLOTS
+        self._slots[place][rider] = None
+        self._places[rider] = place
+        if self._timer is None:
+            self._timer = self._loop.call_later(SLOT_MS / 1000, self._turn)
+
+    def remove(self, rider: Rider) -> None:
+        place = self._places.pop(rider, None)
+        if place is not None:
+            del self._slots[place][rider]
+
+    def _turn(self) -> None:
+        self._timer = None
+        self._position = (self._position + 1) % SLOTS
+        due, self._slots[self._position] = self._slots[self._position], {}
+        for rider in due:
+            del self._places[rider]
+        now_ms = int(self._loop.time() * 1000)
+        for rider in due:
+            # Looking at one may have put another to a new place.
+            if rider not in self._places:
+                delay_ms = rider.look(now_ms)
+                if delay_ms != NEVER:
+                    self.put(rider, delay_ms)
+        if self._places and self._timer is None:
+            self._timer = self._loop.call_later(SLOT_MS / 1000, self._turn)
