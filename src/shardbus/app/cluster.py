@@ -111,10 +111,6 @@ async def _serve_bus(
         if namespace.problems():
             await namespace.sweep()
 
-    def problems() -> list[str]:
-        out = [remote.problem() for remote in remotes]
-        return [*(problem for problem in out if problem), *namespace.problems()]
-
     changed, returned = asyncio.Event(), asyncio.Event()
     remotes[0].on_catalogue = changed.set
     for remote in remotes:
@@ -123,8 +119,8 @@ async def _serve_bus(
         settings,
         bus,
         stopping,
-        problems=problems,
         broker_names=[remote.name for remote in remotes],
+        outages=lambda: [remote.problem() for remote in remotes],
     )
     await alongside(work, [_whenever(changed, follow), _whenever(returned, welcome)])
 

@@ -35,6 +35,7 @@ from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
+from shardbus.gateway.http.health import BrokerHealth, Brokers, broker_healths
 from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
@@ -57,17 +58,25 @@ async def serve_clients(
     bus: Bus,
     stopping: asyncio.Event,
     *,
-    problems: Callable[[], list[str]],
     broker_names: Sequence[str],
+    outages: Callable[[], list[str]],
 ) -> None:
-    """Open the ports, say that we are ready, and serve until told to stop."""
+    """Open the ports, say that we are ready, and serve until told to stop.
+
+    `outages` says of each broker why it is out of reach; nothing of one that is not.
+    """
     throttle = _throttle(settings, bus)
     amqp = _amqp_server(settings, bus, throttle)
 
     def health() -> list[str]:
-        return [*problems(), *bus.problems()]
+        out = [outage for outage in outages() if outage]
+        return [*out, *bus.namespace.problems(), *bus.problems()]
 
-    site, metrics = _web(settings, bus, health, broker_names, throttle)
+    def brokers() -> list[BrokerHealth]:
+        return broker_healths(bus, broker_names, outages())
+
+    fragments = FragmentsPage(bus.namespace, broker_names)
+    site, metrics = _web(settings, bus, throttle, fragments, health, brokers)
     if not settings.setup.is_empty():
         root = bus.namespace.settings.root_rule
         await set_up(site, settings.setup, Credential(root.name, root.primary_key))
@@ -134,14 +143,14 @@ def _amqp_server(settings: Settings, bus: Bus, throttle: Throttle | None) -> Amq
 def _web(
     settings: Settings,
     bus: Bus,
-    health: Callable[[], list[str]],
-    broker_names: Sequence[str],
     throttle: Throttle | None,
+    fragments: FragmentsPage,
+    health: Callable[[], list[str]],
+    brokers: Brokers,
 ) -> tuple[Site, Metrics]:
     """All that HTTP clients reach, and the metrics, which want to know more."""
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
     metrics = Metrics(namespace, health, counts)
-    fragments = FragmentsPage(namespace, broker_names)
     # With the development key everybody may see everything anyway.
     is_open = settings.has_development_key
     site = Site(
@@ -155,8 +164,9 @@ def _web(
             fragments,
             metrics,
             health=health,
+            brokers=brokers,
             is_open=is_open,
-            groups=api_groups(bus, counts),
+            groups=api_groups(bus, counts, throttle),
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,

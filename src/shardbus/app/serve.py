@@ -62,8 +62,8 @@ async def _serve(settings: Settings) -> None:
             settings,
             bus,
             stopping,
-            problems=namespace.problems,
             broker_names=[broker.name for broker in brokers],
+            outages=lambda: [""] * len(brokers),
         )
     finally:
         for broker in brokers:

@@ -172,6 +172,10 @@ class Bus:
         operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
         return EntityHandle(entity, runners, router, operations)
 
+    def in_use(self) -> list[EntityHandle]:
+        """The entities that somebody has asked for since the start."""
+        return list(self._handles.values())
+
     def problems(self) -> list[str]:
         """Which fragments in use are unavailable and why, in words for people."""
         found: dict[tuple[str, str], list[int]] = {}

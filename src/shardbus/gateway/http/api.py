@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Final, final
 
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.errors import NOT_FOUND, ErrorKind, Refused
-from shardbus.gateway.http.api_call import Answer, Call, Group, read_call
+from shardbus.gateway.http.api_call import Answer, Call, Group, Reply, read_call
 from shardbus.gateway.http.api_catalogue import EntityPages
 from shardbus.gateway.http.api_route import PREFIX, Match, Route, canonical_path
 from shardbus.gateway.http.documents import (
@@ -23,6 +24,7 @@ from shardbus.gateway.http.documents_schema import Document
 from shardbus.gateway.http.exposition import CONTENT_TYPE
 from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.gate import Gate
+from shardbus.gateway.http.health import Brokers, is_serving
 from shardbus.gateway.http.message import JSON, Request, Response
 from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.openapi import openapi_document
@@ -53,6 +55,7 @@ class Api:
         metrics: Metrics,
         *,
         health: Callable[[], list[str]],
+        brokers: Brokers = lambda: [],
         is_open: bool = False,
         groups: Sequence[Group] = (),
     ) -> None:
@@ -64,6 +67,7 @@ class Api:
         self._gate = Gate(namespace, authorizer)
         self._metrics = metrics
         self._health = health
+        self._brokers = brokers
         self._metrics_right = 0 if is_open else LISTEN
         self._table: list[tuple[Route, Answer]] = self._routes()
         self._schemas = dict(SCHEMAS)
@@ -103,8 +107,18 @@ class Api:
             if route.method == method:
                 self._require(request, route.right, match.name, route.otherwise)
                 call = read_call(request, route, match, self._schemas)
-                return Response(200, JSON, json.dumps(await answer(call)))
+                return _response(await answer(call))
         raise NoSuchMethod([route.method for route, _, _ in found])
+
+    def health(self) -> Reply:
+        """How the bus is: 503 only when no broker serves.
+
+        What is left serves (R3), and a balancer that dropped every gateway that lacks a broker
+        would make the outage whole.
+        """
+        brokers = self._brokers()
+        status = HTTPStatus.OK if is_serving(brokers) else HTTPStatus.SERVICE_UNAVAILABLE
+        return Reply(status, health_document(self._health(), brokers))
 
     def _found(self, request: Request) -> list[tuple[Route, Match, Answer]]:
         """The rows of the path that is meant, which differ in their methods."""
@@ -128,7 +142,12 @@ class Api:
                 self._show_description,
             ),
             (
-                Route("/api/v1/health", "Whether all is well, and what is not.", "Health"),
+                Route(
+                    "/api/v1/health",
+                    "Whether all is well, and what is not; 503 when nothing serves.",
+                    "Health",
+                    schema_of_503="Health",
+                ),
                 self._show_health,
             ),
             (
@@ -150,14 +169,20 @@ class Api:
     async def _show_description(self, call: Call) -> Document:
         return openapi_document([route for route, _ in self._table], self._schemas)
 
-    async def _show_health(self, call: Call) -> Document:
-        return health_document(self._health())
+    async def _show_health(self, call: Call) -> Document | Reply:
+        return self.health()
 
     async def _show_namespace(self, call: Call) -> Document:
         return namespace_document(self._namespace)
 
     async def _show_metrics(self, call: Call) -> Document:
         return {"families": [family.to_document() for family in await self._metrics.families()]}
+
+
+def _response(answer: Document | Reply) -> Response:
+    if isinstance(answer, Reply):
+        return Response(answer.status, JSON, json.dumps(answer.document))
+    return Response(200, JSON, json.dumps(answer))
 
 
 def refusal_body(kind: ErrorKind, message: str) -> str:

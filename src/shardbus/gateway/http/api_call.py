@@ -167,8 +167,17 @@ class Call:
         self.body = body
 
 
-Answer = Callable[[Call], Awaitable[Document]]
-"""What is answered with 200; Refused or Unavailable is raised."""
+@final
+class Reply:
+    """An answer with another status than 200."""
+
+    def __init__(self, status: int, document: Document) -> None:
+        self.status = status
+        self.document = document
+
+
+Answer = Callable[[Call], Awaitable[Document | Reply]]
+"""What is answered, with 200 unless it says otherwise; Refused or Unavailable is raised."""
 
 
 class Group(Protocol):

@@ -66,9 +66,9 @@ class Route:
 
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
     none; with neither the path is open. `schema` names what is answered, None for the description
-    of the API itself; `body` names what is sent, None where nothing is. A body of which no member
-    is required may be left out. `identifier` is what generated clients call it; without one it is
-    made of the method and `schema`.
+    of the API itself, and `schema_of_503` what is while nothing serves; `body` names what is sent,
+    None where nothing is. A body of which no member is required may be left out. `identifier` is
+    what generated clients call it; without one it is made of the method and `schema`.
     """
 
     def __init__(  # noqa: PLR0913 - a row of the table, by keyword
@@ -83,6 +83,7 @@ class Route:
         otherwise: int = 0,
         parameters: tuple[Parameter, ...] = (),
         identifier: str = "",
+        schema_of_503: str = "Error",
     ) -> None:
         self.path = path
         self.summary = summary
@@ -92,6 +93,7 @@ class Route:
         self.right = right
         self.otherwise = otherwise
         self.parameters = parameters
+        self.schema_of_503 = schema_of_503
         self.identifier = identifier or _identifier(method, schema)
         self.query_names = frozenset(one.name for one in parameters if one.place == "query")
         pieces = _VARIABLES.split(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from shardbus import __version__
@@ -29,6 +30,14 @@ from shardbus.gateway.http.documents_schema import (
     one_of,
     reference,
 )
+from shardbus.gateway.http.health import (
+    AVAILABLE,
+    FRAGMENTS_TOLD_MAX,
+    LIMITED,
+    UNAVAILABLE,
+    BrokerHealth,
+    is_serving,
+)
 from shardbus.gateway.http.moment import format_moment
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -46,9 +55,25 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Health": object_of(
         {
-            "status": one_of("healthy", "degraded"),
+            "status": one_of("healthy", "degraded", "unavailable"),
             "message": TEXT,
             "reasons": list_of(TEXT),
+            "brokers": list_of(reference("BrokerHealth")),
+        }
+    ),
+    "BrokerHealth": object_of(
+        {
+            "name": TEXT,
+            "state": described(
+                one_of(AVAILABLE, LIMITED, UNAVAILABLE), "Of the broker as a whole."
+            ),
+            "reason": described(TEXT, "Why it is out of reach."),
+            "fragments_in_use": COUNT,
+            "fragments_out": described(COUNT, "Of those in use."),
+            "out": described(
+                list_of(object_of({"entity": TEXT, "number": COUNT, "reason": TEXT})),
+                f"The first {FRAGMENTS_TOLD_MAX} fragments that do not serve, and why.",
+            ),
         }
     ),
     "Namespace": object_of(
@@ -117,12 +142,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
 }
 
 
-def health_document(reasons: list[str]) -> Document:
-    is_healthy = not reasons
+def health_document(reasons: list[str], brokers: Sequence[BrokerHealth] = ()) -> Document:
+    status = "degraded" if reasons else "healthy"
     return {
-        "status": "healthy" if is_healthy else "degraded",
-        "message": "Service is healthy." if is_healthy else "; ".join(reasons),
+        "status": status if is_serving(brokers) else "unavailable",
+        "message": "; ".join(reasons) or "Service is healthy.",
         "reasons": reasons,
+        "brokers": [broker.to_document() for broker in brokers],
     }
 
 

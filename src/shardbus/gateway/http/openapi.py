@@ -78,7 +78,8 @@ def _responses(route: Route) -> Document:
     responses: Document = {"200": _response("What was asked for.", schema)}
     for status, text in _REFUSALS.items():
         if route.method != "GET" or status in _OF_READING:
-            responses[status] = _response(text, reference("Error"))
+            name = route.schema_of_503 if status == "503" else "Error"
+            responses[status] = _response(text, reference(name))
     return responses
 
 

@@ -16,6 +16,7 @@ from shardbus.broker.slowdown import Slowdown
 from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api, NoSuchMethod, refusal_body
+from shardbus.gateway.http.api_call import Reply
 from shardbus.gateway.http.atom import error_document
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.documents import health_document
@@ -144,13 +145,15 @@ class Site:
         return is_possible and self._admin.is_entity(request.path)
 
     def _healthy(self) -> Response:
-        answer = health_document(self._health())
-        if not answer["reasons"]:
+        if self._api is not None:
+            reply = self._api.health()
+        else:
+            reply = Reply(200, health_document(self._health()))
+        answer = reply.document
+        if answer["status"] == "healthy":
             # As the emulator says it, to the letter.
-            del answer["reasons"]
-        # Still 200: what is left serves (R3), and a balancer that dropped every gateway that lacks
-        # a broker would make the outage whole.
-        return Response(200, JSON, json.dumps(answer))
+            answer = {name: answer[name] for name in ("status", "message")}
+        return Response(reply.status, JSON, json.dumps(answer))
 
     def _error(self, kind: ErrorKind, message: str, is_json: bool) -> Response:
         tracking_id = f"{uuid4()}_G1"

@@ -300,17 +300,6 @@ def test_a_page_is_asked_for_in_numbers(web: Web, query: str) -> None:
     assert part(document, "error", "code") == "invalid-argument"
 
 
-def test_health_is_open_and_names_what_is_wrong(web: Web) -> None:
-    assert show(web, "/api/v1/health", token="")["reasons"] == []
-    web.reasons = ["broker-2 does not answer"]
-
-    document = show(web, "/api/v1/health", token="")
-
-    assert document["status"] == "degraded"
-    assert document["reasons"] == ["broker-2 does not answer"]
-    assert json.loads(web.fetch("GET", "/health", token="").body) == document
-
-
 @pytest.mark.parametrize("path", [*NAMESPACE, *ENTITY])
 def test_everything_else_needs_a_token(web: Web, path: str) -> None:
     """R34."""

@@ -13,6 +13,7 @@ from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.connection import HttpConnection, HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
+from shardbus.gateway.http.health import broker_healths
 from shardbus.gateway.http.message import Request, Response
 from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
@@ -37,6 +38,7 @@ class Web(Bench):
         super().__init__(fragment_bytes_max=fragment_bytes_max)
         self.counts = HttpCounts(entities_max)
         self.reasons: list[str] = []
+        self.outage = ""
         namespace, authorizer = self.namespace, self.bus.authorizer
         self.metrics = Metrics(namespace, self.health, self.counts, entities_max=entities_max)
         self.metrics.watch("amqp", lambda: self.server.connections)
@@ -55,6 +57,7 @@ class Web(Bench):
             FragmentsPage(self.namespace, ["b0"]),
             self.metrics,
             health=self.health,
+            brokers=lambda: broker_healths(self.bus, ["b0"], [self.outage]),
             is_open=self._is_open,
             groups=groups,
         )

@@ -1,0 +1,112 @@
+"""Whether the bus serves, and which broker or fragment does not (R3)."""
+
+import json
+
+import pytest
+
+from shardbus.gateway.http.message import Response
+from tests.unit.gateway.http.web import Web
+
+PATHS = ("/health", "/api/v1/health")
+
+
+def ask(web: Web, path: str = PATHS[1], method: str = "GET") -> Response:
+    return web.fetch(method, path, token="")
+
+
+def document(response: Response) -> dict[str, object]:
+    value: dict[str, object] = json.loads(response.body)
+    return value
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", PATHS)
+def test_health_is_open(web: Web, path: str, method: str) -> None:
+    assert ask(web, path, method).status == 200
+
+
+def test_a_healthy_bus_tells_of_its_brokers(web: Web) -> None:
+    web.send("many")
+
+    shown = document(ask(web))
+
+    assert (shown["status"], shown["message"]) == ("healthy", "Service is healthy.")
+    assert shown["reasons"] == []
+    assert shown["brokers"] == [
+        {
+            "name": "b0",
+            "state": "available",
+            "reason": "",
+            "fragments_in_use": 16,
+            "fragments_out": 0,
+            "out": [],
+        }
+    ]
+
+
+def test_the_plain_path_says_it_as_the_emulator_does(web: Web) -> None:
+    shown = document(ask(web, "/health"))
+
+    assert shown == {"status": "healthy", "message": "Service is healthy."}
+
+
+def test_what_is_wrong_is_named_and_the_rest_serves(web: Web) -> None:
+    """R3."""
+    web.reasons = ["broker-2 does not answer"]
+
+    response = ask(web)
+
+    shown = document(response)
+    assert (response.status, shown["status"]) == (200, "degraded")
+    assert shown["reasons"] == ["broker-2 does not answer"]
+    assert document(ask(web, "/health")) == shown
+
+
+def test_a_fragment_that_is_out_is_named_with_its_broker(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R3."""
+    web.send("many")
+    handle = web.bus.find("many")
+    assert handle is not None
+    fragment = handle.runners[3]
+    monkeypatch.setattr(fragment, "state", "unavailable")
+    monkeypatch.setattr(fragment, "reason", "disk full")
+
+    response = ask(web)
+
+    [broker] = json.loads(response.body)["brokers"]
+    assert response.status == 200
+    assert (broker["state"], broker["fragments_out"]) == ("limited", 1)
+    assert broker["out"] == [{"entity": "many", "number": 3, "reason": "disk full"}]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_when_no_broker_serves_the_bus_is_unavailable(web: Web, path: str, method: str) -> None:
+    web.outage = "broker b0 is out: no route"
+    web.reasons = [web.outage]
+
+    response = ask(web, path, method)
+
+    assert response.status == 503
+    shown = document(response)
+    assert (shown["status"], shown["message"]) == ("unavailable", web.outage)
+
+
+def test_a_broker_of_which_no_fragment_serves_does_not_serve(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.send("q")
+    handle = web.bus.find("q")
+    assert handle is not None
+    monkeypatch.setattr(handle.runners[0], "state", "unavailable")
+
+    assert ask(web).status == 503
+
+
+def test_a_broker_of_which_nothing_is_used_counts_as_serving(web: Web) -> None:
+    response = ask(web)
+
+    [broker] = json.loads(response.body)["brokers"]
+    assert (response.status, broker["fragments_in_use"], broker["state"]) == (200, 0, "available")
