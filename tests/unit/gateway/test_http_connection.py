@@ -269,23 +269,6 @@ def test_a_client_that_leaves_does_not_end_what_it_began() -> None:
     assert client.gateway.connections == set()
 
 
-def test_one_connection_too_many_is_told_so() -> None:
-    async def scenario(client: Client) -> None:
-        client.gateway.connections_max = 1
-        late = FakeTransport()
-        late.connect(client.gateway.connection())
-        await settle()
-        assert late.written.startswith(b"HTTP/1.1 503 ")
-        assert late.has_written_eof
-        later = FakeTransport()
-        later.connect(client.gateway.connection())
-        assert later.is_aborted
-        client.send(GET)
-        await settle()
-
-    assert run(scenario).bodies() == ["GET a"]
-
-
 def test_leaving_lets_an_answer_end_and_closes_idle_connections() -> None:
     loop = VirtualLoop()
     client_of: list[Client] = []

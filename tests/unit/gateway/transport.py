@@ -7,8 +7,12 @@ from collections.abc import Callable
 class FakeTransport(asyncio.Transport):
     """Gives its protocol the end of the connection soon after it is closed, as a real one does."""
 
-    def __init__(self, *, is_secure: bool = False) -> None:
-        super().__init__({"sslcontext": object()} if is_secure else {})
+    def __init__(self, *, is_secure: bool = False, host: str = "") -> None:
+        """`host` is the address of the other end, if it has one."""
+        known: dict[str, object] = {"sslcontext": object()} if is_secure else {}
+        if host:
+            known["peername"] = (host, 40_000)
+        super().__init__(known)
         self.written = b""
         self.is_paused = False
         self.is_closed = False

@@ -11,7 +11,8 @@ from typing import Final, Self, cast, final
 
 import h11
 
-from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, ErrorKind, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, TOO_LARGE, ErrorKind, Refused
+from shardbus.gateway.http.crowd import Crowd
 from shardbus.gateway.http.message import Departure, Request, Response
 from shardbus.gateway.peer import UNKNOWN, peer_of
 from shardbus.gateway.websocket import WebSockets
@@ -57,7 +58,7 @@ class HttpGateway:
         self.respond = respond
         self.refuse = refuse
         self.websockets = websockets
-        self.connections_max = connections_max
+        self.crowd = Crowd(asyncio.get_running_loop(), connections_max)
         self.connections: set[HttpConnection] = set()
         self._tasks = asyncio.TaskGroup()
         self._all_gone = asyncio.Event()
@@ -87,6 +88,7 @@ class HttpGateway:
 
     def forget(self, connection: HttpConnection) -> None:
         self.connections.discard(connection)
+        self.crowd.leave(connection)
         if not self.connections:
             self._all_gone.set()
 
@@ -125,6 +127,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._head: h11.Request | None = None
         self._body = bytearray()
+        self._held_bytes = 0
         self._is_receiving = False
         self._is_answering = False
         self._is_writable = True
@@ -136,13 +139,10 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_of(transport)
         self._gateway.connections.add(self)
-        excess = len(self._gateway.connections) - self._gateway.connections_max
-        if excess <= 0:
+        if self._gateway.crowd.enter(self):
             self._set_timer(IDLE_MS_MAX)
-        elif excess <= self._gateway.connections_max:
-            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
         else:
-            self.abort()
+            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._is_ending:
@@ -151,7 +151,7 @@ class HttpConnection(asyncio.Protocol):
             self._is_receiving = True
             self._set_timer(REQUEST_MS_MAX)
         self._http.receive_data(data)
-        if self._is_answering:
+        if self._is_answering or not self._is_writable:
             self._transport.pause_reading()
         self._advance()
 
@@ -170,6 +170,7 @@ class HttpConnection(asyncio.Protocol):
         self._end_waiting()
         self._transport = None
         self._cancel_timer()
+        self._drop_body()
         self._gateway.forget(self)
 
     def pause_writing(self) -> None:
@@ -188,9 +189,18 @@ class HttpConnection(asyncio.Protocol):
         if not self._is_answering:
             self._close()
 
+    @property
+    def is_busy(self) -> bool:
+        return self._is_answering
+
+    def expel(self) -> None:
+        """Make room for another connection."""
+        self.abort()
+
     def abort(self) -> None:
         """Close without sending what is left."""
         self._is_ending = True
+        self._drop_body()
         if self._transport is not None:
             self._transport.abort()
 
@@ -225,16 +235,27 @@ class HttpConnection(asyncio.Protocol):
     def _take(self, event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]) -> None:
         if isinstance(event, h11.Request):
             self._head = event
-            self._body.clear()
             _check_head(event)
         elif isinstance(event, h11.Data):
-            self._body += event.data
-            if len(self._body) > BODY_BYTES_MAX:
-                raise _too_large()
+            self._add_to_body(event.data)
         elif isinstance(event, h11.EndOfMessage):
             self._start()
         elif isinstance(event, h11.ConnectionClosed):
             self._close()
+
+    def _add_to_body(self, data: bytes) -> None:
+        self._body += data
+        self._held_bytes += len(data)
+        has_room = self._gateway.crowd.hold(len(data))
+        if len(self._body) > BODY_BYTES_MAX:
+            raise _too_large()
+        if not has_room:
+            raise Refused(SERVER_BUSY, "Too many requests are coming in at once: try again.")
+
+    def _drop_body(self) -> None:
+        self._gateway.crowd.hold(-self._held_bytes)
+        self._held_bytes = 0
+        self._body.clear()
 
     def _start(self) -> None:
         head, transport = self._head, self._transport
@@ -250,7 +271,8 @@ class HttpConnection(asyncio.Protocol):
             is_secure=self._is_secure(),
             peer=self.peer,
         )
-        self._body.clear()
+        self._drop_body()
+        request.vouched = self._vouched
         websockets = self._gateway.websockets
         if websockets is not None and is_websocket_path(request.path):
             self._switch(websockets, head, transport)
@@ -264,6 +286,9 @@ class HttpConnection(asyncio.Protocol):
         if self._http.trailing_data[0]:
             transport.pause_reading()
         self._gateway.spawn(self, request)
+
+    def _vouched(self) -> None:
+        self._gateway.crowd.know(self)
 
     def _switch(
         self, websockets: WebSockets, head: h11.Request, transport: asyncio.Transport
@@ -344,6 +369,7 @@ class HttpConnection(asyncio.Protocol):
     def _fail(self, refusal: Refused) -> None:
         """Answer a request that cannot be read, if it may be answered, and close."""
         self._is_ending = True
+        self._drop_body()
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._send(self._gateway.refuse(refusal), is_head=False)
         transport = self._transport

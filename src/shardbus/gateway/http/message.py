@@ -47,7 +47,8 @@ class Request:
 
     `path` is percent-decoded and has no slash at either end; `raw_segments` are its parts as they
     were sent. `query` keys are in lower case. `header_names` gives a name back as it was written.
-    `peer` is the address that counts for the client (see `peer_of`), "" when it is not known.
+    `peer` is the address that counts for the client (see `peer_of`), "" when it is not known, and
+    `vouched` is to be called when its token is good: a known client keeps its place longer.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Request:
         self.is_secure = is_secure
         self.peer = peer
         self.departure = Departure()
+        self.vouched: Callable[[], None] = _nobody_hears
         try:
             parts = urlsplit(target)
             fields = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
@@ -82,6 +84,10 @@ class Request:
         host = self.headers.get("host", "")
         authority = host if _HOST.fullmatch(host) else default_host
         return f"{'https' if self.is_secure else 'http'}://{authority}"
+
+
+def _nobody_hears() -> None:
+    """The request came without a connection."""
 
 
 @final

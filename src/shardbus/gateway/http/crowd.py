@@ -1,0 +1,84 @@
+"""Which HTTP connections may stay when there are many: known clients before strangers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Final, Protocol, final
+
+from shardbus.gateway.lobby import Guest, Lobby
+
+TURNED_AWAY_MAX: Final = 100
+"""Connections beyond the limit that may stay long enough to be told so."""
+BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of requests that have not come whole yet, over all connections: no token is checked before."""
+
+
+class Client(Guest, Protocol):
+    """An HTTP connection."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered."""
+        ...
+
+
+@final
+class Crowd:
+    """The connections of a gateway: a client is known once one of its requests had a good token.
+
+    When all places are taken the oldest stranger of the noisiest peer makes room, then the oldest
+    known client of the noisiest peer that is not being answered.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connections_max: int) -> None:
+        self.connections_max = connections_max
+        self._loop = loop
+        self._strangers = Lobby()
+        self._turned_away = Lobby()
+        self._known: dict[Client, None] = {}
+        self._body_bytes = 0
+
+    def enter(self, client: Client) -> bool:
+        """Whether there is a place; a client without one should be told so, and go."""
+        is_full = len(self._strangers) + len(self._known) >= self.connections_max
+        is_placed = not is_full or self._make_room()
+        lobby = self._strangers if is_placed else self._turned_away
+        if not is_placed and len(lobby) >= TURNED_AWAY_MAX:
+            lobby.make_room()
+        lobby.enter(client, int(self._loop.time() * 1000))
+        return is_placed
+
+    def know(self, client: Client) -> None:
+        """It has shown a good token."""
+        if self._strangers.leave(client):
+            self._known[client] = None
+
+    def leave(self, client: Client) -> None:
+        if client in self._known:
+            del self._known[client]
+        elif not self._strangers.leave(client):
+            self._turned_away.leave(client)
+
+    def hold(self, size_bytes: int) -> bool:
+        """So many bytes more (negative: fewer) of unfinished requests; False when it is too much.
+
+        Strangers make room first.
+        """
+        self._body_bytes += size_bytes
+        while self._body_bytes > BODIES_BYTES_MAX:
+            if not self._strangers.make_room():
+                return False
+        return True
+
+    def _make_room(self) -> bool:
+        if self._strangers.make_room():
+            return True
+        waiting = [client for client in self._known if not client.is_busy]
+        if not waiting:
+            return False
+        [(peer, _)] = Counter(client.peer for client in waiting).most_common(1)
+        oldest = next(client for client in waiting if client.peer == peer)
+        del self._known[oldest]
+        oldest.expel()
+        return True
