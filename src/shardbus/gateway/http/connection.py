@@ -58,7 +58,7 @@ class HttpGateway:
         self.respond = respond
         self.refuse = refuse
         self.websockets = websockets
-        self.crowd = Crowd(asyncio.get_running_loop(), connections_max)
+        self.crowd = Crowd(connections_max)
         self.connections: set[HttpConnection] = set()
         self._tasks = asyncio.TaskGroup()
         self._all_gone = asyncio.Event()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Final, Protocol, final
 
@@ -31,9 +30,8 @@ class Crowd:
     known client of the noisiest peer that is not being answered.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connections_max: int) -> None:
+    def __init__(self, connections_max: int) -> None:
         self.connections_max = connections_max
-        self._loop = loop
         self._strangers = Lobby()
         self._turned_away = Lobby()
         self._known: dict[Client, None] = {}
@@ -46,7 +44,8 @@ class Crowd:
         lobby = self._strangers if is_placed else self._turned_away
         if not is_placed and len(lobby) >= TURNED_AWAY_MAX:
             lobby.make_room()
-        lobby.enter(client, int(self._loop.time() * 1000))
+        # Connections have time limits of their own; here only their order counts.
+        lobby.enter(client, now_ms=0)
         return is_placed
 
     def know(self, client: Client) -> None:
