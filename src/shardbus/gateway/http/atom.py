@@ -7,7 +7,7 @@ from typing import Final, final
 from urllib.parse import quote
 
 from shardbus.broker.host import EntityStatistics
-from shardbus.core.address import path_of
+from shardbus.core.address import NAME_CHARACTERS_MAX, path_of
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.http.access_markup import access_rules, read_access_rules
@@ -91,10 +91,18 @@ def fill_spec(spec: QueueSpec, described: Described) -> None:
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)
     spec.is_partitioned = described.boolean("EnablePartitioning", spec.is_partitioned)
     spec.is_express = described.boolean("EnableExpress", spec.is_express)
-    spec.forward_to = path_of(described.text("ForwardTo", ""))
+    spec.forward_to = read_destination(described, "ForwardTo")
     spec.user_metadata = described.text("UserMetadata", "")
-    spec.forward_dead_letters_to = path_of(described.text("ForwardDeadLetteredMessagesTo", ""))
+    spec.forward_dead_letters_to = read_destination(described, "ForwardDeadLetteredMessagesTo")
     spec.message_kb_max = described.integer("MaxMessageSizeInKilobytes", spec.message_kb_max)
+
+
+def read_destination(described: Described, name: str) -> str:
+    """The path of the entity to forward to; empty when there is none."""
+    path = path_of(described.text(name, ""))
+    if len(path) > NAME_CHARACTERS_MAX:
+        raise _invalid(f"{name} names an entity in more than {NAME_CHARACTERS_MAX} characters.")
+    return path
 
 
 @final

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.host import EntityStatistics
-from shardbus.core.address import path_of
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.rule_spec import RuleSpec
 from shardbus.gateway.http.access_markup import access_rules, read_access_rules
@@ -17,6 +16,7 @@ from shardbus.gateway.http.atom import (
     Writer,
     boolean_text,
     count_details,
+    read_destination,
 )
 from shardbus.gateway.http.described import CONNECT, INSTANCE, Described
 from shardbus.gateway.http.markup import optional, tag
@@ -78,8 +78,8 @@ def fill_subscription(spec: QueueSpec, described: Described) -> None:
     spec.delivery_count_max = described.integer("MaxDeliveryCount", spec.delivery_count_max)
     spec.is_batched = described.boolean("EnableBatchedOperations", spec.is_batched)
     spec.status = described.text("Status", spec.status).strip()
-    spec.forward_to = path_of(described.text("ForwardTo", ""))
-    spec.forward_dead_letters_to = path_of(described.text("ForwardDeadLetteredMessagesTo", ""))
+    spec.forward_to = read_destination(described, "ForwardTo")
+    spec.forward_dead_letters_to = read_destination(described, "ForwardDeadLetteredMessagesTo")
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)
     spec.user_metadata = described.text("UserMetadata", "")
 

@@ -235,6 +235,43 @@ def test_no_request_breaks_the_api(
     assert ("error" in answer) == (response.status != 200)
 
 
+MEGABYTE = 1024 * 1024
+LARGE_BATCHES = {
+    "depth": b"[" * MEGABYTE,
+    "depth of objects": b'{"a":' * (MEGABYTE // 5),
+    "digits": b"[" + b"9" * (MEGABYTE - 2) + b"]",
+    "exponent": b'[{"Body": "x", "UserProperties": {"a": 1e999999999}}]',
+    "numbers": b"[" + b"1," * (MEGABYTE // 2 - 1) + b"1]",
+    "messages": b"[" + b'{"Body":""},' * 80_000 + b'{"Body":""}]',
+    "members": b'[{"Body":"","UserProperties":{'
+    + b",".join(b'"%d":1' % number for number in range(90_000))
+    + b"}}]",
+    "text": b'[{"Body":"' + b"\\u0000" * (MEGABYTE // 6 - 3) + b'"}]',
+    "half characters": b'[{"Body":"' + b"\\ud800" * 1000 + b'"}]',
+    "utf-16": '[{"Body": "x"}]'.encode("utf-16"),
+    "mark": '[{"Body": "x"}]'.encode("utf-8-sig"),
+    "nothing": b"",
+    "null": b"null",
+}
+
+
+@pytest.mark.parametrize("name", LARGE_BATCHES)
+def test_no_large_batch_breaks_anything(shared: Web, name: str) -> None:
+    request = shared.request("POST", "/q/messages", LARGE_BATCHES[name], {"Content-Type": BATCH})
+
+    response = shared.run(shared.site.respond(request))
+
+    assert response.status in (201, 400, 403), response.body
+    assert len(response.body) < 4096
+    while shared.take("q").status == 200:
+        pass
+
+
+@pytest.mark.parametrize("text", ["[" * 30_000, '{"a":' * 6000, '{"TimeToLive":1e400}', "{" * 9])
+def test_no_deep_broker_properties_break_anything(shared: Web, text: str) -> None:
+    check(shared, shared.request("POST", "/q/messages", b"x", {"BrokerProperties": text}))
+
+
 def test_unknown_members_are_passed_over() -> None:
     read = read_broker_properties(parse_json('{"Label": "l", "Mystery": {"x": [1]}}', "it"))
 
