@@ -5,6 +5,7 @@ from random import Random
 from typing import TypeVar
 
 from shardbus.core.message import Entry
+from shardbus.core.runs import Runs
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -109,6 +110,14 @@ class Disk:
             fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
         )
 
+    def read_heads(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        self.before_read(fragment, "heads")
+        return self.kept.read_heads(
+            fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
+        )
+
     def browse(
         self,
         fragment: FragmentId,
@@ -165,9 +174,19 @@ class Disk:
         self.before_read(fragment, "payloads")
         return self.kept.read_payloads(fragment, sequence_numbers)
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+    def read_due(
+        self,
+        fragment: FragmentId,
+        *,
+        now_ms: int,
+        count_max: int,
+        bytes_max: int,
+        claimed: Runs | None = None,
+    ) -> Due:
         self.before_read(fragment, "due")
-        return self.kept.read_due(fragment, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max)
+        return self.kept.read_due(
+            fragment, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max, claimed=claimed
+        )
 
     def close(self) -> None:
         """A disk stays when a process ends."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
+from shardbus.core.runs import Runs
 from shardbus.stores import due, sqlite
 from shardbus.stores.base import FragmentId
 from shardbus.stores.database import open_reader
@@ -25,10 +26,12 @@ class Meter:
     def __init__(self) -> None:
         self.connections: list[sqlite3.Connection] = []
         self.ticks = 0
+        self.statements: list[str] = []
 
     def open_reader(self, path: Path) -> sqlite3.Connection:
         connection = open_reader(path)
         connection.set_progress_handler(self._tick, STEP)
+        connection.set_trace_callback(self.statements.append)
         return connection
 
     def _tick(self) -> int:
@@ -159,3 +162,69 @@ def test_due_queries_use_their_index(tmp_path: Path, table: str) -> None:
     connection.close()
 
     assert f"USING COVERING INDEX {table}_due (<expr>=? AND due_at>?)" in plan
+
+
+def test_heads_are_read_without_bodies_and_cost_no_more_the_larger_those_are(
+    case: SqliteCase, meter: Meter
+) -> None:
+    """Claims are made from heads, so that a bulk reader does not read everything twice (D10)."""
+    case.store.create([FRAGMENT])
+    pen = Pen(FRAGMENT)
+    for size_bytes in (10, 10_000):
+        for _ in range(40):
+            pen.append([b"x" * size_bytes] * 20)
+            pen.write(case.store)
+    case.reopen()
+    store = case.store
+    pages: list[int] = []
+
+    def read(after: int, *, is_bare: bool) -> int:
+        reading = store.read_heads if is_bare else store.read_line
+        return meter.steps(
+            lambda: pages.append(
+                len(
+                    reading(
+                        FRAGMENT, MAIN_LINE, after=after, count_max=500, bytes_max=1 << 30
+                    ).entries
+                )
+            )
+        )
+
+    small = read(0, is_bare=True)
+    large = read(pen.sequence(800), is_bare=True)
+    bare = [sql for sql in meter.statements if "body" in sql]
+    read(0, is_bare=False)
+    case.close()
+
+    assert pages == [500, 500, 500]
+    assert large <= 1.2 * small
+    assert bare == []
+    assert [sql for sql in meter.statements if "body" in sql] != []
+
+
+def test_claimed_chunks_are_passed_over_without_being_opened(
+    case: SqliteCase, meter: Meter
+) -> None:
+    case.store.create([FRAGMENT])
+    pen = Pen(FRAGMENT)
+    for _ in range(50):
+        pen.append([b"x"] * 100, expires_at_ms=1_000)
+        pen.write(case.store)
+    pen.append([b"x"], expires_at_ms=1_000)
+    pen.write(case.store)
+    case.reopen()
+    claimed = Runs()
+    claimed.add(pen.sequence(1), pen.sequence(5_000))
+    found: list[int] = []
+
+    def look() -> None:
+        due = case.store.read_due(
+            FRAGMENT, now_ms=2_000, count_max=10, bytes_max=1, claimed=claimed
+        )
+        found.extend(numbers(due.entries))
+
+    steps = meter.steps(look)
+    case.close()
+
+    assert found == [pen.sequence(5_001)]
+    assert steps < 20_000

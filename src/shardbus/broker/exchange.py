@@ -18,6 +18,7 @@ from shardbus.broker.fields import (
     flags_of,
 )
 from shardbus.broker.wire_commands import checked_line
+from shardbus.broker.wire_readers import decode_read, encode_read, is_read
 from shardbus.broker.wire_transactions import DECIDED, IN_DOUBT, decode_decided, encode_decided
 from shardbus.broker.wire_transfers import (
     OUTSTANDING,
@@ -96,7 +97,9 @@ def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
         return encode_decided(writer, answer)
     if isinstance(answer, TakenOver | Outstanding):
         return encode_transferred(writer, answer)
-    return _encode_session(writer, answer)
+    if isinstance(answer, (SessionAccepted, NoSession, SessionState, Done)):
+        return _encode_session(writer, answer)
+    return encode_read(writer, answer, _encode_entry)
 
 
 def _encode_session(
@@ -184,6 +187,8 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
         return decode_decided(tag, reader)
     if tag in (TAKEN_OVER, OUTSTANDING):
         return decode_transferred(tag, reader)
+    if is_read(tag):
+        return decode_read(tag, reader, _decode_entry)
     return _decode_session(tag, reader)
 
 

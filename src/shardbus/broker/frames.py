@@ -10,6 +10,7 @@ from shardbus.core.command import (
     Cancel,
     GetState,
     Purge,
+    ReaderCommand,
     Receive,
     ReceiveDeferred,
     ReleaseSession,
@@ -25,7 +26,7 @@ from shardbus.core.transactions import TransactionCommand
 from shardbus.core.transfers import TransferCommand
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 3
+PROTOCOL_VERSION: Final = 4
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 
@@ -44,6 +45,7 @@ ClientCommand = (
     | SetState
     | TransactionCommand
     | TransferCommand
+    | ReaderCommand
 )
 """The commands that come from gateways; the others are a broker's own."""
 

@@ -17,6 +17,7 @@ from shardbus.core.message import Entry
 from shardbus.core.need import (
     Need,
     NeedEntries,
+    NeedHeads,
     NeedPage,
     NeedPayloads,
     NeedSession,
@@ -94,6 +95,14 @@ def read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
             count_max=need.count_max,
             bytes_max=need.bytes_max,
         )
+    if isinstance(need, NeedHeads):
+        return store.read_heads(
+            fragment,
+            need.line,
+            after=need.after,
+            count_max=need.count_max,
+            bytes_max=need.bytes_max,
+        )
     if isinstance(need, NeedPayloads):
         return _payloads(store, fragment, need.sequence_numbers)
     if isinstance(need, NeedEntries):
@@ -125,7 +134,7 @@ def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Chan
     if isinstance(found, Page):
         if found.damaged:
             log.error("fragment %d: damaged messages %s set aside", fragment.number, found.damaged)
-        if isinstance(need, NeedPage):
+        if isinstance(need, (NeedPage, NeedHeads)):
             return intake.page_in(need, found.entries, found.damaged, found.is_end)
         assert isinstance(need, NeedSession)
         return intake.session_in(need, found.entries, found.damaged, found.is_end, now_ms)

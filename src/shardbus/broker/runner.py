@@ -449,10 +449,16 @@ class Runner(StoredFragment):
     def _read_due(self, fragment: Fragment, now_ms: int) -> None:
         self._is_busy = True
         fragment_id, count_max = self.fragment_id, fragment.due_count_max()
+        # Nothing is claimed or let go before the answer is there.
+        claimed = fragment.claims()
 
         def job(store: MessageStore) -> Due:
             return store.read_due(
-                fragment_id, now_ms=now_ms, count_max=count_max, bytes_max=PAGE_BYTES_MAX
+                fragment_id,
+                now_ms=now_ms,
+                count_max=count_max,
+                bytes_max=PAGE_BYTES_MAX,
+                claimed=claimed,
             )
 
         def done(due: Due | StoreError) -> None:
@@ -497,6 +503,7 @@ class Runner(StoredFragment):
             image.next_due_ms,
             loaded.history,
             records=image.records,
+            loaded_at_ms=self._clock.now_ms(),
         )
         self.state = AVAILABLE
         self.reason = ""

@@ -17,18 +17,29 @@ from shardbus.broker.fields import (
     flags_of,
 )
 from shardbus.broker.frames import ClientCommand
+from shardbus.broker.wire_readers import decode_reader, encode_reader, is_reader
 from shardbus.broker.wire_transactions import decode_transaction, encode_transaction
 from shardbus.broker.wire_transfers import decode_transfer, encode_transfer, is_transfer
 from shardbus.core.command import (
     DEFER,
     AcceptSession,
     Cancel,
+    Claim,
+    CompleteClaim,
+    DescribeClaim,
+    DropReader,
     GetState,
+    KeepReader,
+    ListReaders,
     ListTransfers,
+    OpenReader,
     Purge,
+    ReadClaim,
+    ReaderCommand,
     Receive,
     ReceiveDeferred,
     RefuseTransfers,
+    ReleaseClaims,
     ReleaseSession,
     Renew,
     RenewSession,
@@ -100,7 +111,8 @@ def _encode_rare(
     | GetState
     | SetState
     | TransactionCommand
-    | TransferCommand,
+    | TransferCommand
+    | ReaderCommand,
 ) -> int:
     if isinstance(command, ReceiveDeferred):
         writer.u8(command.line)
@@ -121,6 +133,21 @@ def _encode_rare(
         (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers, ListTransfers, TakeOver),
     ):
         return encode_transfer(writer, command, _encode_message)
+    if isinstance(
+        command,
+        (
+            OpenReader,
+            KeepReader,
+            Claim,
+            DescribeClaim,
+            ReadClaim,
+            CompleteClaim,
+            ReleaseClaims,
+            DropReader,
+            ListReaders,
+        ),
+    ):
+        return encode_reader(writer, command)
     if not isinstance(command, (RenewSession, ReleaseSession, GetState, SetState)):
         return encode_transaction(writer, command, _encode_work)
     writer.data(command.session)
@@ -223,6 +250,8 @@ def _decode_rare(tag: int, reader: Reader) -> ClientCommand:
         return SetState(reader.data(), reader.maybe_data())
     if is_transfer(tag):
         return decode_transfer(tag, reader, _decode_message)
+    if is_reader(tag):
+        return decode_reader(tag, reader)
     return decode_transaction(tag, reader, _decode_work)
 
 

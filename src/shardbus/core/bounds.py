@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.limits import (
+    CLAIM_RUNS_MAX,
     DUE_COUNT_MAX,
     LOCKS_MAX,
     PAGE_BYTES_MAX,
@@ -45,6 +46,7 @@ class Bounds:
         session_windows_bytes_max: int = SESSION_WINDOWS_BYTES_MAX,
         states_max: int = STATES_MAX,
         remembered_max: int = REMEMBERED_MAX,
+        claim_runs_max: int = CLAIM_RUNS_MAX,
     ) -> None:
         assert page_bytes_max <= window_bytes_max
         assert sessions_page_max <= sessions_known_max
@@ -63,3 +65,4 @@ class Bounds:
         self.session_windows_bytes_max = session_windows_bytes_max
         self.states_max = states_max
         self.remembered_max = remembered_max
+        self.claim_runs_max = claim_runs_max

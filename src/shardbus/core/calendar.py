@@ -42,7 +42,7 @@ class Calendar:
     ) -> None:
         """Move what was found due while no command was applied."""
         ledger = self._ledger
-        free = [e for e in entries if not ledger.locks.is_locked(e.sequence_number)]
+        free = ledger.untaken(entries)
         expired = self._expired(free, now_ms)
         delayed = [e for e in free if e.state == DELAYED and not e.is_expired(now_ms)]
         scheduled = [e for e in free if e.state == SCHEDULED]

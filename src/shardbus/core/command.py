@@ -6,6 +6,26 @@ from typing import Final, final
 
 from shardbus.core.limits import STATE_BYTES_MAX
 from shardbus.core.message import NEVER_MS, Entry, Message
+from shardbus.core.reader_command import ALL_LINES as ALL_LINES
+from shardbus.core.reader_command import Claim as Claim
+from shardbus.core.reader_command import Claimed as Claimed
+from shardbus.core.reader_command import ClaimRead as ClaimRead
+from shardbus.core.reader_command import ClaimRuns as ClaimRuns
+from shardbus.core.reader_command import ClaimSummary as ClaimSummary
+from shardbus.core.reader_command import CompleteClaim as CompleteClaim
+from shardbus.core.reader_command import Completed as Completed
+from shardbus.core.reader_command import DescribeClaim as DescribeClaim
+from shardbus.core.reader_command import DropReader as DropReader
+from shardbus.core.reader_command import KeepReader as KeepReader
+from shardbus.core.reader_command import ListReaders as ListReaders
+from shardbus.core.reader_command import OpenReader as OpenReader
+from shardbus.core.reader_command import ReadClaim as ReadClaim
+from shardbus.core.reader_command import ReaderCommand as ReaderCommand
+from shardbus.core.reader_command import ReaderOpened as ReaderOpened
+from shardbus.core.reader_command import ReaderReply as ReaderReply
+from shardbus.core.reader_command import Readers as Readers
+from shardbus.core.reader_command import ReaderStatus as ReaderStatus
+from shardbus.core.reader_command import ReleaseClaims as ReleaseClaims
 from shardbus.core.transaction_command import COMMITTED as COMMITTED
 from shardbus.core.transaction_command import ROLLED_BACK as ROLLED_BACK
 from shardbus.core.transaction_command import UNDECIDED as UNDECIDED
@@ -385,6 +405,7 @@ Command = (
     | ReturnTransfers
     | ListTransfers
     | TakeOver
+    | ReaderCommand
     | SetAside
     | Configure
     | Tick
@@ -522,5 +543,6 @@ Reply = (
     | InDoubt
     | TakenOver
     | Outstanding
+    | ReaderReply
     | Done
 )

@@ -53,6 +53,11 @@ TRANSACTION_TIMEOUT: Final = ErrorKind(
 TRANSACTION_ROLLBACK: Final = ErrorKind(
     "transaction-rollback", "amqp:transaction:rollback", 409, 40900
 )
+READER_NOT_FOUND: Final = ErrorKind("reader-not-found", "shardbus:reader-not-found", 404, 40400)
+READER_IN_USE: Final = ErrorKind("reader-in-use", "shardbus:reader-in-use", 409, 40900)
+READER_LOST: Final = ErrorKind("reader-lost", "shardbus:reader-lost", 410, 41000)
+CLAIM_COMPLETED: Final = ErrorKind("claim-completed", "shardbus:claim-completed", 410, 41000)
+CLAIM_LOST: Final = ErrorKind("claim-lost", "shardbus:claim-lost", 410, 41000)
 
 ALL_KINDS: Final = (
     NOT_FOUND,
@@ -74,6 +79,11 @@ ALL_KINDS: Final = (
     TRANSACTION_UNKNOWN,
     TRANSACTION_TIMEOUT,
     TRANSACTION_ROLLBACK,
+    READER_NOT_FOUND,
+    READER_IN_USE,
+    READER_LOST,
+    CLAIM_COMPLETED,
+    CLAIM_LOST,
 )
 
 

@@ -12,27 +12,37 @@ from typing import final
 from shardbus.core.bounds import Bounds
 from shardbus.core.calendar import Calendar
 from shardbus.core.change import Change, Counters
+from shardbus.core.claiming import Claiming
 from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
     AskDecision,
     Cancel,
+    Claim,
     Command,
+    CompleteClaim,
     Configure,
     Decide,
     Delivery,
+    DescribeClaim,
     Done,
+    DropReader,
     Finish,
     ForgetDecision,
     FragmentRules,
     GetState,
+    KeepReader,
+    ListReaders,
     ListTransactions,
+    OpenReader,
     Prepare,
     Purge,
     Purged,
+    ReadClaim,
     Receive,
     Received,
     ReceiveDeferred,
+    ReleaseClaims,
     ReleaseSession,
     Renew,
     Renewed,
@@ -71,6 +81,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.core.need import Need
+from shardbus.core.runs import Runs
 from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import HeldSession
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
@@ -105,6 +116,7 @@ class Fragment:
         history: History | None = None,
         bounds: Bounds | None = None,
         records: dict[tuple[int, bytes], bytes] | None = None,
+        loaded_at_ms: int = NEVER_MS,
     ) -> None:
         self.number = number
         self.counters = counters
@@ -122,7 +134,12 @@ class Fragment:
         kept = {} if records is None else records
         self._transactions = Transactions(self._ledger, self._entrance, self._settling, kept)
         self._transfers = Transfers(number, self._ledger, self._entrance, kept)
-        self.intake = Intake(self._ledger, self._holds, self._transactions, self._transfers)
+        self._readers = self._ledger.readers
+        self._readers.load(kept, loaded_at_ms)
+        self._claiming = Claiming(number, self._ledger)
+        self.intake = Intake(
+            self._ledger, self._holds, self._transactions, self._transfers, self._claiming
+        )
         self._delivered: list[Entry] = []
 
     def need(self, command: Command, now_ms: int) -> Need | None:
@@ -161,6 +178,21 @@ class Fragment:
             (Transact, Prepare, Decide, AskDecision, Finish, ForgetDecision, ListTransactions),
         ):
             return self._transactions.decide(command, self.intake.entries, now_ms)
+        if isinstance(
+            command,
+            (
+                OpenReader,
+                KeepReader,
+                Claim,
+                DescribeClaim,
+                ReadClaim,
+                CompleteClaim,
+                ReleaseClaims,
+                DropReader,
+                ListReaders,
+            ),
+        ):
+            return self._claiming.decide(command, self.intake.entries, now_ms)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
         return self._decide_about_transfers(command, now_ms)
@@ -228,6 +260,7 @@ class Fragment:
         """When `Tick` (or `due_in`) has something to do; NEVER_MS if nothing is pending."""
         at_ms = _sooner(self._locks.next_deadline_ms(), self._ledger.next_due_ms)
         at_ms = _sooner(at_ms, self._entrance.wake_at_ms)
+        at_ms = _sooner(at_ms, self._readers.deadline_ms)
         if self._sessions is not None:
             at_ms = _sooner(at_ms, self._sessions.next_deadline_ms())
         return at_ms
@@ -261,6 +294,14 @@ class Fragment:
 
     def locked(self) -> int:
         return len(self._locks)
+
+    def claims(self) -> Runs | None:
+        """The numbers of the messages that readers have claimed, if any: time leaves them alone."""
+        return self._readers.held if self._readers.held.count else None
+
+    def claimed(self) -> int:
+        """How many messages readers have claimed; they count as active."""
+        return self._readers.claimed()
 
     def held_sessions(self) -> int:
         return 0 if self._sessions is None else self._sessions.held_count()
@@ -391,7 +432,7 @@ class Fragment:
                 entry is None
                 or entry.line != command.line
                 or entry.state != DEFERRED
-                or self._locks.is_locked(number)
+                or self._ledger.is_taken(number)
                 or entry.is_expired(now_ms)
                 or (session_id is not None and entry.session_id != session_id)
             ):
@@ -470,6 +511,7 @@ class Fragment:
             self._ledger.fail(expired, now_ms, b"", 0)
         if self._holds is not None:
             self._holds.end_overdue(now_ms)
+        self._claiming.end_overdue(now_ms)
         self._entrance.forget_expired_ids(now_ms)
         return Done()
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.change import Change
+from shardbus.core.claiming import Claiming
 from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
     Cancel,
+    Claim,
     Command,
     Finish,
     Purge,
+    ReadClaim,
     Receive,
     ReceiveDeferred,
     RefuseTransfers,
@@ -25,10 +28,18 @@ from shardbus.core.command import (
 )
 from shardbus.core.holds import Holds
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX
+from shardbus.core.limits import CANCEL_COUNT_MAX, CLAIM_PIECE_BYTES_MAX, DEFERRED_COUNT_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import MAIN_LINE, Entry
-from shardbus.core.need import Need, NeedEntries, NeedPage, NeedPayloads, NeedSession, NeedState
+from shardbus.core.need import (
+    Need,
+    NeedEntries,
+    NeedHeads,
+    NeedPage,
+    NeedPayloads,
+    NeedSession,
+    NeedState,
+)
 from shardbus.core.transactions import Transactions
 from shardbus.core.transfers import Transfers
 
@@ -47,10 +58,12 @@ class Intake:
         holds: Holds | None,
         transactions: Transactions,
         transfers: Transfers,
+        claiming: Claiming,
     ) -> None:
         self._ledger = ledger
         self._transactions = transactions
         self._transfers = transfers
+        self._claiming = claiming
         self._holds = holds
         self._wanted_line = -1
         self._fed: dict[int, Entry | None] = {}
@@ -84,6 +97,15 @@ class Intake:
             return self._need_entries(unread, len(unread), bytes_max=0)
         if isinstance(command, (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers)):
             return self._need_to_transfer(command)
+        return self._need_rarely(command, now_ms)
+
+    def _need_rarely(self, command: Command, now_ms: int) -> Need | None:
+        if isinstance(command, Claim):
+            return self._claiming.need_heads(command)
+        if isinstance(command, ReadClaim):
+            bytes_max = min(command.bytes_max, CLAIM_PIECE_BYTES_MAX)
+            unread = self._claiming.unread(command)
+            return self._need_entries(unread, len(unread), bytes_max=bytes_max)
         if self._holds is not None:
             if isinstance(command, AcceptSession):
                 return self._holds.need_to_accept(command, now_ms)
@@ -114,9 +136,11 @@ class Intake:
     def page(self, line_number: int) -> NeedPage:
         """The next page of a line."""
         bounds = self._ledger.bounds
+        line = self._ledger.lines[line_number]
+        self._ledger.pass_over_claimed(line)
         return NeedPage(
             line_number,
-            self._ledger.lines[line_number].end,
+            line.end,
             count_max=bounds.page_count_max,
             bytes_max=bounds.page_bytes_max,
         )
@@ -200,7 +224,7 @@ class Intake:
     # What was read.
 
     def page_in(
-        self, need: NeedPage, entries: list[Entry], damaged: list[int], is_end: bool
+        self, need: NeedPage | NeedHeads, entries: list[Entry], damaged: list[int], is_end: bool
     ) -> list[Change]:
         self._ledger.changes = []
         self._fill(self._ledger.lines[need.line], entries, damaged, is_end)
@@ -262,6 +286,4 @@ class Intake:
         covered_to = max(
             entries[-1].sequence_number if entries else 0, damaged[-1] if damaged else 0
         )
-        locks = self._ledger.locks
-        fresh = [e for e in entries if not locks.is_locked(e.sequence_number)]
-        line.page_in(fresh, is_end, covered_to)
+        line.page_in(self._ledger.untaken(entries), is_end, covered_to)

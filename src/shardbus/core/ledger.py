@@ -25,6 +25,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.core.properties import merge
+from shardbus.core.readers import ReaderTable
 from shardbus.core.sequence import counter_of
 from shardbus.core.sessions import SessionTable
 
@@ -48,6 +49,7 @@ class Ledger:
         self.published: list[Entry] = []
         self.subscribed_bytes = 0
         self.locks = LockTable()
+        self.readers = ReaderTable()
         self.lock_counter = 0
         # Where sessions are required they stand in place of the main line.
         self.sessions: SessionTable | None = None
@@ -115,6 +117,46 @@ class Ledger:
         if expired:
             self.expire(expired)
         return taken
+
+    def take_some(self, line: Line, count_max: int, bytes_max: int, now_ms: int) -> list[Entry]:
+        """Like `take`, but not more than so many bytes, unless one message alone has more."""
+        taken: list[Entry] = []
+        expired: list[Entry] = []
+        size_bytes = 0
+        while len(taken) < count_max:
+            entry = line.take()
+            if entry is None:
+                break
+            if entry.is_expired(now_ms):
+                expired.append(entry)
+                continue
+            size_bytes += entry.size_bytes
+            if taken and size_bytes > bytes_max:
+                line.put_back(entry)
+                break
+            taken.append(entry)
+        if expired:
+            self.expire(expired)
+        return taken
+
+    def is_taken(self, sequence_number: int) -> bool:
+        """Whether a message is locked, promised, on its way elsewhere or claimed."""
+        return self.locks.is_locked(sequence_number) or self.readers.held.contains(sequence_number)
+
+    def untaken(self, entries: list[Entry]) -> list[Entry]:
+        """Those of these messages that may wait, or be changed by time."""
+        locks = self.locks
+        free = [entry for entry in entries if not locks.is_locked(entry.sequence_number)]
+        held = self.readers.held
+        if held.count == 0:
+            return free
+        return [entry for entry in free if not held.contains(entry.sequence_number)]
+
+    def pass_over_claimed(self, line: Line) -> None:
+        """Nothing waits where all messages are claimed: the store need not be asked for those."""
+        held = self.readers.held
+        if held.count > 0:
+            line.pass_over(held.end_of(line.end + 1))
 
     def wait_again(self, entry: Entry) -> None:
         """Let an active message wait at its own place."""
@@ -257,6 +299,7 @@ class Ledger:
         for entry in found:
             numbers.discard(entry.sequence_number)
             self._move(entry, SET_ASIDE)
+        self.changes += self.readers.leave(dict.fromkeys(numbers, 0))
         # A message known by its number alone was never read into memory: its record is unreadable,
         # so its size is not known and stays counted.
         unread = [self._unread(number, line_number) for number in sorted(numbers)]
@@ -273,6 +316,9 @@ class Ledger:
         if self.sessions is not None:
             self.sessions.drop_anywhere(numbers)
         self.locks.drop(numbers)
+        self.changes += self.readers.leave(
+            {entry.sequence_number: entry.size_bytes for entry in entries}
+        )
         for entry in entries:
             self._move(entry, SET_ASIDE)
         self.changes.append(Update(entries))

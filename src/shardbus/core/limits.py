@@ -61,6 +61,23 @@ TRANSFERS_BYTES_MAX: Final = 1024 * 1024
 TRANSFER_MARKS_MAX: Final = 100_000
 HOPS_MAX: Final = 4
 
+# Readers of one fragment, and what they may have set aside. A claim this large is still one small
+# commit, and so is its end; the runs of all of them are in memory.
+READERS_MAX: Final = 64
+CLAIMS_MAX: Final = 1_024
+CLAIM_COUNT_MAX: Final = 4_096
+CLAIM_RUNS_MAX: Final = 65_536
+# Messages of a claim that one command gives out.
+CLAIM_PIECE_COUNT_MAX: Final = 512
+CLAIM_PIECE_BYTES_MAX: Final = 8 * 1024 * 1024
+READER_NAME_CHARACTERS_MAX: Final = 128
+OWNER_BYTES_MAX: Final = 128
+LEASE_MS_MIN: Final = 10_000
+LEASE_MS_MAX: Final = 24 * 3600 * 1000
+LEASE_MS_DEFAULT: Final = 600_000
+# An owner that was heard of within this time keeps all others out.
+OWNER_MS_MAX: Final = 15_000
+
 PEEK_COUNT_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 256 * 1024
 

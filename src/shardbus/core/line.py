@@ -80,7 +80,8 @@ class Line:
         """Add what the store holds after `end`; `covered_to` is the last number the page spans."""
         for entry in entries:
             self._window.append(entry)
-            self.size_bytes += entry.size_bytes
+            if entry.payload is not None:
+                self.size_bytes += entry.size_bytes
         if covered_to > self.end:
             self.end = covered_to
         self.has_tail = not is_end
@@ -141,6 +142,17 @@ class Line:
         if dropped:
             self._keep([e for e in self._waiting() if e.sequence_number not in sequence_numbers])
         return dropped
+
+    def pass_over(self, number: int) -> None:
+        """No message of the line up to this number waits but those that are in memory."""
+        if number > self.end:
+            self.end = number
+
+    def rewind(self, number: int) -> None:
+        """Leave the messages from this number on to the store, where more wait than before."""
+        self._keep([e for e in self._waiting() if e.sequence_number < number])
+        self.end = min(self.end, number - 1)
+        self.has_tail = True
 
     def _waiting(self) -> list[Entry]:
         return self._window[self._head :] + [e for _, e in self._returned]

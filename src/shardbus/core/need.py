@@ -19,6 +19,17 @@ class NeedPage:
 
 
 @final
+class NeedHeads:
+    """The next page of a line without payloads: `MessageStore.read_heads` after this number."""
+
+    def __init__(self, line: int, after: int, *, count_max: int, bytes_max: int) -> None:
+        self.line = line
+        self.after = after
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+
+
+@final
 class NeedPayloads:
     """The payloads of waiting messages of a line, or of a held session:
     `MessageStore.read_payloads`.
@@ -74,4 +85,4 @@ class NeedState:
         self.session = session
 
 
-Need = NeedPage | NeedPayloads | NeedEntries | NeedSession | NeedSessions | NeedState
+Need = NeedPage | NeedHeads | NeedPayloads | NeedEntries | NeedSession | NeedSessions | NeedState

@@ -10,3 +10,7 @@ TRANSFER_MARK: Final = 3
 """By source of transfers: the highest number that was taken from it."""
 TRANSFERRED: Final = 4
 """By line: the highest number that was ever given out to be transferred."""
+READER: Final = 5
+"""By line and name: who reads there, and which claims are completed or lost (see `readers`)."""
+CLAIM: Final = 6
+"""By line, ordinal and name: the messages that a reader has set aside under that ordinal."""

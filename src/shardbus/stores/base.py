@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, final
 
 from shardbus.core.change import Change, Counters, Remember
 from shardbus.core.message import Entry
+from shardbus.core.runs import Runs
 
 
 class FragmentId(NamedTuple):
@@ -56,7 +57,7 @@ class FragmentCommit:
 
 @final
 class Page:
-    """Messages in rising sequence order, payloads included.
+    """Messages in rising sequence order, payloads included (but for `read_heads`).
 
     `damaged` names messages of the range whose record fails its checksum; they are not in
     `entries`. `is_end` says that the store holds nothing of that kind beyond this page.
@@ -176,6 +177,16 @@ class MessageStore(Protocol):
         """
         ...
 
+    def read_heads(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        """Like read_line, but without payloads, and without reading them.
+
+        `bytes_max` counts payloads all the same. A message is damaged where that shows without its
+        payload. Cost depends on how many messages are returned, not on their size.
+        """
+        ...
+
     def browse(
         self,
         fragment: FragmentId,
@@ -236,14 +247,24 @@ class MessageStore(Protocol):
         """Payloads in the order asked for; None for one that is gone or damaged."""
         ...
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+    def read_due(
+        self,
+        fragment: FragmentId,
+        *,
+        now_ms: int,
+        count_max: int,
+        bytes_max: int,
+        claimed: Runs | None = None,
+    ) -> Due:
         """Messages whose `due_ms` has come, those that were due first at the front.
 
         Those are messages on the main line that expired by `now_ms`, in whatever state, scheduled
         ones whose moment has come and delayed ones whose delay is over. Messages that have not
         changed since they came are in order of commits, roughly. Stops at `count_max`, and when
         the payloads of scheduled ones reach `bytes_max` (at least one is returned).
-        Locks are not the store's business: a message stays due until it is removed or changed.
+        Locks are not the store's business: a message stays due until it is removed or changed. But
+        those in `claimed` are passed over, damaged or not, at a cost that depends on the chunks
+        they are in; they may be as many as there are messages.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.message import NEVER_MS, SCHEDULED, Entry
+from shardbus.core.runs import Runs
 from shardbus.stores.base import Due
 from shardbus.stores.chunk import Record, sequence_base, sequence_of, unpack_state
 from shardbus.stores.page import ChunkRow, EntryRow, chunk_rows, entry_of
@@ -19,11 +20,12 @@ SELECT group_concat(due_at || ' ' || first || ' ' || count || ' ' || size || ' '
 FROM (
     SELECT * FROM (
         SELECT first, count, size, chunk, due_at FROM place
-        WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2 ORDER BY due_at LIMIT ?3)
+        WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
+        ORDER BY due_at, first LIMIT ?3 + ?4)
     UNION ALL
     SELECT first, count, size, chunk, due_at FROM recent
     WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
-    ORDER BY due_at LIMIT ?3)
+    ORDER BY due_at, first LIMIT ?3 OFFSET ?4)
 LEFT JOIN gap USING (chunk)
 """
 # The moment comes before what the partial index asks for: SQLite searches by the first of the two
@@ -44,7 +46,8 @@ SELECT group_concat(due_at || ' ' || line || ' ' || state || ' ' ||
     key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
 FROM (
     SELECT due_at, line, state, key, size, chunk, data FROM entry
-    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at <= ?2 ORDER BY due_at, key LIMIT ?3)
+    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
+    ORDER BY due_at, key LIMIT ?3 OFFSET ?4)
 """
 
 
@@ -66,14 +69,24 @@ class Found:
 class DueReader(Lookup):
     """Finds what is due, each time on one state of the database."""
 
-    def due(self, local: int, number: int, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+    def due(
+        self,
+        local: int,
+        number: int,
+        *,
+        now_ms: int,
+        count_max: int,
+        bytes_max: int,
+        claimed: Runs | None = None,
+    ) -> Due:
         base = sequence_base(number)
         limit = count_max + 1
+        held = Runs() if claimed is None else claimed
         with Snapshot(self.connection):
             next_due_ms = self.next_due_ms(local, after_ms=now_ms)
-            found = _due_entries(base, self.text(_ENTRIES_DUE, (local, now_ms, limit)))
-            chunks = _due_chunks(self.text(_CHUNKS_DUE, (local, now_ms, limit)))
-            later_ms = self._open_chunks(base, chunks, now_ms, count_max, found)
+            found = self._entries(base, local, now_ms, limit, held)
+            chunks = self._chunks(base, local, now_ms, limit, held)
+            later_ms = self._open_chunks(base, chunks, now_ms, count_max, found, held)
             found.sort(key=_order)
             taken = _fitting(found[:count_max], bytes_max)
             self._read_scheduled(taken)
@@ -90,8 +103,42 @@ class DueReader(Lookup):
         earliest = self.connection.execute(NEXT_DUE, (local, after_ms)).fetchone()[0]
         return NEVER_MS if earliest is None else int(earliest)
 
+    def _entries(
+        self, base: int, local: int, now_ms: int, limit: int, claimed: Runs
+    ) -> list[Found]:
+        """What is due of messages that left their chunks, so many at most; claimed ones are not."""
+        found: list[Found] = []
+        passed = 0
+        while len(found) < limit:
+            rows = _due_entries(base, self.text(_ENTRIES_DUE, (local, now_ms, limit, passed)))
+            found += [one for one in rows if not claimed.contains(one.entry.sequence_number)]
+            passed += len(rows)
+            if len(rows) < limit:
+                break
+        return found[:limit]
+
+    def _chunks(
+        self, base: int, local: int, now_ms: int, limit: int, claimed: Runs
+    ) -> list[ChunkRow]:
+        """Chunks in which something is due, so many at most; those that are claimed are not."""
+        found: list[ChunkRow] = []
+        passed = 0
+        while len(found) < limit:
+            rows = _due_chunks(self.text(_CHUNKS_DUE, (local, now_ms, limit, passed)))
+            found += [row for row in rows if not _is_claimed(base, row, claimed)]
+            passed += len(rows)
+            if len(rows) < limit:
+                break
+        return found[:limit]
+
     def _open_chunks(
-        self, base: int, rows: list[ChunkRow], now_ms: int, count_max: int, found: list[Found]
+        self,
+        base: int,
+        rows: list[ChunkRow],
+        now_ms: int,
+        count_max: int,
+        found: list[Found],
+        claimed: Runs,
     ) -> int:
         """Add the expired messages of chunks until there are enough of them.
 
@@ -108,7 +155,7 @@ class DueReader(Lookup):
                 records = heads[row.number]
                 if records is None or row.gone < 0:
                     continue
-                entries, moment_ms = _due_in_chunk(base, row, records, now_ms)
+                entries, moment_ms = _due_in_chunk(base, row, records, now_ms, claimed)
                 found += [Found(entry.expires_at_ms, entry) for entry in entries]
                 expired += len(entries)
                 later_ms = _earlier(later_ms, moment_ms)
@@ -158,8 +205,21 @@ def _due_chunks(text: str | None) -> list[ChunkRow]:
     return [row for _, row in dues]
 
 
+def _is_claimed(base: int, row: ChunkRow, claimed: Runs) -> bool:
+    """Whether all that is left in a chunk is claimed."""
+    if claimed.count == 0 or row.gone < 0:
+        return False
+    first = sequence_of(base, row.first)
+    if claimed.covers(first, first + row.span - 1):
+        return True
+    for position in range(row.span):
+        if not row.gone >> position & 1 and not claimed.contains(first + position):
+            return False
+    return True
+
+
 def _due_in_chunk(
-    base: int, row: ChunkRow, records: list[Record], now_ms: int
+    base: int, row: ChunkRow, records: list[Record], now_ms: int, claimed: Runs
 ) -> tuple[list[Entry], int]:
     """The expired messages of a chunk, without payloads, and when the next of the others is due."""
     expired: list[Entry] = []
@@ -167,6 +227,8 @@ def _due_in_chunk(
     for position, record in enumerate(records):
         expires_at = record[1]
         if expires_at == NEVER_MS or row.gone >> position & 1:
+            continue
+        if claimed.count and claimed.contains(sequence_of(base, row.first + position)):
             continue
         if expires_at <= now_ms:
             expired.append(entry_of(base, row.first + position, record))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from shardbus.core.message import Entry
+from shardbus.core.runs import Runs
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -73,6 +74,13 @@ class LateStore:
             fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
         )
 
+    def read_heads(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        return self.open().read_heads(
+            fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
+        )
+
     def browse(
         self,
         fragment: FragmentId,
@@ -122,9 +130,17 @@ class LateStore:
     ) -> list[bytes | None]:
         return self.open().read_payloads(fragment, sequence_numbers)
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+    def read_due(
+        self,
+        fragment: FragmentId,
+        *,
+        now_ms: int,
+        count_max: int,
+        bytes_max: int,
+        claimed: Runs | None = None,
+    ) -> Due:
         return self.open().read_due(
-            fragment, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max
+            fragment, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max, claimed=claimed
         )
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from shardbus.core.change import (
     new_counters,
 )
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, SET_ASIDE, Entry
+from shardbus.core.runs import Runs
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -85,6 +86,15 @@ class MemoryStore:
     ) -> Page:
         known = self._known(fragment)
         return known.page([known.active[line]], after + 1, count_max, bytes_max)
+
+    def read_heads(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        known = self._known(fragment)
+        page = known.page([known.active[line]], after + 1, count_max, bytes_max)
+        for entry in page.entries:
+            entry.payload = None
+        return page
 
     def browse(
         self,
@@ -162,13 +172,24 @@ class MemoryStore:
         known = self._known(fragment)
         return [known.payload(number) for number in sequence_numbers]
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+    def read_due(
+        self,
+        fragment: FragmentId,
+        *,
+        now_ms: int,
+        count_max: int,
+        bytes_max: int,
+        claimed: Runs | None = None,
+    ) -> Due:
         known = self._known(fragment)
+        due = known.due
+        if claimed is not None:
+            due = [(due_ms, number) for due_ms, number in due if not claimed.contains(number)]
         entries: list[Entry] = []
         damaged: list[Entry] = []
         seen: set[int] = set()
         size_bytes = 0
-        for due_ms, number in known.due[:count_max]:
+        for due_ms, number in due[:count_max]:
             if due_ms > now_ms or size_bytes >= bytes_max:
                 break
             entry, payload = known.entries[number], known.payload(number)
@@ -179,7 +200,8 @@ class MemoryStore:
                 entries.append(_copy(entry, payload if is_scheduled else None))
                 size_bytes += entry.size_bytes if is_scheduled else 0
             seen.add(number)
-        return Due(entries, known.next_due_ms(seen), damaged)
+        rest = [due_ms for due_ms, number in due if number not in seen]
+        return Due(entries, rest[0] if rest else NEVER_MS, damaged)
 
     def close(self) -> None:
         self._fragments = {}

@@ -76,8 +76,8 @@ class PageBuilder:
         count = self.count_max - len(self.entries) - len(self.damaged)
         return count, max(self.bytes_max - self._bytes, 1)
 
-    def add_chunk(self, row: ChunkRow, start_key: int, head: bytes, body: bytes) -> None:
-        """Everything of a chunk from a key on that is still in it."""
+    def add_chunk(self, row: ChunkRow, start_key: int, head: bytes, body: bytes | None) -> None:
+        """Everything of a chunk from a key on that is still in it; without payloads for None."""
         records = unpack_head(row.first, head)
         if records is None or row.gone < 0:
             holes = 0 if records is None else holes_of(records)
@@ -93,7 +93,7 @@ class PageBuilder:
                 if self.is_stopped or not self._takes(key, record[2]):
                     self.is_stopped = True
                     return
-                self._add_record(key, record, body[offset:end])
+                self._add_record(key, record, None if body is None else body[offset:end])
             offset = end
             key += 1
             gone >>= 1
@@ -107,10 +107,13 @@ class PageBuilder:
         is_end = not self.is_stopped and self.barrier == 0
         return Page(self.entries, self.damaged, is_end)
 
-    def _add_record(self, key: int, record: Record, payload: bytes) -> None:
-        if len(payload) != record[2] or not is_intact(payload, record[3]):
-            if record != HOLE:
-                self.damaged.append(sequence_of(self.base, key))
+    def _add_record(self, key: int, record: Record, payload: bytes | None) -> None:
+        if record == HOLE:
+            return
+        if payload is not None and not (
+            len(payload) == record[2] and is_intact(payload, record[3])
+        ):
+            self.damaged.append(sequence_of(self.base, key))
             return
         self._bytes += record[2]
         entry = entry_of(self.base, key, record)

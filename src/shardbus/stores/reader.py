@@ -49,6 +49,8 @@ from shardbus.stores.page import (
 
 # What one query may bring of payloads, unless a single message is larger.
 READ_BYTES_MAX: Final = 1024 * 1024
+# Heads that one query brings when payloads are not asked for.
+HEADS_MAX: Final = 64
 
 _CHUNKS_FROM: Final = """
 SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' ||
@@ -212,6 +214,17 @@ class Reader(Lookup):
             has_more = has_chunks and self._add_chunks(builder, ask)
         return builder.finish(has_more)
 
+    def heads(self, ask: Ask) -> Page:
+        """What `page` finds of active messages, without payloads: not even read."""
+        builder = PageBuilder(ask.base, ask.count_max, ask.bytes_max)
+        if ask.is_beyond or ask.count_max < 1:
+            return builder.finish(False)
+        with Snapshot(self.connection):
+            for row in self._rows_aside(builder, ask, READABLE):
+                builder.aside.append((row.key, unpack_state(row.key, ask.base, row.data)))
+            has_more = ask.line == MAIN_LINE and self._add_heads(builder, ask)
+        return builder.finish(has_more)
+
     def payloads(
         self, local: int, number: int, sequence_numbers: Sequence[int]
     ) -> list[bytes | None]:
@@ -271,8 +284,10 @@ class Reader(Lookup):
                 if position < len(records) and records[position] != HOLE:
                     found[key] = entry_of(base, key, records[position])
 
-    def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
-        """Give the builder what left its chunks: as much as it may need, and where more begins."""
+    def _rows_aside(
+        self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]
+    ) -> list[EntryRow]:
+        """As much of what left its chunks as the builder may need; it is told where more begins."""
         rows: list[EntryRow] = []
         for state in states:
             rows += self._entries_from(ask, state)
@@ -285,7 +300,11 @@ class Reader(Lookup):
                 builder.barrier = row.key
                 break
             stop += 1
-        for row, payload in self.own_payloads(rows[:stop]):
+        return rows[:stop]
+
+    def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
+        rows = self._rows_aside(builder, ask, states)
+        for row, payload in self.own_payloads(rows):
             entry = None if payload is None else unpack_state(row.key, ask.base, row.data)
             if entry is not None and ask.session not in (None, encoded(entry.session_id)):
                 entry = None
@@ -301,11 +320,28 @@ class Reader(Lookup):
         session = (ask.local, ask.session, state, ask.start_key, ask.high_key, limit)
         return entry_rows(self.text(_ENTRIES_IN_SESSION, session))
 
+    def _chunk_rows(self, ask: Ask, start_key: int, limit: int) -> list[ChunkRow]:
+        parameters = (ask.low_key, start_key, ask.high_key, limit)
+        return chunk_rows(self.text(_CHUNKS_FROM, parameters))
+
+    def _add_heads(self, builder: PageBuilder, ask: Ask) -> bool:
+        """Like `_add_chunks`, but the bodies stay where they are."""
+        start_key = ask.start_key
+        rows = self._chunk_rows(ask, start_key, HEADS_MAX)
+        while rows and builder.has_room():
+            found = self.heads_of([row.number for row in rows])
+            for row in rows:
+                builder.add_chunk(row, ask.start_key, found.get(row.number, b""), None)
+            if len(rows) < HEADS_MAX or builder.is_stopped:
+                return False
+            start_key = rows[-1].first + rows[-1].span
+            rows = self._chunk_rows(ask, start_key, HEADS_MAX)
+        return len(rows) > 0
+
     def _add_chunks(self, builder: PageBuilder, ask: Ask) -> bool:
         """Give the builder chunks until it is full; True if there is more than it took."""
         limit = ask.count_max + 2
-        parameters = (ask.low_key, ask.start_key, ask.high_key, limit)
-        rows = chunk_rows(self.text(_CHUNKS_FROM, parameters))
+        rows = self._chunk_rows(ask, ask.start_key, limit)
         at = 0
         while at < len(rows) and builder.has_room():
             stop = _enough(rows, at, builder)

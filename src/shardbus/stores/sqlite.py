@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Literal, final
 
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.runs import Runs
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -155,6 +156,20 @@ class SqliteStore:
         with Translated(self.path):
             return self._reader.page(ask, READABLE)
 
+    def read_heads(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        ask = Ask(
+            self._local(fragment),
+            fragment.number,
+            line,
+            start=after + 1,
+            count_max=count_max,
+            bytes_max=bytes_max,
+        )
+        with Translated(self.path):
+            return self._reader.heads(ask)
+
     def browse(
         self,
         fragment: FragmentId,
@@ -233,11 +248,24 @@ class SqliteStore:
         with Translated(self.path):
             return self._reader.payloads(local, fragment.number, sequence_numbers)
 
-    def read_due(self, fragment: FragmentId, *, now_ms: int, count_max: int, bytes_max: int) -> Due:
+    def read_due(
+        self,
+        fragment: FragmentId,
+        *,
+        now_ms: int,
+        count_max: int,
+        bytes_max: int,
+        claimed: Runs | None = None,
+    ) -> Due:
         local = self._local(fragment)
         with Translated(self.path):
             return self._due.due(
-                local, fragment.number, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max
+                local,
+                fragment.number,
+                now_ms=now_ms,
+                count_max=count_max,
+                bytes_max=bytes_max,
+                claimed=claimed,
             )
 
     def close(self) -> None:

@@ -27,21 +27,39 @@ from shardbus.broker.frames import (
     Woken,
 )
 from shardbus.core.command import (
+    ALL_LINES,
     DEFER,
     AcceptSession,
     Cancel,
+    Claim,
+    Claimed,
+    ClaimRead,
+    ClaimRuns,
+    ClaimSummary,
+    CompleteClaim,
+    Completed,
     Delivery,
+    DescribeClaim,
     Done,
+    DropReader,
     GetState,
+    KeepReader,
+    ListReaders,
     ListTransfers,
     NoSession,
+    OpenReader,
     Outstanding,
     Purge,
     Purged,
+    ReadClaim,
+    ReaderOpened,
+    Readers,
+    ReaderStatus,
     Receive,
     Received,
     ReceiveDeferred,
     RefuseTransfers,
+    ReleaseClaims,
     ReleaseSession,
     Renew,
     Renewed,
@@ -61,6 +79,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
 from shardbus.core.message import DELAYED, SESSIONS, Entry, Message
+from shardbus.core.runs import Runs, runs_of
 from shardbus.core.transaction_command import (
     ROLLED_BACK,
     AskDecision,
@@ -173,9 +192,40 @@ _transferring = st.one_of(
     _take_overs(),
 )
 
+_reading = st.one_of(
+    st.builds(OpenReader, _lines, _texts, _bytes, _i64),
+    st.builds(KeepReader, _lines, _texts, _bytes),
+    st.builds(Claim, _lines, _texts, _bytes, _i64, _u32, _i64),
+    st.builds(DescribeClaim, _lines, _texts, _i64),
+    st.builds(ReadClaim, _lines, _texts, _i64, _i64, _i64),
+    st.builds(CompleteClaim, _lines, _texts, _bytes, _i64),
+    st.builds(ReleaseClaims, _lines, _texts, _bytes),
+    st.builds(DropReader, _lines, _texts),
+    st.builds(ListReaders, st.integers(ALL_LINES, 2)),
+)
+_summaries = st.builds(ClaimSummary, _i64, _i64, _i64, _i64, _i64)
+_statuses = st.builds(
+    ReaderStatus,
+    _lines,
+    _texts,
+    owner=_bytes,
+    lease_ms=_i64,
+    heard_ms=_i64,
+    completed=_i64,
+    last=_i64,
+    lost=_i64,
+    claims=_i64,
+    claimed=_i64,
+    claimed_bytes=_i64,
+    waiting=_i64,
+    waiting_bytes=_i64,
+)
+_runs = st.sets(st.integers(1, 2**63 - 1), max_size=5).map(lambda some: runs_of(sorted(some)))
+
 commands = st.one_of(
     _transacting,
     _transferring,
+    _reading,
     st.builds(Send, st.lists(_messages, max_size=4)),
     st.builds(
         Receive,
@@ -212,6 +262,12 @@ replies = st.one_of(
     ),
     st.builds(TakenOver, _numbers),
     st.builds(Outstanding, _i64, _u32),
+    st.builds(ReaderOpened, _i64, _i64, _i64, st.lists(_summaries, max_size=3)),
+    st.builds(Claimed, st.none() | _summaries, st.booleans()),
+    st.builds(ClaimRuns, _runs, _i64),
+    st.builds(ClaimRead, st.lists(_entries(_bytes), max_size=3), _i64, st.booleans()),
+    st.builds(Completed, _i64),
+    st.builds(Readers, st.lists(_statuses, max_size=3)),
     st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3)),
     st.builds(Received, st.lists(_deliveries(), max_size=3), st.booleans()),
     st.builds(Settled, st.lists(st.booleans(), max_size=5)),
@@ -279,6 +335,8 @@ def facts(value: object) -> Facts:
     """All that a value says, comparable: compiled classes have no `__eq__` and no `__dict__`."""
     if value is None or isinstance(value, bytes | str | int):
         return value
+    if isinstance(value, Runs):
+        return tuple(value.pairs())
     if isinstance(value, list | tuple):
         return tuple(facts(item) for item in value)
     names = [name for name in dir(value) if not name.startswith("_")]

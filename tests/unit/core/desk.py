@@ -289,6 +289,7 @@ class Desk:
             loaded.history,
             self._bounds,
             records=image.records,
+            loaded_at_ms=self.now_ms,
         )
 
     def _commit(self) -> None:
@@ -310,6 +311,7 @@ class Desk:
             now_ms=self.now_ms,
             count_max=self.fragment.due_count_max(),
             bytes_max=PAGE_BYTES_MAX,
+            claimed=self.fragment.claims(),
         )
         self._pending += self.fragment.due_in(
             due.entries, due.damaged, due.next_due_ms, self.now_ms

@@ -1,0 +1,269 @@
+"""What fragments are asked about readers and their claims, and what they answer.
+
+A *reader* is a name under which messages of one line are set aside in *claims*, which are numbered
+1, 2, 3 and on: that ordinal, not a sequence number, is how far the reader is. Its *owner*, some
+bytes that whoever drives it has chosen, keeps two drivers apart. See `claiming` for the rules.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.message import Entry
+from shardbus.core.runs import Runs
+
+ALL_LINES: Final = -1
+
+
+@final
+class OpenReader:
+    """Begin, or go on, to read a line under a name. Answered by `ReaderOpened`.
+
+    Claims that nobody has renewed for `lease_ms` are lost. Refused with READER_IN_USE while
+    another owner was heard of a moment ago; after that the other one is shut out.
+    """
+
+    def __init__(self, line: int, name: str, owner: bytes, lease_ms: int) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+        self.lease_ms = lease_ms
+
+
+@final
+class KeepReader:
+    """Renew the claims of a reader for its lease. Answered by `Done`.
+
+    Like the commands below it is refused with READER_NOT_FOUND when there is no such reader, and,
+    where it names an owner, with READER_LOST when that is not (any more) the reader's owner.
+    """
+
+    def __init__(self, line: int, name: str, owner: bytes) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+
+
+@final
+class Claim:
+    """Set the next unlocked active messages of a line aside under an ordinal. Answered by
+    `Claimed`, and answered the same again as long as the claim is open.
+
+    A new ordinal is one more than the last. At most `count_max` (CLAIM_COUNT_MAX) messages of
+    together `bytes_max`, but always one if one waits.
+    """
+
+    def __init__(
+        self, line: int, name: str, owner: bytes, ordinal: int, count_max: int, bytes_max: int
+    ) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+        self.ordinal = ordinal
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+
+
+@final
+class DescribeClaim:
+    """Which messages has an open claim? Answered by `ClaimRuns`.
+
+    Refused with CLAIM_COMPLETED or CLAIM_LOST when it is open no more.
+    """
+
+    def __init__(self, line: int, name: str, ordinal: int) -> None:
+        self.line = line
+        self.name = name
+        self.ordinal = ordinal
+
+
+@final
+class ReadClaim:
+    """Give out messages of an open claim with numbers greater than `after`. Answered by
+    `ClaimRead`; refused like `DescribeClaim`.
+
+    About `bytes_max` of payload, but always one message if there is one. It renews nothing.
+    """
+
+    def __init__(self, line: int, name: str, ordinal: int, after: int, bytes_max: int) -> None:
+        self.line = line
+        self.name = name
+        self.ordinal = ordinal
+        self.after = after
+        self.bytes_max = bytes_max
+
+
+@final
+class CompleteClaim:
+    """Remove the messages of the oldest open claim if its ordinal is not above this one.
+
+    Answered by `Completed`: ask again until that has come to the ordinal. Refused with CLAIM_LOST
+    when it never will, because claims up to this one were lost.
+    """
+
+    def __init__(self, line: int, name: str, owner: bytes, ordinal: int) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+        self.ordinal = ordinal
+
+
+@final
+class ReleaseClaims:
+    """Give the messages of all open claims back; those claims are lost. Answered by `Done`."""
+
+    def __init__(self, line: int, name: str, owner: bytes) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+
+
+@final
+class DropReader:
+    """Give all messages of a reader back and forget it, whoever owns it. Answered by `Done`."""
+
+    def __init__(self, line: int, name: str) -> None:
+        self.line = line
+        self.name = name
+
+
+@final
+class ListReaders:
+    """Which readers has a line, or have ALL_LINES? Answered by `Readers`."""
+
+    def __init__(self, line: int = ALL_LINES) -> None:
+        self.line = line
+
+
+ReaderCommand = (
+    OpenReader
+    | KeepReader
+    | Claim
+    | DescribeClaim
+    | ReadClaim
+    | CompleteClaim
+    | ReleaseClaims
+    | DropReader
+    | ListReaders
+)
+
+
+@final
+class ClaimSummary:
+    """An open claim: so many messages, with sequence numbers from `first` to `last`.
+
+    All but the ordinal are 0 when every message of it was found damaged.
+    """
+
+    def __init__(self, ordinal: int, count: int, size_bytes: int, first: int, last: int) -> None:
+        self.ordinal = ordinal
+        self.count = count
+        self.size_bytes = size_bytes
+        self.first = first
+        self.last = last
+
+
+@final
+class ReaderOpened:
+    """Claims up to `completed` are done, `last` is the highest that was made; those up to `lost`
+    that are not completed were lost. The open ones are in `claims`, rising.
+    """
+
+    def __init__(self, completed: int, last: int, lost: int, claims: list[ClaimSummary]) -> None:
+        self.completed = completed
+        self.last = last
+        self.lost = lost
+        self.claims = claims
+
+
+@final
+class Claimed:
+    """What is set aside under an ordinal; None: nothing waited, and the ordinal is still free.
+
+    `is_more` says that a next claim may find something.
+    """
+
+    def __init__(self, claim: ClaimSummary | None, is_more: bool) -> None:
+        self.claim = claim
+        self.is_more = is_more
+
+
+@final
+class ClaimRuns:
+    """Exactly the messages of a claim, which have so many bytes."""
+
+    def __init__(self, runs: Runs, size_bytes: int) -> None:
+        self.runs = runs
+        self.size_bytes = size_bytes
+
+
+@final
+class ClaimRead:
+    """Messages of a claim with their payloads, rising; go on after `after` unless `is_end`.
+
+    A message that turned out to be damaged is left out, and in the claim no more.
+    """
+
+    def __init__(self, entries: list[Entry], after: int, is_end: bool) -> None:
+        self.entries = entries
+        self.after = after
+        self.is_end = is_end
+
+
+@final
+class Completed:
+    """All claims up to this ordinal are done."""
+
+    def __init__(self, completed: int) -> None:
+        self.completed = completed
+
+
+@final
+class ReaderStatus:
+    """How far a reader is in one fragment.
+
+    Of the active messages of its line `claimed` are its own, in `claims` claims; `waiting` are in
+    nobody's, locked ones among them. It was last heard of at `heard_ms`.
+    """
+
+    def __init__(  # noqa: PLR0913 - a record, all but the first by keyword
+        self,
+        line: int,
+        name: str,
+        *,
+        owner: bytes,
+        lease_ms: int,
+        heard_ms: int,
+        completed: int,
+        last: int,
+        lost: int,
+        claims: int,
+        claimed: int,
+        claimed_bytes: int,
+        waiting: int,
+        waiting_bytes: int,
+    ) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+        self.lease_ms = lease_ms
+        self.heard_ms = heard_ms
+        self.completed = completed
+        self.last = last
+        self.lost = lost
+        self.claims = claims
+        self.claimed = claimed
+        self.claimed_bytes = claimed_bytes
+        self.waiting = waiting
+        self.waiting_bytes = waiting_bytes
+
+
+@final
+class Readers:
+    """The readers of a fragment, in the order of their lines and names."""
+
+    def __init__(self, readers: list[ReaderStatus]) -> None:
+        self.readers = readers
+
+
+ReaderReply = ReaderOpened | Claimed | ClaimRuns | ClaimRead | Completed | Readers

@@ -1,0 +1,210 @@
+"""The readers of a fragment and what they have claimed, with the records that keep it.
+
+A READER record has as key the line (1 byte) and the name, and holds four integers and the owner; a
+CLAIM record has the line, the ordinal and the name, and holds the bytes of the messages and their
+runs. Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.change import Change, RecordChange
+from shardbus.core.limits import LEASE_MS_DEFAULT
+from shardbus.core.message import NEVER_MS
+from shardbus.core.reader_command import ClaimSummary
+from shardbus.core.records import CLAIM, READER
+from shardbus.core.runs import Runs, runs_of, unpack_runs
+
+_INTEGER_BYTES: Final = 8
+_READER_INTEGERS: Final = 4
+
+
+@final
+class OpenClaim:
+    """Messages that are set aside under one ordinal; `size_bytes` as they count in their line."""
+
+    def __init__(self, ordinal: int, runs: Runs, size_bytes: int) -> None:
+        self.ordinal = ordinal
+        self.runs = runs
+        self.size_bytes = size_bytes
+
+    def summary(self) -> ClaimSummary:
+        runs = self.runs
+        return ClaimSummary(self.ordinal, runs.count, self.size_bytes, runs.first(), runs.last())
+
+
+@final
+class Reader:
+    """Who reads a line under a name, and how far it is.
+
+    The ordinals after `lost_after` up to `lost` were lost, if any; whoever ignored an earlier loss
+    and completed later claims finds that loss among what is completed.
+    """
+
+    def __init__(self, line: int, name: str, owner: bytes, lease_ms: int, heard_ms: int) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+        self.lease_ms = lease_ms
+        self.heard_ms = heard_ms
+        self.completed = 0
+        self.lost = 0
+        self.lost_after = 0
+        # By ordinal, rising.
+        self.claims: dict[int, OpenClaim] = {}
+
+    def last(self) -> int:
+        """The highest ordinal that was ever used."""
+        last = max(self.completed, self.lost)
+        return max(last, next(reversed(self.claims))) if self.claims else last
+
+    def oldest(self) -> OpenClaim | None:
+        for claim in self.claims.values():
+            return claim
+        return None
+
+    def is_lost(self, ordinal: int) -> bool:
+        """Whether a claim that was made was lost rather than completed."""
+        if ordinal > self.completed:
+            return ordinal <= self.last() and ordinal not in self.claims
+        return self.lost_after < ordinal <= self.lost
+
+    def claimed(self) -> int:
+        return sum([claim.runs.count for claim in self.claims.values()])
+
+    def claimed_bytes(self) -> int:
+        return sum([claim.size_bytes for claim in self.claims.values()])
+
+
+@final
+class ReaderTable:
+    """The readers of one fragment.
+
+    `held` are the numbers of all messages that are claimed, by whomever, `run_count` how many runs
+    the claims have together, and `deadline_ms` is when the first lease ends (NEVER_MS: none runs).
+    """
+
+    def __init__(self) -> None:
+        self.readers: dict[tuple[int, str], Reader] = {}
+        self.held = Runs()
+        self.run_count = 0
+        self.deadline_ms = NEVER_MS
+
+    def load(self, records: dict[tuple[int, bytes], bytes], now_ms: int) -> None:
+        """Take over what was stored; whoever has claims counts as heard of now."""
+        claims: list[tuple[int, int, str, bytes]] = []
+        for (kind, key), data in records.items():
+            if kind == READER:
+                reader = unpack_reader(key, data, now_ms)
+                self.readers[reader.line, reader.name] = reader
+            elif kind == CLAIM:
+                ordinal = int.from_bytes(key[1 : 1 + _INTEGER_BYTES], "big")
+                claims.append((ordinal, key[0], key[1 + _INTEGER_BYTES :].decode(), data))
+        for ordinal, line, name, data in sorted(claims):
+            self.add_claim(self._owning(line, name, ordinal, now_ms), unpack_claim(ordinal, data))
+        self.note_deadline()
+
+    def _owning(self, line: int, name: str, ordinal: int, now_ms: int) -> Reader:
+        """The reader of a claim; one whose own record was given up comes back without an owner."""
+        reader = self.readers.get((line, name))
+        if reader is None:
+            reader = Reader(line, name, b"", LEASE_MS_DEFAULT, now_ms)
+            reader.completed = ordinal - 1
+            self.readers[line, name] = reader
+        return reader
+
+    def claimed(self) -> int:
+        """How many messages are claimed."""
+        return self.held.count
+
+    def note_deadline(self) -> None:
+        """Find out when the first lease ends, after something about one has changed."""
+        deadline_ms = NEVER_MS
+        for reader in self.readers.values():
+            if reader.claims:
+                ends_at_ms = reader.heard_ms + reader.lease_ms
+                if deadline_ms == NEVER_MS or ends_at_ms < deadline_ms:
+                    deadline_ms = ends_at_ms
+        self.deadline_ms = deadline_ms
+
+    def add_claim(self, reader: Reader, claim: OpenClaim) -> None:
+        reader.claims[claim.ordinal] = claim
+        self.held.include(claim.runs)
+        self.run_count += len(claim.runs)
+
+    def remove_claim(self, reader: Reader, claim: OpenClaim) -> None:
+        del reader.claims[claim.ordinal]
+        self.held.exclude(claim.runs)
+        self.run_count -= len(claim.runs)
+
+    def leave(self, sizes_bytes: dict[int, int]) -> list[Change]:
+        """Damaged messages, by number, are in their claims no more, and count for so much less."""
+        changes: list[Change] = []
+        leaving = sorted([number for number in sizes_bytes if self.held.contains(number)])
+        if not leaving:
+            return changes
+        for reader in self.readers.values():
+            for claim in reader.claims.values():
+                gone = [number for number in leaving if claim.runs.contains(number)]
+                if gone:
+                    self._shrink(claim, gone)
+                    claim.size_bytes -= sum([sizes_bytes[number] for number in gone])
+                    changes.append(claim_change(reader, claim))
+        return changes
+
+    def _shrink(self, claim: OpenClaim, gone: list[int]) -> None:
+        numbers = runs_of(gone)
+        self.held.exclude(numbers)
+        self.run_count -= len(claim.runs)
+        claim.runs.exclude(numbers)
+        self.run_count += len(claim.runs)
+
+
+def reader_change(reader: Reader) -> RecordChange:
+    return RecordChange(READER, reader_key(reader), pack_reader(reader))
+
+
+def claim_change(reader: Reader, claim: OpenClaim) -> RecordChange:
+    return RecordChange(CLAIM, claim_key(reader, claim.ordinal), pack_claim(claim))
+
+
+def reader_key(reader: Reader) -> bytes:
+    return bytes([reader.line]) + reader.name.encode()
+
+
+def claim_key(reader: Reader, ordinal: int) -> bytes:
+    return bytes([reader.line]) + _integer(ordinal) + reader.name.encode()
+
+
+def pack_reader(reader: Reader) -> bytes:
+    numbers = [reader.lease_ms, reader.completed, reader.lost, reader.lost_after]
+    return b"".join([_integer(number) for number in numbers]) + reader.owner
+
+
+def unpack_reader(key: bytes, data: bytes, heard_ms: int) -> Reader:
+    """The reader of a record; ValueError when it is none."""
+    end = _READER_INTEGERS * _INTEGER_BYTES
+    if not key or len(data) < end:
+        raise ValueError("the record of a reader is damaged")
+    starts = range(0, end, _INTEGER_BYTES)
+    numbers = [int.from_bytes(data[at : at + _INTEGER_BYTES], "big") for at in starts]
+    reader = Reader(key[0], key[1:].decode(), data[end:], numbers[0], heard_ms)
+    reader.completed = numbers[1]
+    reader.lost = numbers[2]
+    reader.lost_after = numbers[3]
+    return reader
+
+
+def pack_claim(claim: OpenClaim) -> bytes:
+    return _integer(claim.size_bytes) + claim.runs.pack()
+
+
+def unpack_claim(ordinal: int, data: bytes) -> OpenClaim:
+    """The claim of a record; ValueError when it is none."""
+    size_bytes = int.from_bytes(data[:_INTEGER_BYTES], "big")
+    return OpenClaim(ordinal, unpack_runs(data[_INTEGER_BYTES:]), size_bytes)
+
+
+def _integer(value: int) -> bytes:
+    return value.to_bytes(_INTEGER_BYTES, "big")
