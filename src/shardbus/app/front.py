@@ -14,6 +14,7 @@ import click
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
 from shardbus.app.certificates import served_certificate, told_by_hangup
+from shardbus.app.descriptors import places, raise_limit
 from shardbus.app.sas import Credential
 from shardbus.app.settings import Settings
 from shardbus.app.setup.starting import set_up
@@ -41,11 +42,11 @@ from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.readings import FORWARDED, Reading
+from shardbus.gateway.reception import Reception
 from shardbus.gateway.websocket import WebSockets
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX: Final = 5_000
 SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
 IDLE_LOOK_S: Final = 10
@@ -66,11 +67,15 @@ async def serve_clients(
     `outages` says of each broker why it is out of reach; nothing of one that is not.
     """
     throttle = _throttle(settings, bus)
-    amqp = _amqp_server(settings, bus, throttle)
+    shared = places(raise_limit(), settings.connections_max)
+    amqp = _amqp_server(settings, bus, throttle, shared.amqp)
+    opened: list[Listener] = []
 
     def health() -> list[str]:
         out = [outage for outage in outages() if outage]
-        return [*out, *bus.namespace.problems(), *bus.problems()]
+        # What keeps clients out is the same on all ports.
+        doors = {problem for listener in opened for problem in listener.problems()}
+        return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(doors)]
 
     def brokers() -> list[BrokerHealth]:
         return broker_healths(bus, broker_names, outages())
@@ -84,7 +89,10 @@ async def serve_clients(
     context = certificate.context
     # Whoever is bound to the loopback may use the key that everybody knows.
     websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
-    gateway = HttpGateway(site.respond, site.refused, websockets=websockets)
+    gateway = HttpGateway(
+        site.respond, site.refused, connections_max=shared.http, websockets=websockets
+    )
+    reception = Reception(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
     metrics.watch("amqp", lambda: amqp.connections)
     metrics.watch("http", lambda: len(gateway.connections))
     metrics.add_source(amqp.readings)
@@ -99,7 +107,8 @@ async def serve_clients(
         web = Protocols(http=http.connection, tls=context)
 
         async def listen(protocols: Protocols, port: int) -> int:
-            listener = await listeners.enter_async_context(Listener(protocols))
+            listener = await listeners.enter_async_context(Listener(protocols, reception))
+            opened.append(listener)
             return await listener.listen(settings.host, port)
 
         ports = Ports(
@@ -125,7 +134,9 @@ async def serve_clients(
         amqp.close()
 
 
-def _amqp_server(settings: Settings, bus: Bus, throttle: Throttle | None) -> AmqpServer:
+def _amqp_server(
+    settings: Settings, bus: Bus, throttle: Throttle | None, connections_max: int
+) -> AmqpServer:
     rules = TransactionRules(
         is_extended=settings.transactions == "extended",
         messages_max=settings.transaction_messages_max,
@@ -134,7 +145,7 @@ def _amqp_server(settings: Settings, bus: Bus, throttle: Throttle | None) -> Amq
     return AmqpServer(
         bus,
         ConnectionConfig(),
-        connections_max=CONNECTIONS_MAX,
+        connections_max=connections_max,
         throttle=throttle,
         transaction_rules=rules,
     )

@@ -164,6 +164,12 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Most megabytes in one fragment, whatever its entity allows (small disks); 0: no such cap.",
         most=1_000_000,
     ),
+    _count(
+        "connections_max",
+        5_000,
+        1_000_000,
+        "Most AMQP connections, and a fifth as many over HTTP; each needs a file descriptor.",
+    ),
     Setting(
         "throttle_credits_per_s",
         Kind.COUNT,
@@ -219,6 +225,7 @@ class Settings:
     entities_max: int
     partitioned_entities_max: int
     fragment_mb_max: int
+    connections_max: int
     throttle_credits_per_s: int
     transactions: str
     transaction_messages_max: int
@@ -325,6 +332,7 @@ class _Gathered:
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
             fragment_mb_max=self._number("fragment_mb_max"),
+            connections_max=self._number("connections_max"),
             throttle_credits_per_s=self._number("throttle_credits_per_s"),
             transactions=self._text("transactions"),
             transaction_messages_max=self._number("transaction_messages_max"),

@@ -102,6 +102,4 @@ def test_an_owner_may_allow_fewer_links() -> None:
 
     [detach] = [frame for frame in seen(bare.server.take_output()) if frame.name == "detach"]
     assert detach.field(2) is not None
-    assert bare.tell(receiver_attach(2).encode()) == ["LinkDetached", "SessionEnded"] + [
-        "ConnectionClosed"
-    ]
+    assert bare.tell(receiver_attach(2).encode())[-1] == "ConnectionClosed"
