@@ -155,7 +155,8 @@ class _Planner:
             self._plan.steps.append(Step(SAME, entity.kind.word, entity.path, place=entity.place))
         if entity.rules is not None:
             self._change_rules(entity, entity.rules)
-        self._plan.steps += self._access(entity.path, entity.access_rules, is_new=False)
+        if entity.kind is not SUBSCRIPTION:
+            self._plan.steps += self._access(entity.path, entity.access_rules, is_new=False)
 
     def _update(self, entity: Entity, changes: tuple[Change, ...]) -> Step:
         elements = {change.name: change.new for change in changes}
@@ -200,9 +201,8 @@ class _Planner:
         return replace(step, reason=reason, act=lambda: self._current.management.delete(path))
 
     def _access(self, path: str, said: Sequence[AccessRule], *, is_new: bool) -> list[Step]:
-        return access_steps(
-            self._current, path, said, is_new=is_new, deletes=self._deletes and not is_new
-        )
+        deletes = self._deletes and self._blueprint.says_access_rules and not is_new
+        return access_steps(self._current, path, said, is_new=is_new, deletes=deletes)
 
     def _leave_or_delete(self, said: set[str]) -> None:
         if not self._deletes:

@@ -26,7 +26,7 @@ def is_emulator_file(value: object) -> bool:
 def read_emulator(value: object, file: str) -> Blueprint:
     """What a `Config.json` describes."""
     root = Node(value, "", lambda path: f"{file}: {path}" if path else file, folds_case=True)
-    blueprint = Blueprint()
+    blueprint = Blueprint(says_access_rules=False)
     warn_unknown(root, ["UserConfig"], blueprint.warnings)
     config = root.need("UserConfig")
     warn_unknown(config, ["Namespaces", "Logging"], blueprint.warnings)

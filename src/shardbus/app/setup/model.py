@@ -78,13 +78,15 @@ class Entity:
 class Blueprint:
     """What a namespace should have; `tier` is empty when the file does not say it.
 
-    `warnings` are what the reader passed over, each with its place.
+    `warnings` are what the reader passed over, each with its place. `says_access_rules` is False
+    for a form that has no word for them, whose silence means nothing.
     """
 
     entities: list[Entity] = field(default_factory=list)
     access_rules: list[AccessRule] = field(default_factory=list)
     tier: str = ""
     warnings: list[str] = field(default_factory=list)
+    says_access_rules: bool = True
 
     def of_kind(self, kind: EntityKind) -> list[Entity]:
         return [entity for entity in self.entities if entity.kind is kind]
@@ -98,7 +100,7 @@ class Blueprint:
 
 def combined(blueprints: list[Blueprint]) -> Blueprint:
     """All of them as one; SetupError when two of them say the same thing twice."""
-    whole = Blueprint()
+    whole = Blueprint(says_access_rules=any(part.says_access_rules for part in blueprints))
     for part in blueprints:
         whole.entities += part.entities
         whole.access_rules += part.access_rules

@@ -202,6 +202,8 @@ class _Lines:
         return f"{self._file}: {path}" if at is None else f"{self._file}, line {at + 1}: {path}"
 
     def _line(self, path: str) -> int | None:
+        if f"{path}[0]" in self._headers:
+            return self._headers[f"{path}[0]"]
         head, key = path, ""
         while head and head not in self._headers:
             head, _, key = head.rpartition(".")

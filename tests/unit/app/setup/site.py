@@ -1,4 +1,4 @@
-"""A namespace in this process that files are applied to, through the site and without a port."""
+"""A namespace in this process that files are applied to: through its site, or over HTTP."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,47 +13,13 @@ from shardbus.app.setup.difference import plan
 from shardbus.app.setup.model import Blueprint
 from shardbus.app.setup.starting import SiteTransport
 from shardbus.app.setup.step import Plan
-from shardbus.broker.auth import Authorizer, development_rule
-from shardbus.broker.clock import SystemClock
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.gateway.http.admin import Admin
-from shardbus.gateway.http.api import Api
-from shardbus.gateway.http.api_access import AccessPages
-from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.fragments import FragmentsPage
-from shardbus.gateway.http.metrics import Metrics
-from shardbus.gateway.http.site import Site
-from shardbus.stores.catalogue import MemoryCatalogue
-from tests.unit.broker.hosts import FakeHost, InlineWorker
+from tests.unit.gateway.site import Endpoint
 
 T = TypeVar("T")
-NOW_S = 1_800_000_000
 
 
-class Town:
-    """A namespace and its site."""
-
-    def __init__(self, tier: str = STANDARD, generation: str = NEWER) -> None:
-        self.clock = SystemClock()
-        hosts = [FakeHost(f"b{number}") for number in range(4)]
-        settings = NamespaceSettings(tier_named(tier, generation), development_rule())
-        catalogue = MemoryCatalogue(self.clock.now_ms())
-        self.namespace = Namespace(catalogue, hosts, self.clock, settings, InlineWorker())
-        authorizer = Authorizer(self.namespace, self.clock)
-        health = self.namespace.problems
-        metrics = Metrics(self.namespace, health, HttpCounts())
-        fragments = FragmentsPage(self.namespace, [host.name for host in hosts])
-        api = Api(
-            self.namespace,
-            authorizer,
-            fragments,
-            metrics,
-            health=health,
-            groups=[AccessPages(self.namespace, self.clock)],
-        )
-        admin = Admin(self.namespace, authorizer, self.clock)
-        self.site = Site(admin, health, self.clock, system="test", api=api)
+class Town(Endpoint):
+    """An endpoint with a view from inside."""
 
     def visited(self, work: Callable[[Current], T]) -> T:
         """Do something with the namespace from a thread, as a command does."""
@@ -76,6 +42,11 @@ class Town:
             )
         )
 
+    def made(self, blueprint: Blueprint) -> None:
+        """Apply what has to work."""
+        applied = self.applied(blueprint)
+        assert applied.failure is None, applied.failure
+
     def everything(self, *, with_keys: bool = False) -> Blueprint:
         return self.visited(lambda current: current.everything(with_keys=with_keys))
 
@@ -87,5 +58,6 @@ class Town:
 
 
 def signs(plan: Plan) -> list[str]:
-    """The plan in words: sign, kind and name of each step."""
-    return [f"{step.sign} {step.kind} {step.name}" for step in plan.steps]
+    """The plan in words: sign, kind and name of each step that is not the same."""
+    steps = (step for step in plan.steps if step.sign != "=")
+    return [f"{step.sign} {step.kind} {step.name}" for step in steps]
