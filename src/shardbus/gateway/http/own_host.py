@@ -9,6 +9,7 @@ cloud, and addresses.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from shardbus.core.errors import ErrorKind, Refused
 from shardbus.gateway.http.refusal import shown
 
 _MISDIRECTED: Final = ErrorKind("misdirected", "amqp:not-allowed", 421, 42100)
+_PLAIN: Final = re.compile(r"[a-z0-9_-]+", re.ASCII)
 _SAFE_DOMAINS: Final = (".localhost", ".internal", ".servicebus.windows.net")
 
 
@@ -37,9 +39,7 @@ def _is_safe(host: str) -> bool:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return False
-    if not name:
-        return False
-    if "." not in name and ":" not in name:
+    if _PLAIN.fullmatch(name):
         return True
     try:
         ipaddress.ip_address(name)
