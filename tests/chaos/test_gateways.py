@@ -20,10 +20,11 @@ from shardbus.amqp.events import Delivery
 from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted
 from shardbus.amqp.types import Array, Uuid, value_of
+from shardbus.app.access import Access
 from shardbus.app.failures import NotFound
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.sas import Credential, parse_connection_string
 from tests.chaos.processes import BROKERS, ProcessServer, process_server, wait_until_gone
-from tests.support.amqp_client import Address, AmqpClient, connected
+from tests.support.amqp_client import Address, AmqpClient, Ended, connected
 from tests.support.messages import seen
 from tests.support.queues import create_queue, describe_queue
 from tests.support.server import COMMAND, START_TIMEOUT_S, Server
@@ -176,6 +177,53 @@ def test_messages_flow_from_one_gateway_to_a_receiver_at_another(
     soon(gateway, "flow", exists=True)
 
     asyncio.run(story(server, gateway))
+
+
+@pytest.mark.parametrize("where", ["access-rules", "entities/keyed/access-rules"])
+def test_a_key_rotated_at_one_gateway_ends_links_at_another(
+    gateways: tuple[ProcessServer, Gateway], where: str
+) -> None:
+    """R34 with several gateways: none has to be started again."""
+    server, gateway = gateways
+    api = Access(
+        f"http://{server.host}:{server.http_port}",
+        parse_connection_string(server.connection_string).credential,
+    ).api()
+    if not _knows(server, "keyed"):
+        create_queue(server, "keyed")
+    soon(gateway, "keyed", exists=True)
+    made = api.put(f"{where}/worker", {"rights": ["Listen"]})
+
+    async def put_token(client: AmqpClient, key: object) -> int:
+        token = Credential("worker", str(key)).token_for(
+            "sb://h/keyed", expires_at_s=int(time.time()) + 600
+        )
+        deadline = time.monotonic() + SOON_S
+        while True:
+            status = await client.put_token(token, "sb://h/keyed")
+            if status == 202 or time.monotonic() > deadline:
+                return status
+
+    async def story() -> None:
+        address = Address(gateway.host, gateway.amqp_port)
+        async with connected(address) as old, connected(address) as other:
+            assert await put_token(old, made["primary_key"]) == 202
+            assert await put_token(other, made["secondary_key"]) == 202
+            ending = await old.receiver("keyed", credit=1)
+            staying = await other.receiver("keyed", credit=1)
+
+            rotated = await asyncio.to_thread(
+                api.post, f"{where}/worker/rotate", {"key": "primary"}
+            )
+
+            with pytest.raises(Ended, match="unauthorized-access"):
+                await ending.take_some()
+            assert staying.error is None
+            assert await put_token(old, rotated["primary_key"]) == 202
+            await old.receiver("keyed")
+
+    asyncio.run(story())
+    api.delete(f"{where}/worker")
 
 
 def test_a_killed_gateway_leaves_brokers_and_other_gateways_at_work(tmp_path: Path) -> None:
