@@ -11,7 +11,6 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -19,61 +18,26 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queue, Queues
+from tests.conformance.rest import Rest, connect, token_for
 from tests.conformance.sdk import DEAD_LETTERS, WAIT_S, AioSdk, texts
 from tests.conformance.variants import Each, Variant
 from tests.support.server import Server
 
-NO_HEADERS: dict[str, str] = {}
 SOON_S = 2.0
 """Long for what should come at once, short for what waits 30 seconds."""
 
 
-class Answer:
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self.status = response.status
-        self.headers = response.headers
-        self.body = response.read()
-
-    def broker(self) -> dict[str, object]:
-        value: dict[str, object] = json.loads(self.headers["BrokerProperties"])
-        return value
-
-    def path(self) -> str:
-        return urlsplit(self.headers["Location"]).path
-
-
-class Rest:
-    """One kept connection, with every right."""
-
-    def __init__(self, connection: http.client.HTTPConnection, token: str) -> None:
-        self.connection = connection
-        self._token = token
-
-    def ask(
-        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] = NO_HEADERS
-    ) -> Answer:
-        given = {"Authorization": self._token, **headers}
-        self.connection.request(method, path, body=body or None, headers=given)
-        return Answer(self.connection.getresponse())
-
-    async def later(self, method: str, path: str, body: bytes = b"") -> Answer:
-        return await asyncio.to_thread(self.ask, method, path, body)
-
-
 @pytest.fixture
 def token(server: Server, credential: Credential) -> str:
-    return credential.token_for(
-        f"http://{server.host}:{server.http_port}", expires_at_s=int(time.time()) + 600
-    )
+    return token_for(server, credential)
 
 
 @pytest.fixture
-def rest(server: Server, token: str) -> Iterator[Each[Rest]]:
+def rest(server: Server, credential: Credential) -> Iterator[Each[Rest]]:
     made: list[Rest] = []
 
     def make(_: Variant) -> Rest:
-        connection = http.client.HTTPConnection(server.host, server.http_port, timeout=60)
-        made.append(Rest(connection, token))
+        made.append(connect(server, credential))
         return made[-1]
 
     yield Each(make)
