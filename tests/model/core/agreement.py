@@ -39,6 +39,7 @@ LOCK_MS = 5_000
 WINDOW_MS = 6_000
 REMEMBERED_MAX = 12
 HELD_MAX = 4
+RUNS_MAX = 6
 
 lines = st.sampled_from(LINES)
 
@@ -107,7 +108,7 @@ class AgreeingMachine(RuleBasedStateMachine):
         """What was not committed is gone, and so are locks and holds."""
         if self.desk.is_pending():
             self.model = copy.deepcopy(self.stored)
-        self.model.crash()
+        self.model.crash(self.desk.now_ms)
         self.desk.reload()
         self.flush()
 
@@ -221,7 +222,7 @@ class AgreeingMachine(RuleBasedStateMachine):
             for each in self.model.messages
             if each.line == number
             and each.state == ACTIVE
-            and not each.is_locked()
+            and not each.is_taken()
             and (number != MAIN_LINE or each.session_id == session_id)
         ]
         assert in_memory == [each for each in waiting if each <= line.end]
@@ -313,6 +314,7 @@ def _small_bounds() -> Bounds:
         session_window_count_max=2,
         session_window_bytes_max=20,
         remembered_max=REMEMBERED_MAX,
+        claim_runs_max=RUNS_MAX,
     )
 
 

@@ -20,6 +20,22 @@ class Hold:
         self.until_ms = until_ms
 
 
+class ReaderModel:
+    """A reader of a line, and which of its claims are open, completed or lost."""
+
+    def __init__(self, line: int, name: str) -> None:
+        self.line = line
+        self.name = name
+        self.owner = b""
+        self.lease_ms = 0
+        self.heard_ms = 0
+        self.completed = 0
+        self.last = 0
+        self.open: list[int] = []
+        # Lost since a later claim was completed the last time.
+        self.lost: list[int] = []
+
+
 class Modelled:
     """One message that is not gone."""
 
@@ -40,9 +56,15 @@ class Modelled:
         self.token = b""
         self.locked_until_ms = 0
         self.hold: Hold | None = None
+        self.reader: ReaderModel | None = None
+        self.ordinal = 0
 
     def is_locked(self) -> bool:
         return self.token != b""
+
+    def is_taken(self) -> bool:
+        """Whether somebody has it locked or claimed."""
+        return self.is_locked() or self.reader is not None
 
     def deadline_ms(self) -> int:
         return self.locked_until_ms if self.hold is None else self.hold.until_ms
@@ -74,6 +96,7 @@ class Model:
     def __init__(self, limit: int, dead_letters_on_expiry: bool) -> None:
         self.messages: list[Modelled] = []
         self.holds: list[Hold] = []
+        self.readers: list[ReaderModel] = []
         self.states: dict[str, bytes] = {}
         self.accepted: dict[str, int] = {}
         self.duplicates = 0
@@ -89,14 +112,14 @@ class Model:
             for each in self.messages
             if each.line == line
             and each.state == ACTIVE
-            and not each.is_locked()
+            and not each.is_taken()
             and not each.is_expired(now_ms)
             and (line != MAIN_LINE or each.session_id == session_id)
         ]
 
     def has_expired(self, now_ms: int) -> bool:
         """Whether something waits that nobody may have any more."""
-        return any(e.is_expired(now_ms) and not e.is_locked() for e in self.messages)
+        return any(e.is_expired(now_ms) and not e.is_taken() for e in self.messages)
 
     def numbered(self, number: int) -> Modelled | None:
         return next((each for each in self.messages if each.number == number), None)
@@ -169,6 +192,9 @@ class Model:
             if message.hold is None and message.locked_until_ms <= now_ms:
                 self.fail(message, now_ms)
         self.end_overdue(now_ms)
+        for reader in self.readers:
+            if reader.heard_ms + reader.lease_ms <= now_ms:
+                self.lose_claims(reader)
 
     def end_overdue(self, now_ms: int) -> None:
         for hold in [hold for hold in self.holds if hold.until_ms <= now_ms]:
@@ -184,7 +210,7 @@ class Model:
     def settle_due(self, now_ms: int) -> None:
         """What time changes without anyone asking: expiry, the end of delays, schedules."""
         for message in list(self.messages):
-            if message.is_locked() or message.state == SCHEDULED:
+            if message.is_taken() or message.state == SCHEDULED:
                 continue
             if message.line == MAIN_LINE and message.is_expired(now_ms):
                 self.expire(message)
@@ -207,8 +233,32 @@ class Model:
             if message.is_expired(now_ms):
                 self.expire(message)
 
-    def crash(self) -> None:
-        """What lives in memory alone is gone."""
+    # Readers.
+
+    def reader(self, line: int, name: str) -> ReaderModel | None:
+        return next((r for r in self.readers if (r.line, r.name) == (line, name)), None)
+
+    def claimed(self, reader: ReaderModel | None, ordinal: int) -> list[Modelled]:
+        return [e for e in self.messages if e.reader is reader and e.ordinal == ordinal]
+
+    def lose_claims(self, reader: ReaderModel) -> None:
+        for message in self.messages:
+            if message.reader is reader:
+                message.reader = None
+        reader.lost += reader.open
+        reader.open = []
+
+    def complete(self, reader: ReaderModel) -> None:
+        """End the oldest open claim."""
+        ordinal = reader.open.pop(0)
+        for message in self.claimed(reader, ordinal):
+            self.forget(message)
+        reader.completed = ordinal
+
+    def crash(self, now_ms: int) -> None:
+        """What lives in memory alone is gone; whoever reads counts as heard of now."""
         self.holds = []
+        for reader in self.readers:
+            reader.heard_ms = now_ms
         for message in self.messages:
             message.unlock()

@@ -1,6 +1,6 @@
 """A fragment against the simplest model, whatever happens in whatever order.
 
-Commands, time, pages, commits and crashes interleave freely, with and without sessions and
+Commands, time, pages, commits and crashes interleave freely, with and without sessions, readers and
 duplicate detection, and with bounds so small that everything overflows; after every step the
 fragment, what it stored and the model agree.
 """
@@ -10,6 +10,7 @@ import os
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.model.core.machine import FragmentMachine
+from tests.model.core.reader_machine import ReaderMachine
 from tests.model.core.session_machine import SessionMachine
 
 # A planted bug need only be found; making its example small can take minutes.
@@ -30,3 +31,6 @@ TestFragment.settings = SETTINGS
 
 TestFragmentWithSessions = SessionMachine.TestCase
 TestFragmentWithSessions.settings = SETTINGS
+
+TestFragmentWithReaders = ReaderMachine.TestCase
+TestFragmentWithReaders.settings = SETTINGS
