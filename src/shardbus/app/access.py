@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from shardbus.app.api_client import ApiClient
-from shardbus.app.client import HttpTransport, Management
+from shardbus.app.client import TIMEOUT_S, HttpTransport, Management
 from shardbus.app.failures import Usage
 from shardbus.app.sas import Credential, parse_connection_string
 from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
@@ -30,11 +30,12 @@ class Access:
     def management(self) -> Management:
         return Management(self._transport(), self.endpoint, self.credential, now_s=int(time.time()))
 
-    def api(self) -> ApiClient:
-        return ApiClient(self._transport(), self.endpoint, self.credential, clock=time.time)
+    def api(self, timeout_s: float = TIMEOUT_S) -> ApiClient:
+        transport = self._transport(timeout_s)
+        return ApiClient(transport, self.endpoint, self.credential, clock=time.time)
 
-    def _transport(self) -> HttpTransport:
-        return HttpTransport(self.endpoint, self.ca_file)
+    def _transport(self, timeout_s: float = TIMEOUT_S) -> HttpTransport:
+        return HttpTransport(self.endpoint, self.ca_file, timeout_s)
 
 
 def access_from(options: Options) -> Access:

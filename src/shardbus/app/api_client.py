@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from shardbus.app.atom import read_error
-from shardbus.app.client import TOKEN_LIFETIME_S, Answer, Transport, check_answer
+from shardbus.app.client import TOKEN_LIFETIME_S, Answer, Transport, check_answer, reason_of
 from shardbus.app.console import Json
 from shardbus.app.failures import CommandError, NotFound, Refused
 from shardbus.app.sas import Credential
@@ -70,7 +69,7 @@ class ApiClient:
 
 
 def _check(answer: Answer) -> None:
-    detail = read_error(answer.body)
+    detail = reason_of(answer)
     if detail and answer.status == 404:
         raise NotFound(detail)
     if detail and answer.status in (409, 410):

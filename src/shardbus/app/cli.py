@@ -11,12 +11,19 @@ from shardbus.app.apply_command import apply
 from shardbus.app.broker_commands import broker
 from shardbus.app.cert_command import cert
 from shardbus.app.check_command import check
+from shardbus.app.completion import completion
 from shardbus.app.console import Console, run_command
+from shardbus.app.deadletter_commands import deadletter
 from shardbus.app.export_command import export
 from shardbus.app.fragment_commands import fragments
+from shardbus.app.peek_command import peek
+from shardbus.app.purge_command import purge_command
 from shardbus.app.queue_commands import queue
+from shardbus.app.receive_command import receive
 from shardbus.app.rule_commands import rule
 from shardbus.app.sas_commands import sas
+from shardbus.app.send_command import send
+from shardbus.app.session_command import sessions
 from shardbus.app.settings import TABLE, Kind, Setting, Settings, load
 from shardbus.app.subscription_commands import subscription
 from shardbus.app.topic_commands import topic
@@ -115,10 +122,17 @@ main.add_command(apply)
 main.add_command(broker)
 main.add_command(cert)
 main.add_command(check)
+main.add_command(completion)
+main.add_command(deadletter)
 main.add_command(export)
 main.add_command(fragments)
+main.add_command(peek)
+main.add_command(purge_command)
 main.add_command(queue)
+main.add_command(receive)
 main.add_command(rule)
 main.add_command(sas)
+main.add_command(send)
+main.add_command(sessions)
 main.add_command(subscription)
 main.add_command(topic)

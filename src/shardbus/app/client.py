@@ -55,11 +55,14 @@ class HttpTransport:
     `ca_file` holds the certificates that HTTPS trusts in place of the system's.
     """
 
-    def __init__(self, endpoint: str, ca_file: str | None = None) -> None:
+    def __init__(
+        self, endpoint: str, ca_file: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self._connection: http.client.HTTPConnection | None = None
         self._endpoint = endpoint
         self._host, self._port, self._is_secure = _address(endpoint)
         self._ca_file = ca_file
+        self._timeout_s = timeout_s
 
     def __del__(self) -> None:
         # Whoever makes a transport asks until it ends; nobody is left to say that it has.
@@ -103,12 +106,14 @@ class HttpTransport:
 
     def _new_connection(self) -> http.client.HTTPConnection:
         if not self._is_secure:
-            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             trust = ssl.create_default_context(cafile=self._ca_file)
         except OSError as error:
             raise Usage(f"--ca {self._ca_file} holds no certificates: {error}") from error
-        return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=trust)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=self._timeout_s, context=trust
+        )
 
     def _no_trust(self, error: ssl.SSLError) -> str:
         hint = ""
@@ -245,7 +250,7 @@ def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
     """Raise what an answer that is not a success means; `word` is what the path should name."""
     if answer.status < 300:
         return
-    detail = read_error(answer.body) or http.client.responses.get(answer.status, "no reason given")
+    detail = reason_of(answer) or http.client.responses.get(answer.status, "no reason given")
     match answer.status:
         case 401:
             raise Refused(
@@ -262,6 +267,14 @@ def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
             raise Unavailable(f"the bus is not able to do that now, try again: {detail}")
         case _:
             raise Refused(f"{detail} (HTTP {answer.status})")
+
+
+def reason_of(answer: Answer) -> str:
+    """Why the bus said no, in its own words; empty when it gave none.
+
+    The tracking id is for who reads its log, and would stand in the middle of our sentences.
+    """
+    return read_error(answer.body).partition(" TrackingId:")[0]
 
 
 def _described(kind: EntityKind, path: str, answer: Answer) -> Described:

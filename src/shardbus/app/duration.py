@@ -5,6 +5,7 @@ from typing import Final
 
 FOREVER_ISO: Final = "P10675199DT2H48M5.4775807S"
 FOREVER_DAYS: Final = 10_675_199
+FOREVER_MS: Final = 922_337_203_685_477
 TEXT_LENGTH_MAX: Final = 40
 
 _ISO: Final = re.compile(
@@ -37,6 +38,16 @@ def to_seconds(text: str) -> int:
         raise ValueError(f"{text!r} is not a number of seconds, minutes, hours or days")
     days, hours, minutes = (int(part or 0) for part in parts.groups()[:3])
     return ((days * 24 + hours) * 60 + minutes) * 60 + int(float(parts[4] or 0))
+
+
+def to_ms(text: str) -> int:
+    """The milliseconds of what `to_iso` reads, forever as many as the bus counts to."""
+    parts = _ISO.fullmatch(to_iso(text))
+    assert parts is not None, "to_iso gives nothing else"
+    days, hours, minutes = (int(part or 0) for part in parts.groups()[:3])
+    if days >= FOREVER_DAYS:
+        return FOREVER_MS
+    return ((days * 24 + hours) * 60 + minutes) * 60_000 + round(float(parts[4] or 0) * 1000)
 
 
 def to_words(iso: str) -> str:
