@@ -181,9 +181,10 @@ def _web(
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,
-        slowdown=authorizer.slowdown,
+        authorizer=authorizer,
         is_key_public=settings.has_development_key,
     )
+    namespace.watch_access(site.check_access_again)
     return site, metrics
 
 

@@ -36,6 +36,7 @@ class Gate:
         except Refused as refusal:
             raise Refused(UNAUTHORIZED, refusal.message) from refusal
         request.vouched()
+        request.grant = grant
         if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):
             return
         raise claims_required(right, f"sb://{self._namespace.settings.name}/{path}")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from shardbus.broker.auth import Grant
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 
 QUERY_FIELDS_MAX: Final = 32
@@ -49,6 +50,7 @@ class Request:
     were sent. `query` keys are in lower case. `header_names` gives a name back as it was written.
     `peer` is the address that counts for the client (see `peer_of`), "" when it is not known, and
     `vouched` is to be called when its token is good: a known client keeps its place longer.
+    `grant` is what that token gives.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Request:
         self.is_secure = is_secure
         self.peer = peer
         self.departure = Departure()
+        self.grant: Grant | None = None
         self.vouched: Callable[[], None] = _nobody_hears
         try:
             parts = urlsplit(target)

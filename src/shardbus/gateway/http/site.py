@@ -10,9 +10,8 @@ from http import HTTPStatus
 from typing import Final, final
 from uuid import uuid4
 
-from shardbus.broker.auth import WrongKey
+from shardbus.broker.auth import Authorizer, WrongKey
 from shardbus.broker.clock import Clock
-from shardbus.broker.slowdown import Slowdown
 from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api, NoSuchMethod, refusal_body
@@ -57,7 +56,7 @@ class Site:
         api: Api | None = None,
         messaging: Messaging | None = None,
         counts: HttpCounts | None = None,
-        slowdown: Slowdown | None = None,
+        authorizer: Authorizer | None = None,
         is_key_public: bool = False,
     ) -> None:
         """`system` names this process in the tracking line of errors.
@@ -71,12 +70,17 @@ class Site:
         self._api = api
         self._messaging = messaging
         self._counts = counts or HttpCounts()
-        self._slowdown = slowdown
+        self._authorizer = authorizer
+        self._under_way: set[Request] = set()
         self._is_key_public = is_key_public
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request, whatever happens; only cancellation passes through."""
-        response = await self._answer(request)
+        self._under_way.add(request)
+        try:
+            response = await self._answer(request)
+        finally:
+            self._under_way.discard(request)
         self._counts.answered(request.method, response.status)
         return response
 
@@ -99,8 +103,18 @@ class Site:
             log.exception("%s /%s failed", request.method, request.path)
             return response
 
+    def check_access_again(self) -> None:
+        """Let nothing wait any longer for who has lost a right: as if that client had gone."""
+        for request in list(self._under_way):
+            grant = request.grant
+            if grant is not None and self._authorizer is not None:
+                renewed = self._authorizer.renewed(grant)
+                if renewed is None or grant.rights & ~renewed.rights:
+                    request.departure.happen()
+
     async def _wrong_key(self, refusal: WrongKey, request: Request) -> Response:
-        is_patient = self._slowdown is None or await self._slowdown.hold(request.peer)
+        guard = self._authorizer
+        is_patient = guard is None or await guard.slowdown.hold(request.peer)
         response = self.refused(refusal, is_json=self._is_json(request))
         if not is_patient:
             response.headers.append(("Connection", "close"))

@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from shardbus.core.access import LISTEN, AccessRule
 from shardbus.core.entity import DISABLED_STATUS
 from shardbus.gateway.http.head_receiver import HeadReceiver
 from tests.unit.gateway.http.web import Web, Wire, broker_properties, settle_path
@@ -282,3 +283,32 @@ def test_messages_are_counted_by_what_became_of_them(web: Web) -> None:
         ("q", "abandoned"): 1,
     }
     assert web.counts.requests[("POST", 201)] == 6
+
+
+def test_who_loses_the_key_while_waiting_gets_nothing(web: Web) -> None:
+    """R34: a message that comes after the rotation is not for the old key."""
+    rules = [AccessRule("ear", LISTEN, "old", "other")]
+    web.run(web.namespace.change_access("q", lambda _: rules))
+    old, other = (
+        web.loop.create_task(
+            web.site.respond(
+                web.request(
+                    "DELETE",
+                    "/q/messages/head?timeout=30",
+                    token=web.token("http://bus/q", key_name="ear", key=key),
+                )
+            )
+        )
+        for key in ("old", "other")
+    )
+    web.pass_s(1)
+
+    web.run(web.namespace.change_access("q", lambda _: [AccessRule("ear", LISTEN, "new", "other")]))
+    web.pass_s(1)
+    ended_before = (old.done(), other.done())
+    web.send("q", b"secret")
+    web.pass_s(1)
+
+    assert ended_before == (True, False)
+    assert (old.result().status, old.result().body) == (204, b"")
+    assert other.result().body == b"secret"

@@ -48,6 +48,7 @@ class Web(Bench):
         self._admin = Admin(namespace, authorizer, self.clock)
         self._is_open = is_open
         self.with_groups(api_groups(self.bus, self.counts))
+        namespace.watch_access(lambda: self.site.check_access_again())
 
     def with_groups(self, groups: Sequence[Group]) -> Api:
         """Serve these parts of the API from now on, beside those that it always has."""
@@ -69,6 +70,7 @@ class Web(Bench):
             api=self.api,
             messaging=self.messaging,
             counts=self.counts,
+            authorizer=self.bus.authorizer,
         )
         return self.api
 
