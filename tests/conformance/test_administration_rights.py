@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import timedelta
 from http.client import HTTPConnection
 from typing import Final
@@ -48,12 +48,8 @@ def administrator(server: Server) -> Each[Administrator]:
 
 @pytest.fixture
 def name(administration: ServiceBusAdministrationClient) -> Iterator[Each[str]]:
-    made: list[str] = []
-    yield each_name(made)
-    for name in made:
-        for one in (name, f"{name}-target", f"{name}-topic"):
-            with suppress(ResourceNotFoundError):
-                administration.delete_queue(one)
+    with each_name(administration) as made:
+        yield made
 
 
 def access_rule(
@@ -148,7 +144,7 @@ async def test_forwarding_needs_the_right_to_send_to_the_destination(
     server: Server, administrator: Administrator, is_partitioned: bool, name: str
 ) -> None:
     """R27, reference 15.1: the client shows a second token, made with the key that it has."""
-    target = f"{name}-target"
+    target = f"{name}-queue"
     manager = access_rule("manager", AccessRights.MANAGE, primary_key="k")
     async with administrator.open() as client:
         await done(client.create_queue(target, enable_partitioning=is_partitioned))
