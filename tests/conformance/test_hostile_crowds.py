@@ -16,12 +16,12 @@ from tests.support.hostile import (
     TIMEOUT_S,
     Flood,
     address_of,
-    anonymous,
     credential_of,
     honest_client,
     is_healthy,
     memory_grows_at_most,
     opening,
+    sasl,
 )
 from tests.support.queues import create_queue
 from tests.support.server import Server, running_server
@@ -60,7 +60,7 @@ async def test_ten_thousand_silent_connections_keep_nobody_out(crowded: Server) 
 
 @pytest.mark.parametrize(
     "said",
-    [SASL_HEADER, anonymous(), opening(), UPGRADE],
+    [SASL_HEADER, sasl(), opening(), UPGRADE],
     ids=["after the header", "after SASL", "after open", "over WebSocket"],
 )
 async def test_strangers_beyond_the_limit_make_room_for_clients_with_keys(
