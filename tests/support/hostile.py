@@ -55,13 +55,17 @@ class Honest:
 
     async def works(self) -> None:
         """Send and receive on the old connection, and ask for /health on a new one."""
+        await self.exchanges()
+        assert await is_healthy(self._server)
+
+    async def exchanges(self) -> None:
+        """Send and receive on the old connection."""
         self._numbers += 1
         body = encode_data_message(b"message %d" % self._numbers)
         assert isinstance(await self._sender.send(body), Accepted)
         self._receiver.grant(1)
         [delivery] = await self._receiver.take_many(1)
         assert await self._receiver.settle([delivery], ACCEPTED) == [ACCEPTED]
-        assert await is_healthy(self._server)
 
     async def dials(self) -> None:
         """Open a new AMQP connection with a key and attach to the queue."""
@@ -116,17 +120,17 @@ class Flood:
     async def open(self, count: int, said: bytes, honest: Honest, port: int = 0) -> None:
         """Open so many more; the honest client works after every few hundred."""
         for start in range(0, count, PACE):
-            for _ in range(min(PACE, count - start)):
-                self._open_one(said, port or self.server.amqp_port)
+            self.dial(min(PACE, count - start), said, port)
             await honest.works()
 
-    def _open_one(self, said: bytes, port: int) -> None:
-        opened = socket.create_connection(
-            (self.server.host, port), TIMEOUT_S, source_address=(self._host, 0)
-        )
-        self.sockets.append(opened)
-        if said:
-            opened.sendall(said)
+    def dial(self, count: int, said: bytes, port: int = 0) -> None:
+        """Open so many more at once."""
+        address = (self.server.host, port or self.server.amqp_port)
+        for _ in range(count):
+            opened = socket.create_connection(address, TIMEOUT_S, (self._host, 0))
+            self.sockets.append(opened)
+            if said:
+                opened.sendall(said)
 
 
 async def answer_to(address: Address, *pieces: bytes) -> bytes:

@@ -360,7 +360,10 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
-            log.info("connection closed: %s: %s", event.error.condition, event.error.description)
+            # Strangers come by the thousand, and must not fill the disk with their ends.
+            level = logging.DEBUG if self._is_stranger else logging.INFO
+            error = event.error
+            log.log(level, "connection closed: %s: %s", error.condition, error.description)
         self._hang_up()
 
     # Output and time.
