@@ -336,6 +336,13 @@ def test_everything_else_needs_a_token(web: Web, path: str) -> None:
     assert part(document, "error", "code") == "unauthorized"
 
 
+def test_a_ready_made_token_may_be_called_a_bearers(web: Web) -> None:
+    """R34: as the Python administration client does with `SharedAccessSignature=…`."""
+    shown = show(web, "/api/v1/namespace", token=f"Bearer {web.token()}")
+
+    assert shown["tier"] == "standard"
+
+
 def test_who_may_see_what(web: Web) -> None:
     """R34."""
     spec = QueueSpec()
