@@ -201,6 +201,18 @@ def test_what_cannot_be_read_is_refused_with_expression_and_place(made: object, 
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize("start", ["12345678", ["1", "2"]])
+def test_a_text_or_list_that_doubles_all_the_time_is_refused(start: object) -> None:
+    parameters: dict[str, object] = {"p0": {"defaultValue": start}}
+    for number in range(1, 40):
+        before = f"parameters('p{number - 1}')"
+        parameters[f"p{number}"] = {"defaultValue": f"[concat({before}, {before})]"}
+    queue = resource("/queues", "b/q", properties={"userMetadata": "[parameters('p39')]"})
+
+    with pytest.raises(SetupError, match="has at most"):
+        from_document(template(queue, parameters=parameters))
+
+
 def test_a_parameter_that_the_template_has_not_is_refused() -> None:
     with pytest.raises(SetupError, match="there is no parameter 'colour'; parameters are bus"):
         from_document(template(parameters=NO_VALUE), colour="red")
