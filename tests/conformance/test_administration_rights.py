@@ -32,6 +32,7 @@ from tests.conformance.administration import (
     each_administrator,
     each_name,
 )
+from tests.conformance.rest import token_for
 from tests.conformance.sdk import WAIT_S
 from tests.conformance.variants import Each
 from tests.support.server import Server
@@ -285,4 +286,16 @@ async def test_a_wrong_key_is_not_let_in(server: Server, administrator: Administ
     wrong = connection_string(server, "RootManageSharedAccessKey", "wrong")
     async with administrator.open(wrong) as client:
         with pytest.raises(ClientAuthenticationError, match="InvalidSignature"):
+            await done(client.get_namespace_properties())
+
+
+async def test_a_token_may_stand_in_the_connection_string(
+    server: Server, credential: Credential, administrator: Administrator, name: str
+) -> None:
+    """R34, reference 2.5: the client passes it on, as a bearer's."""
+    endpoint = server.connection_string.partition(";")[0]
+    token = token_for(server, credential, name)
+    async with administrator.open(f"{endpoint};SharedAccessSignature={token}") as client:
+        assert (await done(client.create_queue(name, enable_partitioning=False))).name == name
+        with pytest.raises(ClientAuthenticationError, match="InvalidAudience"):
             await done(client.get_namespace_properties())
