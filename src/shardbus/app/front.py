@@ -50,6 +50,7 @@ from shardbus.gateway.websocket import WebSockets
 
 log = logging.getLogger(__name__)
 
+BUFFERED_BYTES_LEAST: Final = 16 * 1024 * 1024
 SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
 IDLE_LOOK_S: Final = 10
@@ -155,11 +156,17 @@ def _amqp_server(
     )
     return AmqpServer(
         bus,
-        ConnectionConfig(),
+        ConnectionConfig(buffered_bytes_max=_buffered_bytes_max(bus)),
         connections_max=connections_max,
         throttle=throttle,
         transaction_rules=rules,
     )
+
+
+def _buffered_bytes_max(bus: Bus) -> int:
+    """What a connection may have of unfinished messages: one of the largest, or some of the rest."""
+    largest_bytes = bus.namespace.settings.tier.message_kb_max * 1024
+    return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
 
 
 def _web(
