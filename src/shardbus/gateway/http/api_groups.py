@@ -7,7 +7,7 @@ from shardbus.gateway.http.api_access import AccessPages
 from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.messaging import Throttle
+from shardbus.gateway.http.throttling import Throttle
 
 
 def api_groups(bus: Bus, counts: HttpCounts, throttle: Throttle | None = None) -> list[Group]:

@@ -22,7 +22,7 @@ from shardbus.gateway.http.api_sending import Sending
 from shardbus.gateway.http.browsing import Browsing
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.documents_schema import Document, Schema
-from shardbus.gateway.http.messaging import Throttle
+from shardbus.gateway.http.throttling import Throttle
 
 SKIP_MAX: Final = 1_000_000_000
 

@@ -8,11 +8,11 @@ from uuid import UUID
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.forwarding import not_kept
 from shardbus.core.address import ENTITY, SUBSCRIPTION, Address, parse_address
-from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, SERVER_BUSY, Refused
+from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.messaging import Throttle
 from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.throttling import Throttle, pay
 
 
 @final
@@ -79,14 +79,7 @@ class Places:
 
     def pay(self, credits_wanted: int) -> None:
         """Before something new is done; Refused when the namespace may do no more now."""
-        if self._throttle is None:
-            return
-        try:
-            self._throttle.take(credits_wanted)
-        except Refused as refusal:
-            if refusal.kind is SERVER_BUSY:
-                self._counts.throttled += 1
-            raise
+        pay(self._throttle, self._counts, credits_wanted)
 
     def charge(self, credits_used: int) -> None:
         """For what ends something that was begun."""
