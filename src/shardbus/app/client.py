@@ -3,7 +3,7 @@
 import http.client
 import select
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
@@ -147,17 +147,23 @@ def _has_ended(connection: http.client.HTTPConnection) -> bool:
 
 
 class Management:
-    """The entities of one namespace; `now_s` is when the tokens start to count.
+    """The entities of one namespace; `clock` gives the seconds since 1970 for tokens.
 
     A subscription's path is `<topic>/Subscriptions/<name>`, a rule's goes on with `/Rules/<name>`.
     """
 
     def __init__(
-        self, transport: Transport, endpoint: str, credential: Credential, *, now_s: int
+        self,
+        transport: Transport,
+        endpoint: str,
+        credential: Credential,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._transport = transport
-        resource = endpoint.rstrip("/")
-        self._token = credential.token_for(resource, expires_at_s=now_s + TOKEN_LIFETIME_S)
+        self._resource = endpoint.rstrip("/")
+        self._credential = credential
+        self._clock = clock
 
     def create(
         self, kind: EntityKind, path: str, elements: dict[str, str], rule: Rule | None = None
@@ -235,7 +241,10 @@ class Management:
         paging: str = "",
         word: str = "entity",
     ) -> Answer:
-        headers = {"Authorization": self._token, "Accept": "application/atom+xml"}
+        # A token for each request: a large file is applied for longer than one lives.
+        expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
+        token = self._credential.token_for(self._resource, expires_at_s=expires_at_s)
+        headers = {"Authorization": token, "Accept": "application/atom+xml"}
         if body is not None:
             headers["Content-Type"] = "application/atom+xml;type=entry;charset=utf-8"
         if is_update:
