@@ -164,7 +164,7 @@ def _amqp_server(
 
 
 def _buffered_bytes_max(bus: Bus) -> int:
-    """What a connection may have of unfinished messages: one of the largest, or some of the rest."""
+    """What a connection may hold of unfinished messages: one of the largest, or many others."""
     largest_bytes = bus.namespace.settings.tier.message_kb_max * 1024
     return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
 
