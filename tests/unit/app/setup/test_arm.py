@@ -160,7 +160,7 @@ def test_theirs_may_be_written_in_any_case_and_with_old_durations() -> None:
         ),
         (
             resource("/queues", "[concat('b/', parameters('bus'))]"),
-            "the parameter bus has no value: give --parameter bus=VALUE",
+            "the parameter bus has no value: give it a defaultValue",
         ),
         (
             resource("/queues", "b/q", properties={"lockDuration": "[parameters('gone')]"}),
@@ -216,6 +216,17 @@ def test_a_text_or_list_that_doubles_all_the_time_is_refused(start: object) -> N
 def test_a_parameter_that_the_template_has_not_is_refused() -> None:
     with pytest.raises(SetupError, match="there is no parameter 'colour'; parameters are bus"):
         from_document(template(parameters=NO_VALUE), colour="red")
+
+
+def test_partitions_of_a_premium_namespace_are_a_setting_of_the_bus() -> None:
+    """R7."""
+    properties = {"premiumMessagingPartitions": 2, "zoneRedundant": True}
+    said = from_document(
+        template(resource("", "b", sku={"name": "Premium"}, properties=properties))
+    )
+
+    assert said.tier == "premium"
+    assert "the setting premium-generation says" in said.warnings[0]
 
 
 def test_two_namespaces_are_refused() -> None:
