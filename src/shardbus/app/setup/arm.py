@@ -34,8 +34,7 @@ _KINDS: Final[dict[str, EntityKind]] = {
 }
 _PARTITIONS: Final = "premiumMessagingPartitions"
 _RULES: Final = f"{_NAMESPACES}/topics/subscriptions/rules"
-_ACCESS_PARTITIONS: Final = "premiumMessagingPartitions"
-_RULES: Final = "/authorizationrules"
+_ACCESS_RULES: Final = "/authorizationrules"
 _MEMBERS: Final = (
     "apiVersion",
     "comments",
