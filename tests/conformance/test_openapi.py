@@ -28,6 +28,8 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 from shardbus.app.sas import parse_connection_string
 from shardbus.broker.sas import mint_token
 from shardbus.gateway.http.messaging import WAIT_MS_MAX
+from shardbus.gateway.http.metrics import TABLE
+from shardbus.gateway.readings import AMQP_REFUSED, AMQP_REQUESTS
 from tests.support.server import Server, running_server
 
 if TYPE_CHECKING:
@@ -204,6 +206,16 @@ def test_the_examples_of_the_description_work(bus: Bus) -> None:
         shorten(case)
 
         assert (operation.label, call(bus, case)) == (operation.label, 200)
+
+
+def test_a_running_bus_fills_every_metric_that_needs_no_accident(bus: Bus) -> None:
+    """R29."""
+    families = bus.ask("GET", "metrics")["families"]
+    assert isinstance(families, list)
+
+    filled = {family["name"] for family in families if family["samples"]}
+
+    assert {name for name, _, _ in TABLE} - filled <= {AMQP_REFUSED, AMQP_REQUESTS}
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
