@@ -50,16 +50,27 @@ def examples(text: str) -> list[Example]:
     return found
 
 
-def run(found: list[Example], http_port: int, directory: Path) -> list[str]:
+def workplace(directory: Path) -> Path:
+    """A new directory where `.venv` is what runs the tests, as it is for who reads a document."""
+    directory.mkdir()
+    (directory / ".venv").symlink_to(sys.prefix)
+    return directory
+
+
+def run(
+    found: list[Example],
+    http_port: int,
+    directory: Path,
+    environment: dict[str, str] | None = None,
+) -> list[str]:
     """What each example prints when all are run in one shell, in order, against a server."""
     commands = "".join(f"{example.commands}\nprintf '\\n{_END}\\n'\n" for example in found)
     script = _ADDRESS.sub(f"localhost:{http_port}", commands)
     (directory / ".curlrc").write_text(_CURL_OPTIONS, encoding="ascii")
-    (directory / ".venv").symlink_to(sys.prefix)
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
         cwd=directory,
-        env=_environment(http_port, directory),
+        env={**_environment(http_port, directory), **(environment or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -71,7 +82,7 @@ def run(found: list[Example], http_port: int, directory: Path) -> list[str]:
 
 
 def _environment(http_port: int, directory: Path) -> dict[str, str]:
-    commands = str(Path(sys.executable).parent)
+    commands = str(directory / ".venv" / "bin")
     sources = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return {
         **os.environ,

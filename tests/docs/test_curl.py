@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.examples import ROOT, Example, documents, examples, resembles, run
+from tests.docs.examples import ROOT, Example, documents, examples, resembles, run, workplace
 from tests.support.server import running_server
 
 # A page that has lost its marks would pass by not being run.
@@ -19,11 +19,10 @@ def _pages() -> dict[str, list[Example]]:
 
 @pytest.mark.parametrize("page", sorted({*_pages(), *EXPECTED}))
 def test_the_examples_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> None:
-    """R32, R33: against one bus that has nothing in it at first, in the order of the page."""
+    """R33: against one bus that has nothing in it at first, in the order of the page."""
     shown = _pages()[page]
-    (tmp_path / "shell").mkdir()
     with running_server(tmp_path / "data") as server:
-        printed = run(shown, server.http_port, tmp_path / "shell")
+        printed = run(shown, server.http_port, workplace(tmp_path / "shell"))
 
     pairs = zip(shown, printed, strict=True)
     unlike = [(example, text) for example, text in pairs if not resembles(example, text)]
@@ -32,10 +31,9 @@ def test_the_examples_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> No
 
 def test_a_refused_request_fails_its_example(tmp_path: Path) -> None:
     refused = Example("curl http://localhost:5300/api/v1/queues\n", "", "")
-    (tmp_path / "shell").mkdir()
 
     with running_server(tmp_path / "data") as server, pytest.raises(AssertionError, match="401"):
-        run([refused], server.http_port, tmp_path / "shell")
+        run([refused], server.http_port, workplace(tmp_path / "shell"))
 
 
 @pytest.mark.parametrize(
