@@ -126,7 +126,7 @@ async def test_sessions_without_end(large: Server, is_known: bool, count: int) -
     assert b"amqp:resource-limit-exceeded" in answer or b"channel 5000 is out of range" in answer
 
 
-@pytest.mark.parametrize(("is_known", "count"), [(False, 33), (True, 10_001)])
+@pytest.mark.parametrize(("is_known", "count"), [(False, 129), (True, 10_001)])
 async def test_links_without_end(large: Server, is_known: bool, count: int) -> None:
     frames = _begin(0) + b"".join(_attach(handle) for handle in range(count))
     async with honest_client(large) as honest:

@@ -57,7 +57,7 @@ SAID: Final = {
     ],
     "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
     "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],
-    "links | 16": [protocol.STRANGER_LINKS_MAX, CONFIG.links_max],
+    "links | 64": [protocol.STRANGER_LINKS_MAX, CONFIG.links_max],
     "requests under way (": [protocol.STRANGER_REQUESTS_MAX, protocol.REQUESTS_MAX],
     "open transactions | 4": [
         transactions.STRANGER_OPEN_MAX,

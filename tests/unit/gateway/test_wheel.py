@@ -59,9 +59,7 @@ def test_a_rider_says_when_to_look_again() -> None:
 
     pass_ms(loop, 20_000)
 
-    gaps = [
-        later - sooner for sooner, later in zip(rider.looks_ms, rider.looks_ms[1:], strict=False)
-    ]
+    gaps = [later - sooner for sooner, later in pairwise(rider.looks_ms)]
     assert [round(gap / 1_000) for gap in gaps] == [1, 5]
     loop.close()
 

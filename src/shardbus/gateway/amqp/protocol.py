@@ -59,7 +59,7 @@ REQUESTS_MAX: Final = 200
 STRANGER_WRITE_BYTES_MAX: Final = 32 * 1024
 STRANGER_REQUESTS_MAX: Final = 64
 STRANGER_SESSIONS_MAX: Final = 8
-STRANGER_LINKS_MAX: Final = 16
+STRANGER_LINKS_MAX: Final = 64
 # Clients that bear less silence would keep us busy with heartbeats alone.
 IDLE_TIMEOUT_MS_MIN: Final = 500
 STRANGER_LOOK_MS_MIN: Final = 1_000
