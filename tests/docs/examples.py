@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from shardbus.app.console import Json
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-RUN_TIMEOUT_S: Final = 120
+RUN_TIMEOUT_S: Final = 300
 _BLOCK: Final = re.compile(r"^```(sh|json|text) (run|answer)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ADDRESS: Final = re.compile(r"\b(localhost|127\.0\.0\.1):5300\b")
 _END: Final = "-- end of an example --"
