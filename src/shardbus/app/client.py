@@ -3,6 +3,7 @@
 import http.client
 import select
 import ssl
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -59,19 +60,16 @@ class HttpTransport:
         self, endpoint: str, ca_file: str | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._connection: http.client.HTTPConnection | None = None
+        self._let_go: Callable[[], object] = _nothing
         self._endpoint = endpoint
         self._host, self._port, self._is_secure = _address(endpoint)
         self._ca_file = ca_file
         self._timeout_s = timeout_s
 
-    def __del__(self) -> None:
-        # Whoever makes a transport asks until it ends; nobody is left to say that it has.
-        self.close()
-
     def close(self) -> None:
         """Let go of the connection; the next request makes another."""
         if self._connection is not None:
-            self._connection.close()
+            self._let_go()
             self._connection = None
 
     def ask(
@@ -102,6 +100,8 @@ class HttpTransport:
             self.close()
         if self._connection is None:
             self._connection = self._new_connection()
+            # Whoever makes a transport asks until it ends; nobody is left to say that it has.
+            self._let_go = weakref.finalize(self, self._connection.close)
         return self._connection
 
     def _new_connection(self) -> http.client.HTTPConnection:
@@ -137,6 +137,10 @@ def _address(endpoint: str) -> tuple[str, int | None, bool]:
     if address.scheme not in ("http", "https") or not host:
         raise Usage(f"{endpoint!r} is not an endpoint: write http://host:port")
     return host, port, address.scheme == "https"
+
+
+def _nothing() -> None:
+    """There is no connection yet."""
 
 
 def _has_ended(connection: http.client.HTTPConnection) -> bool:
