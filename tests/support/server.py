@@ -49,9 +49,14 @@ class Server:
     """
 
     def __init__(
-        self, data_dir: Path, *options: str, environment: dict[str, str] | None = None
+        self,
+        data_dir: Path,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self.data_dir = data_dir
+        self._command = command
         self._options = options
         self._environment = {**os.environ, **(environment or {})}
         self._log = data_dir.with_name(data_dir.name + ".log")
@@ -109,7 +114,7 @@ class Server:
         position = len(self.output)
         started = time.monotonic()
         with self._log.open("ab") as log:
-            self._process = launch(self._arguments(), log, self._environment)
+            self._process = launch(self._arguments(), log, self._environment, self._command)
         self._ready = self._wait_until_ready(position, started + START_TIMEOUT_S)
         self.start_s = time.monotonic() - started
 
@@ -179,9 +184,11 @@ class Server:
 
 
 @contextmanager
-def running_server(data_dir: Path, *options: str) -> Iterator[Server]:
+def running_server(
+    data_dir: Path, *options: str, command: Sequence[str] = COMMAND
+) -> Iterator[Server]:
     """A server that runs at the start and is gone at the end; its output is shown on failure."""
-    server = Server(data_dir, *options)
+    server = Server(data_dir, *options, command=command)
     server.start()
     try:
         yield server
@@ -193,11 +200,14 @@ def running_server(data_dir: Path, *options: str) -> Iterator[Server]:
 
 
 def launch(
-    arguments: Sequence[str], log: IO[bytes], environment: dict[str, str] | None = None
+    arguments: Sequence[str],
+    log: IO[bytes],
+    environment: dict[str, str] | None = None,
+    command: Sequence[str] = COMMAND,
 ) -> subprocess.Popen[bytes]:
     """`shardbus serve` as this interpreter finds it, compiled where the tests are."""
     return subprocess.Popen(
-        [*COMMAND, *arguments],
+        [*command, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,

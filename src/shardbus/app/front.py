@@ -23,6 +23,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.forwarding import Forwarder
 from shardbus.broker.namespace import NamespaceSettings
 from shardbus.broker.recovering_transactions import Recovery
+from shardbus.broker.slowdown import Slowdown
 from shardbus.core.access import ALL_RIGHTS, AccessRule
 from shardbus.core.errors import Unavailable
 from shardbus.core.tier import tier_named
@@ -41,7 +42,7 @@ from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
-from shardbus.gateway.readings import FORWARDED, Reading
+from shardbus.gateway.readings import FORWARDED, GUESSERS_TURNED_AWAY, WRONG_KEYS, Reading
 from shardbus.gateway.reception import Reception
 from shardbus.gateway.websocket import WebSockets
 
@@ -98,6 +99,7 @@ async def serve_clients(
     metrics.add_source(amqp.readings)
     forwarder = Forwarder(bus, forwarded)
     metrics.add_source(lambda: [Reading(FORWARDED, forwarder.moved_total)])
+    metrics.add_source(lambda: _guesses(bus.authorizer.slowdown))
     async with gateway as http, AsyncExitStack() as listeners:
         # Administration clients dial HTTPS on whatever port the connection string names.
         everything = Protocols(amqp=amqp.new_protocol, http=http.connection, tls=context)
@@ -186,6 +188,13 @@ def _web(
     )
     namespace.watch_access(site.check_access_again)
     return site, metrics
+
+
+def _guesses(slowdown: Slowdown) -> list[Reading]:
+    return [
+        Reading(WRONG_KEYS, slowdown.wrong_keys),
+        Reading(GUESSERS_TURNED_AWAY, slowdown.turned_away),
+    ]
 
 
 async def _sweep_now_and_then(bus: Bus) -> None:

@@ -10,6 +10,8 @@ AMQP_REFUSED: Final = "shardbus_amqp_refused_total"
 AMQP_REQUESTS: Final = "shardbus_amqp_requests_total"
 THROTTLED: Final = "shardbus_throttled_requests_total"
 TOKENS_REFUSED: Final = "shardbus_tokens_refused_total"
+WRONG_KEYS: Final = "shardbus_wrong_keys_total"
+GUESSERS_TURNED_AWAY: Final = "shardbus_guessers_turned_away_total"
 TRANSACTIONS: Final = "shardbus_transactions_total"
 FORWARDED: Final = "shardbus_forwarded_messages_total"
 

@@ -10,19 +10,20 @@ from typing import Final, final
 
 from shardbus.app.api_client import ApiClient
 from shardbus.app.client import Answer, Management
-from shardbus.app.failures import NotFound, Refused, Unavailable
+from shardbus.app.failures import CommandError, Unavailable
 from shardbus.app.sas import Credential
-from shardbus.app.setup.application import Blocked, apply_plan
+from shardbus.app.setup.application import apply_plan
 from shardbus.app.setup.current import Current
 from shardbus.app.setup.difference import plan
-from shardbus.app.setup.model import Blueprint
+from shardbus.app.setup.model import ENTITIES_MAX, Blueprint
 from shardbus.app.setup.step import Step
 from shardbus.gateway.http.message import Request
 from shardbus.gateway.http.site import ANSWER_MS_MAX, Site
 
 log = logging.getLogger(__name__)
 
-# Another gateway may be setting up the same namespace, and a broker may be late.
+# Another gateway may be setting up the same namespace: a refusal counts when nobody gets further.
+# A broker may be late, too.
 REFUSALS_MAX: Final = 3
 ATTEMPTS_MAX: Final = 20
 RETRY_S: Final = 0.5
@@ -55,30 +56,33 @@ async def set_up(site: Site, blueprint: Blueprint, credential: Credential) -> No
     transport = SiteTransport(site, asyncio.get_running_loop())
     for warning in blueprint.warnings:
         log.warning("%s", warning)
-    refusals = 0
+    fewest, fruitless = -1, 0
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        try:
-            await asyncio.to_thread(_apply, transport, blueprint, credential)
-        except Blocked:
-            raise
-        except (Refused, NotFound):
-            refusals += 1
-            if refusals == REFUSALS_MAX:
-                raise
-        except Unavailable:
-            if attempt == ATTEMPTS_MAX:
-                raise
-        else:
+        left, failure = await asyncio.to_thread(_attempt, transport, blueprint, credential)
+        if failure is None:
             return
+        if fewest < 0 or left < fewest:
+            fewest, fruitless = left, 0
+        fruitless += not isinstance(failure, Unavailable)
+        if fruitless == REFUSALS_MAX or attempt == ATTEMPTS_MAX:
+            raise failure
         await asyncio.sleep(RETRY_S)
 
 
-def _apply(transport: SiteTransport, blueprint: Blueprint, credential: Credential) -> None:
+def _attempt(
+    transport: SiteTransport, blueprint: Blueprint, credential: Credential
+) -> tuple[int, CommandError | None]:
+    """How many steps there were to do, and why they were not all done.
+
+    Raises Blocked, since what cannot be done is not done by trying again.
+    """
     management = Management(transport, _ENDPOINT, credential, now_s=int(time.time()))
     current = Current(management, ApiClient(transport, _ENDPOINT, credential, clock=time.time))
-    applied = apply_plan(plan(blueprint, current, deletes_missing=False), _log)
-    if applied.failure is not None:
-        raise applied.failure
+    try:
+        found = plan(blueprint, current, deletes_missing=False)
+    except CommandError as error:
+        return ENTITIES_MAX, error
+    return len(found.todo()), apply_plan(found, _log).failure
 
 
 def _log(step: Step) -> None:

@@ -186,7 +186,7 @@ class _Lines:
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
-        self._lines = text.splitlines()
+        self._lines = text.split("\n")
         self._headers: dict[str, int] = {}
         counts: dict[str, int] = {}
         for at, line in enumerate(self._lines):

@@ -157,7 +157,7 @@ class Api:
             (
                 Route(
                     "/api/v1/metrics",
-                    "The numbers of /metrics; open while the bus is bound to the loopback.",
+                    "The numbers of /metrics; open while the bus has the development key.",
                     "Metrics",
                     right=self._metrics_right,
                     otherwise=MANAGE,
@@ -177,6 +177,12 @@ class Api:
 
     async def _show_metrics(self, call: Call) -> Document:
         return {"families": [family.to_document() for family in await self._metrics.families()]}
+
+
+def is_api_target(target: str) -> bool:
+    """Whether a request with this target would have been the API's."""
+    path, _, query = target.partition("?")
+    return f"{path.strip('/')}/".startswith(PREFIX) and "api-version=" not in query
 
 
 def _response(answer: Document | Reply) -> Response:

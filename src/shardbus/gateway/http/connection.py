@@ -33,7 +33,8 @@ GOODBYE_MS_MAX: Final = 500
 """At the end of serving, for clients to close their side."""
 
 Respond = Callable[[Request], Awaitable[Response]]
-Refuse = Callable[[Refused], Response]
+Refuse = Callable[[Refused, str], Response]
+"""The answer to a request that cannot be read, as far as is known for this target."""
 
 _VERSION: Final = ErrorKind("http-version", "amqp:not-implemented", 505, 50500)
 _TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceeded", 503, 50004)
@@ -126,6 +127,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._head: h11.Request | None = None
+        self._target = ""
         self._body = bytearray()
         self._held_bytes = 0
         self._is_receiving = False
@@ -235,6 +237,7 @@ class HttpConnection(asyncio.Protocol):
     def _take(self, event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]) -> None:
         if isinstance(event, h11.Request):
             self._head = event
+            self._target = event.target.decode("latin-1")
             _check_head(event)
         elif isinstance(event, h11.Data):
             self._add_to_body(event.data)
@@ -297,7 +300,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             headers = websockets.switch(head.method.decode(), head.headers)
         except Refused as refusal:
-            response = self._gateway.refuse(refusal)
+            response = self._gateway.refuse(refusal, self._target)
             response.headers += hints()
             self._send(response, is_head=head.method == b"HEAD")
             self._finish()
@@ -362,6 +365,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on(self, transport: asyncio.Transport) -> None:
         self._is_receiving = False
+        self._target = ""
         self._set_timer(IDLE_MS_MAX)
         transport.resume_reading()
         self._advance()
@@ -371,7 +375,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_ending = True
         self._drop_body()
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._send(self._gateway.refuse(refusal), is_head=False)
+            self._send(self._gateway.refuse(refusal, self._target), is_head=False)
         transport = self._transport
         if transport is None or not transport.can_write_eof():
             self._close()

@@ -46,7 +46,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "error": object_of(
                 {
                     "code": one_of(
-                        *(kind.name for kind in ALL_KINDS), "internal", "no-such-method"
+                        *(kind.name for kind in ALL_KINDS),
+                        "internal",
+                        "no-such-method",
+                        "misdirected",
                     ),
                     "message": TEXT,
                 }

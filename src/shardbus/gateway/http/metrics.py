@@ -24,10 +24,12 @@ from shardbus.gateway.readings import (
     AMQP_REFUSED,
     AMQP_REQUESTS,
     FORWARDED,
+    GUESSERS_TURNED_AWAY,
     LINKS,
     THROTTLED,
     TOKENS_REFUSED,
     TRANSACTIONS,
+    WRONG_KEYS,
     Reading,
 )
 
@@ -69,6 +71,8 @@ TABLE: Final = (
     (TRANSACTIONS, COUNTER, "Transactions by how they ended."),
     (FORWARDED, COUNTER, "Messages moved on by this process for entities that forward."),
     (TOKENS_REFUSED, COUNTER, "Tokens and keys refused, and requests without one, by protocol."),
+    (WRONG_KEYS, COUNTER, "Tokens and keys that no known key had made: possible guesses."),
+    (GUESSERS_TURNED_AWAY, COUNTER, "Connections closed because too many guesses waited."),
     (THROTTLED, COUNTER, "Requests refused because the namespace was throttled, by protocol."),
     (ENTITIES, GAUGE, "Queues and topics of the namespace."),
     (ENTITIES_SHOWN, GAUGE, "Entities with numbers of their own below: the first by name."),

@@ -20,10 +20,11 @@ _REFUSALS: Final = {
     "409": "It collides with what is already there.",
     "410": "A lock has been lost.",
     "413": "The body, or a message in it, is too large.",
+    "421": "The bus has the public key, and does not answer to the name in Host.",
     "503": "Try again.",
 }
 # What any request can be told; who only reads is spared the rest.
-_OF_READING: Final = ("400", "401", "404", "405", "408", "413", "503")
+_OF_READING: Final = ("400", "401", "404", "405", "408", "413", "421", "503")
 _SECURITY: Final = "sas"
 
 

@@ -14,7 +14,7 @@ from shardbus.broker.auth import Authorizer, WrongKey
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
 from shardbus.gateway.http.admin import Admin
-from shardbus.gateway.http.api import Api, NoSuchMethod, refusal_body
+from shardbus.gateway.http.api import Api, NoSuchMethod, is_api_target, refusal_body
 from shardbus.gateway.http.api_call import Reply
 from shardbus.gateway.http.atom import error_document
 from shardbus.gateway.http.counts import HttpCounts
@@ -91,7 +91,7 @@ class Site:
         except WrongKey as refusal:
             return await self._wrong_key(refusal, request)
         except Refused as refusal:
-            return self.refused(refusal, is_json=self._is_json(request))
+            return self._refused(refusal, self._is_json(request))
         except Unavailable as failure:
             return self._error(SERVER_BUSY, failure.message, self._is_json(request))
         except TimeoutError:
@@ -115,12 +115,16 @@ class Site:
     async def _wrong_key(self, refusal: WrongKey, request: Request) -> Response:
         guard = self._authorizer
         is_patient = guard is None or await guard.slowdown.hold(request.peer)
-        response = self.refused(refusal, is_json=self._is_json(request))
+        response = self._refused(refusal, self._is_json(request))
         if not is_patient:
             response.headers.append(("Connection", "close"))
         return response
 
-    def refused(self, refusal: Refused, *, is_json: bool = False) -> Response:
+    def refused(self, refusal: Refused, target: str = "") -> Response:
+        """The answer to a request that cannot be read, but for its target."""
+        return self._refused(refusal, self._api is not None and is_api_target(target))
+
+    def _refused(self, refusal: Refused, is_json: bool) -> Response:
         """A refusal as an answer (reference 15.4), or in the words of the JSON API."""
         response = self._error(refusal.kind, refusal.message, is_json)
         if response.status == HTTPStatus.UNAUTHORIZED:

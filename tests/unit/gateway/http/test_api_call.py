@@ -11,7 +11,7 @@ from shardbus.gateway.http.api_call import Answer, Call
 from shardbus.gateway.http.api_route import NAME, RULE, Parameter, Route
 from shardbus.gateway.http.documents_schema import Document, Schema
 from shardbus.gateway.http.message import Response
-from tests.unit.gateway.http.web import Web
+from tests.unit.gateway.http.web import Web, Wire
 
 
 class Parts:
@@ -166,6 +166,27 @@ def test_what_is_amiss_is_named(web: Web, api: Api, body: bytes, named: str) -> 
     error = json.loads(response.body)["error"]
     assert (response.status, error["code"]) == (400, "invalid-argument")
     assert named in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_json"),
+    [
+        ("/api/v1/queues?" + "a=1&" * 40, True),
+        ("/api/v1/queues?api-version=2021-05&" + "a=1&" * 40, False),
+        ("/q?" + "a=1&" * 40, False),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_refused_in_the_words_of_its_path(
+    web: Web, target: str, is_json: bool
+) -> None:
+    wire = Wire(web)
+
+    wire.send("GET", target)
+    web.pass_s(1)
+
+    assert wire.statuses() == [400]
+    assert (b"application/json" in wire.transport.written) == is_json
+    wire.close()
 
 
 def test_a_row_may_need_two_rights_at_once(web: Web, api: Api) -> None:

@@ -1,0 +1,244 @@
+"""What peek, deadletter, purge and the rest print, how they name things, and how they end."""
+
+import io
+import json
+from typing import Protocol
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from shardbus.app.access import Access
+from shardbus.app.api_client import ApiClient, Document
+from shardbus.app.browsing import browse
+from shardbus.app.cli import main
+from shardbus.app.completion import SHELLS, complete_entity, script_of
+from shardbus.app.duration import FOREVER_MS, to_ms
+from shardbus.app.entity_path import message_path
+from shardbus.app.failures import Usage
+from shardbus.app.message_text import body_bytes, details, message_table
+from shardbus.app.progress import Progress
+from shardbus.app.removing import purge, resubmit
+from tests.unit.app.scripted_api import Script, refusal
+
+DEAD: Document = {
+    "sequence_number": 7,
+    "enqueued_at": "2026-01-02T03:04:05.006Z",
+    "state": "active",
+    "message_id": "m",
+    "dead_letter_reason": "bad",
+    "body": "two\nlines \x1b[31m" + "x" * 100,
+}
+PAGE: Document = {"messages": [DEAD], "next": None}
+
+
+class Run(Protocol):
+    def __call__(self, script: Script, *words: str) -> Result: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command line against a script."""
+
+    def invoke(script: Script, *words: str) -> Result:
+        def api(access: Access, timeout_s: float = 0) -> ApiClient:
+            return script.api()
+
+        monkeypatch.setattr(Access, "api", api)
+        return CliRunner().invoke(main, words, catch_exceptions=False)
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("entity", "subscription", "is_dead_letter", "path"),
+    [
+        ("orders", None, False, "orders"),
+        ("/a/b/", None, True, "a/b/$DeadLetterQueue"),
+        ("news", "europe", False, "news/Subscriptions/europe"),
+        ("news/Subscriptions/europe", None, True, "news/Subscriptions/europe/$DeadLetterQueue"),
+        ("orders/$deadletterqueue", None, True, "orders/$deadletterqueue"),
+    ],
+)
+def test_a_subscription_is_named_in_two_ways(
+    entity: str, subscription: str | None, is_dead_letter: bool, path: str
+) -> None:
+    options = {"subscription": subscription}
+
+    assert message_path(entity, options, is_dead_letter=is_dead_letter) == path
+
+
+def test_a_subscription_is_not_named_twice() -> None:
+    with pytest.raises(Usage, match="already"):
+        message_path("news/Subscriptions/europe", {"subscription": "asia"})
+    with pytest.raises(Usage, match="empty"):
+        message_path("/", {})
+
+
+def test_who_forgets_the_word_for_subscriptions_is_told(run: Run) -> None:
+    result = run(Script(refusal(404, "'news/europe' does not exist.")), "peek", "news/europe")
+
+    assert result.exit_code == 4
+    assert "news/Subscriptions/europe" in result.stderr
+
+
+def test_a_table_shows_nothing_that_moves_the_cursor() -> None:
+    [_, row] = message_table([DEAD]).splitlines()
+
+    assert row.isprintable()
+    assert row.endswith("…")
+    assert "2026-01-02 03:04:05" in row
+
+
+def test_a_body_is_printed_as_it_was_sent() -> None:
+    assert body_bytes({"body": "ä"}) == "ä".encode()
+    assert body_bytes({"body_base64": "AP8="}) == b"\x00\xff"
+    assert body_bytes({"body_type": "value", "body": {"a": 1}}) == b'{"a": 1}'
+    assert body_bytes({}) == b""
+
+
+def test_details_name_everything() -> None:
+    text = details({"message_id": "m", "properties": {"a": 1}, "body": "the body"})
+
+    assert text.splitlines() == ["message_id  m", "  a         1", "", "the body"]
+
+
+def test_peek_prints_one_json_document_or_one_a_line(run: Run) -> None:
+    two: Document = {"messages": [DEAD, DEAD], "next": None}
+
+    as_list = run(Script(two), "peek", "q", "--json")
+    as_lines = run(Script(two), "peek", "q", "--jsonl")
+    none = run(Script({"messages": [], "next": None}), "peek", "q", "--json")
+
+    assert json.loads(as_list.stdout) == [DEAD, DEAD]
+    assert [json.loads(line) for line in as_lines.stdout.splitlines()] == [DEAD, DEAD]
+    assert (json.loads(none.stdout), none.exit_code) == ([], 0)
+
+
+def test_a_list_that_is_cut_short_is_one_document_nevertheless(run: Run) -> None:
+    first: Document = {"messages": [DEAD], "next": "m1"}
+
+    cut = run(Script(first, refusal(503, "gone")), "peek", "q", "--all", "--json")
+    never = run(Script(refusal(503, "gone")), "peek", "q", "--json")
+
+    assert (json.loads(cut.stdout), cut.exit_code) == ([DEAD], 3)
+    assert "gone" in cut.stderr
+    assert (json.loads(never.stdout)["error"]["kind"], never.exit_code) == ("unavailable", 3)
+
+
+def test_pages_follow_each_other_until_enough_is_there() -> None:
+    script = Script({"messages": [DEAD], "next": "m1"})
+
+    assert len(list(browse(script.api(), "q", count=3, start=9))) == 3
+
+    assert script.lines() == [
+        "GET entities/q/messages?from=9&top=3",
+        "GET entities/q/messages?top=2&cursor=m1",
+        "GET entities/q/messages?top=1&cursor=m1",
+    ]
+
+
+def test_dead_letters_are_listed_with_their_reasons_and_counted(run: Run) -> None:
+    listed = run(Script(PAGE), "deadletter", "list", "q")
+    summary = run(Script(PAGE), "deadletter", "list", "q", "--summary", "--json")
+
+    assert listed.stdout.splitlines()[0].split()[2:4] == ["REASON", "DESCRIPTION"]
+    assert "bad" in listed.stdout
+    assert json.loads(summary.stdout) == [{"reason": "bad", "count": 1}]
+
+
+def test_dead_letters_do_not_go_round_for_ever() -> None:
+    moved: Document = {"resubmitted": 500, "has_more": True}
+    script = Script(moved)
+
+    assert resubmit(script.api(), "q", 1000) == 1000
+    assert [body for _, body in script.asked] == [{"count": 500}, {"count": 500}]
+
+
+def test_a_purge_ends_when_nothing_more_goes() -> None:
+    script = Script({"purged": 9, "has_more": True}, {"purged": 0, "has_more": True})
+
+    assert purge(script.api(), "q", before="2026-01-01T00:00:00Z") == 9
+    assert script.asked[0][1]["enqueued_before"] == "2026-01-01T00:00:00Z"
+
+
+def test_nothing_is_purged_unless_somebody_says_yes(run: Run) -> None:
+    script = Script({"purged": 0, "has_more": False})
+
+    refused = run(script, "purge", "q")
+    done = run(script, "purge", "q", "--yes", "--json")
+    both = run(script, "purge", "q", "--yes", "--before", "2026-01-01", "--older-than", "1d")
+
+    assert (refused.exit_code, "--yes" in refused.stderr) == (2, True)
+    assert json.loads(done.stdout) == {"entity": "q", "purged": 0}
+    assert both.exit_code == 2
+
+
+def test_numbers_that_are_no_dead_letters_are_told(run: Run) -> None:
+    answer: Document = {"resubmitted": 1, "missing": [9], "has_more": False}
+
+    result = run(Script(answer), "deadletter", "resubmit", "q", "--number", "7", "--number", "9")
+
+    assert result.exit_code == 4
+    assert "locked: 9" in result.stderr
+
+
+def test_sessions_are_listed_to_the_last(run: Run) -> None:
+    """R26."""
+    page: Document = {"sessions": [{"session_id": "a"}], "skip": 0}
+
+    assert json.loads(run(Script(page), "sessions", "q", "--json").stdout) == [{"session_id": "a"}]
+    assert run(Script(page), "sessions", "q").stdout.split() == ["SESSION", "a"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_has_a_script_that_asks_us(shell: str) -> None:
+    assert f"_SHARDBUS_COMPLETE={shell}_complete" in script_of(main, shell)
+
+
+def test_names_are_completed_from_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = click.Context(main)
+    queues: Document = {"queues": [{"name": "Orders"}, {"name": "other"}]}
+    script = Script(queues, {"topics": [{"name": "orbit"}]})
+    monkeypatch.setattr(Access, "api", lambda access, timeout_s: script.api())
+
+    assert complete_entity(context, click.Argument(["entity"]), "or") == ["Orders", "orbit"]
+
+    script = Script({"subscriptions": [{"name": "news/Subscriptions/europe"}]})
+    found = complete_entity(context, click.Argument(["entity"]), "news/Subscriptions/e")
+    assert found == ["news/Subscriptions/europe"]
+
+    script = Script(refusal(503, "away"))
+    assert complete_entity(context, click.Argument(["entity"]), "or") == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_to_people_when_it_takes_long() -> None:
+    now_s, terminal, pipe = 0.0, Terminal(), io.StringIO()
+    watched = Progress("sending", 200, stream=terminal, clock=lambda: now_s)
+    piped = Progress("sending", 200, stream=pipe, clock=lambda: now_s)
+
+    watched.advance(50)
+    early = terminal.getvalue()
+    now_s = 2.0
+    watched.advance(50)
+    piped.advance(100)
+    shown = terminal.getvalue()
+    watched.end()
+
+    assert (early, pipe.getvalue()) == ("", "")
+    assert "50%  100 of 200  50/s" in shown
+    assert terminal.getvalue().endswith("\r")
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [("0s", 0), ("5s", 5_000), ("2m", 120_000), ("P1DT2H", 93_600_000), ("PT0.25S", 250),
+     ("forever", FOREVER_MS)],
+)  # fmt: skip
+def test_a_duration_has_milliseconds(text: str, duration_ms: int) -> None:
+    assert to_ms(text) == duration_ms
