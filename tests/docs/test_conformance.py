@@ -53,6 +53,14 @@ def test_every_named_test_exists() -> None:
     assert missing == []
 
 
+def test_every_test_that_the_page_on_security_names_exists() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = _REFERENCE.findall(text)
+
+    assert named
+    assert [f"{file}::{name}" for file, name in named if not _exists(file, name)] == []
+
+
 def _exists(file: str, name: str) -> bool:
     path = ROOT / file
     return path.is_file() and (not name or name in _functions(path))
