@@ -13,9 +13,10 @@ import click
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
-from shardbus.app.certificates import served_certificate, told_by_hangup
+from shardbus.app.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.descriptors import places, raise_limit
 from shardbus.app.sas import Credential
+from shardbus.app.flight_child import flight_supervisor, flight_url
 from shardbus.app.settings import Settings
 from shardbus.app.setup.starting import set_up
 from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
@@ -130,6 +131,10 @@ async def serve_clients(
                 tasks.create_task(certificate.follow([everything, secure, web], told_by_hangup())),
                 tasks.create_task(forwarder.run()),
             ]
+            if settings.flight_port:
+                files = certificate_files(settings, bus.clock)
+                lane = flight_supervisor(settings, ports.http, files)
+                chores.append(tasks.create_task(lane.run()))
             await stopping.wait()
             for chore in chores:
                 chore.cancel()
@@ -248,6 +253,8 @@ def ready_line(settings: Settings, ports: Ports) -> str:
     ]
     if ports.tls:
         words.append(f"amqps://{host}:{ports.tls}")
+    if settings.flight_port:
+        words.append(flight_url(settings, host))
     return " ".join(words)
 
 

@@ -1,4 +1,4 @@
-"""The bus as the bulk lane sees it: the JSON API of a gateway, asked with the client's own token."""
+"""The bus as the bulk lane sees it: the JSON API of a gateway, with the client's own token."""
 
 from __future__ import annotations
 

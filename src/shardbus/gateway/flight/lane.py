@@ -71,7 +71,7 @@ class Lane(flight.FlightServerBase):
         bus: BusClient,
         stores: Path,
         *,
-        certificate: tuple[bytes, bytes] | None = None,
+        certificate: tuple[str, str] | None = None,
     ) -> None:
         """`certificate` is a chain and its key, in PEM, for TLS."""
         tls = [] if certificate is None else [certificate]
@@ -80,8 +80,8 @@ class Lane(flight.FlightServerBase):
         self._stores = stores
         self._room = threading.BoundedSemaphore(STREAMS_MAX)
 
-    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return list(_ACTIONS.items())
+    def list_actions(self, context: flight.ServerCallContext) -> list[flight.ActionType]:
+        return [flight.ActionType(name, text) for name, text in _ACTIONS.items()]
 
     def do_action(
         self, context: flight.ServerCallContext, action: flight.Action
@@ -92,8 +92,7 @@ class Lane(flight.FlightServerBase):
                     INVALID_ARGUMENT,
                     f"There is no action '{action.type[:100]}'; there are {', '.join(_ACTIONS)}.",
                 )
-            body = b"" if action.body is None else action.body.to_pybytes()
-            document, entity = _action_body(body)
+            document, entity = _action_body(action.body.to_pybytes())
             token = _token(context)
             if action.type == "describe":
                 answer = self._bus.get(entity_path(entity, "bulk"), token)
@@ -189,7 +188,7 @@ class Lane(flight.FlightServerBase):
                 damaged += unread
                 yield batch
             if damaged:
-                # The broker must not remove evidence with the claim: reading it there sets it aside.
+                # A completed claim must not take evidence along: reading it there sets it aside.
                 check = body | {"first_ordinal": claim.integer("ordinal")}
                 self._bus.post(entity_path(wish.entity, "readers/check"), token, check)
 
@@ -228,7 +227,7 @@ class _Told:
         if isinstance(error, BusError):
             raise _flight_error(error.status, str(error)) from error
         if isinstance(error, Refused):
-            raise _flight_error(error.kind.http_status, f"{error.kind.name}: {error}") from error
+            raise _flight_error(error.kind.status, f"{error.kind.name}: {error}") from error
         if isinstance(error, StoreError):
             raise flight.FlightUnavailableError(f"unavailable: {error}") from error
 
@@ -250,7 +249,7 @@ def _token(context: flight.ServerCallContext) -> str:
 
 def _wish_of(descriptor: flight.FlightDescriptor) -> Wish:
     if descriptor.descriptor_type == flight.DescriptorType.CMD:
-        return Wish(descriptor.command, "command")
+        return Wish(descriptor.command or b"", "command")
     path = b"/".join(descriptor.path or []).decode(errors="replace")
     return Wish(json.dumps({"entity": path}).encode(), "path")
 
