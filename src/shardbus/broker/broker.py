@@ -22,6 +22,7 @@ from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
+from shardbus.core.readers import claimed_in
 from shardbus.core.records import DECISION, PREPARED, TRANSFERRED
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
@@ -30,8 +31,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Counted: TypeAlias = Counters | str
-"""What a fragment holds, or why that is not known."""
+Counted: TypeAlias = tuple[Counters, int] | str
+"""What a fragment holds and how much of it is claimed, or why that is not known."""
 
 
 @final
@@ -169,7 +170,7 @@ class Broker:
             runner = self._runners.get(fragment_id)
             fragment = runner.statistics() if runner is not None else None
             if fragment is not None:
-                found[fragment_id] = fragment.counters
+                found[fragment_id] = (fragment.counters, fragment.claimed())
         return found
 
     async def _stored_counters(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, Counted]:
@@ -179,7 +180,8 @@ class Broker:
 
         def load(store: MessageStore, fragment: FragmentId) -> Counted:
             try:
-                return store.load(fragment).counters
+                image = store.load(fragment)
+                return image.counters, claimed_in(image.records)
             except StoreError as error:
                 return f"Broker {self.name}: {error}"
 
@@ -195,7 +197,9 @@ class Broker:
         if isinstance(counted, str):
             found = out_of_reach(number, counted)
         else:
-            found = _statistics(number, counted)
+            counters, claimed = counted
+            found = _statistics(number, counters)
+            found.claimed_count = claimed
             if runner is not None and runner.state == UNAVAILABLE:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.

@@ -14,6 +14,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.operations import Operations
+from shardbus.broker.readers import Readers
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import UNAVAILABLE
 from shardbus.core.entity import Entity
@@ -65,11 +66,13 @@ class EntityHandle:
         runners: list[OpenFragment],
         router: EntityRouter,
         operations: Operations,
+        readers: Readers,
     ) -> None:
         self.entity = entity
         self.runners = runners
         self.router = router
         self.operations = operations
+        self.readers = readers
 
 
 @final
@@ -170,7 +173,8 @@ class Bus:
             new_seed=self._new_seed,
         )
         operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
-        return EntityHandle(entity, runners, router, operations)
+        readers = Readers(ports, [home.number for home in entity.fragments])
+        return EntityHandle(entity, runners, router, operations, readers)
 
     def in_use(self) -> list[EntityHandle]:
         """The entities that somebody has asked for since the start."""

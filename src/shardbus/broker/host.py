@@ -20,7 +20,8 @@ LIMITED_STATUS: Final = "Limited"
 class FragmentStatistics:
     """What one fragment holds. `counts[line]` includes locked messages; of the main line it counts
     the active ones, beside which there are `deferred_count` and `scheduled_count`. No line counts
-    the `set_aside_count` that were found damaged and are not served. `sent_total` counts every
+    the `set_aside_count` that were found damaged and are not served. `claimed_count` are set aside
+    for readers; they are among the active ones or the dead letters. `sent_total` counts every
     message that was ever sent to the fragment: two looks at it give a rate. `duplicate_count` were
     ever dropped as duplicates; `state_count` sessions have a state.
 
@@ -37,6 +38,7 @@ class FragmentStatistics:
         self.deferred_count = 0
         self.scheduled_count = 0
         self.set_aside_count = 0
+        self.claimed_count = 0
         self.sent_total = 0
         self.duplicate_count = 0
         self.state_count = 0
@@ -115,6 +117,7 @@ class EntityStatistics:
         )
         self.scheduled_count = sum(part.scheduled_count for part in reached)
         self.set_aside_count = sum(part.set_aside_count for part in reached)
+        self.claimed_count = sum(part.claimed_count for part in reached)
         self.duplicate_count = sum(part.duplicate_count for part in reached)
         self.state_count = sum(part.state_count for part in reached)
         self.sent_total = sum(part.sent_total for part in reached)

@@ -131,6 +131,7 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
         "deferred": part.deferred_count,
         "scheduled": part.scheduled_count,
         "set_aside": part.set_aside_count,
+        "claimed": part.claimed_count,
         "sent_total": part.sent_total,
         "duplicates": part.duplicate_count,
         "states": part.state_count,
@@ -157,6 +158,7 @@ def _read_part(fields: Fields) -> FragmentStatistics:
     part.deferred_count = fields.integer("deferred")
     part.scheduled_count = fields.integer("scheduled")
     part.set_aside_count = fields.integer("set_aside")
+    part.claimed_count = fields.integer("claimed")
     part.sent_total = fields.integer("sent_total")
     part.duplicate_count = fields.integer("duplicates")
     part.state_count = fields.integer("states")

@@ -161,6 +161,13 @@ class ReaderTable:
         self.run_count += len(claim.runs)
 
 
+def claimed_in(records: dict[tuple[int, bytes], bytes]) -> int:
+    """How many messages are claimed by what a fragment has on record."""
+    table = ReaderTable()
+    table.load(records, NEVER_MS)
+    return table.claimed()
+
+
 def reader_change(reader: Reader) -> RecordChange:
     return RecordChange(READER, reader_key(reader), pack_reader(reader))
 

@@ -91,7 +91,8 @@ class Shared:
 class _Use:
     """An entity's link: what must stay true while it is open.
 
-    The link lives by any one of `rights`, and ends when all of them are gone.
+    The link lives by any one of `rights`, and ends when all of them are gone. `way` is the entity
+    by way of which it sends, where that is another one: it needs them there too.
     """
 
     def __init__(self, link: Link, handle: EntityHandle, rights: int, entity: str) -> None:
@@ -99,6 +100,7 @@ class _Use:
         self.handle = handle
         self.rights = rights
         self.entity = entity
+        self.way = entity
         self.is_receiver = False
         self.line = MAIN_LINE
         self._seen_count = -1
@@ -226,7 +228,7 @@ class Attacher:
     def detach_unauthorized(self, reason: str) -> None:
         """End the links that no grant allows any more."""
         for use in list(self._uses.values()):
-            if not self._grants.allow(use.rights, use.entity):
+            if not all(self._grants.allow(use.rights, path) for path in {use.entity, use.way}):
                 self._detach(use, AmqpError(UNAUTHORIZED_ACCESS, with_tracking(reason)))
 
     def _detach(self, use: _Use, error: AmqpError) -> None:
@@ -320,6 +322,7 @@ class Attacher:
     def _accept_sender(self, link: Link, address: Address) -> list[Event]:
         _check_sendable(address)
         handle = self._find_sendable(address)
+        way = address.entity
         via = text_of(link.properties.get(DESTINATION))
         if via is not None:
             # Sent by way of the entity that the link names: the client needs the right to both.
@@ -328,7 +331,9 @@ class Attacher:
         enlistment = Enlistment(self._transactions, handle)
         inbound = Inbound(link, handle.router, self._shell, enlistment, self._shared.throttle)
         link.context = inbound
-        self._uses[id(link)] = _Use(link, handle, SEND, address.entity)
+        use = _Use(link, handle, SEND, address.entity)
+        use.way = way
+        self._uses[id(link)] = use
         size = handle.entity.spec.message_bytes_max()
         events = link.accept(
             max_message_size=size,

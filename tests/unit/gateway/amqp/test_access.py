@@ -107,6 +107,30 @@ def test_a_deleted_rule_ends_connections_that_showed_its_key_itself(bench: Bench
     assert links[1].is_attached
 
 
+@pytest.mark.parametrize("loses", ["q", "many"])
+def test_who_sends_by_way_of_an_entity_needs_the_keys_of_both(bench: Bench, loses: str) -> None:
+    """R34: losing either ends the link."""
+    for name in ("q", "many"):
+        set_rules(bench, name, BOTH)
+    worker = Counter(bench)
+    worker.put("worker", "first", "q")
+    worker.put("worker", "first", "many")
+    bench.pass_s()
+    link = worker.client.session.attach_sender(
+        "via",
+        target="q",
+        snd_settle_mode=0,
+        properties={"com.microsoft:transfer-destination-address": "many"},
+    )
+    worker.client.flush()
+    bench.pass_s()
+    assert link.is_attached
+
+    set_rules(bench, loses, AccessRule("worker", LISTEN | SEND, "third", "second"))
+
+    assert worker.client.detach_error(link).condition == UNAUTHORIZED
+
+
 def test_a_new_entity_does_not_know_the_keys_of_its_namesake(bench: Bench) -> None:
     """R34."""
     set_rules(bench, "q", BOTH)

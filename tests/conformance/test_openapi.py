@@ -1,0 +1,217 @@
+"""The JSON API against its own description: Schemathesis asks what that allows, and what not.
+
+Whatever is asked, the answer has a status, a type and a form that the description names, and is no
+failure of the bus. That a request of the right form is accepted is not expected: whether there is
+such an entity, or such a lock, no schema says.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+import schemathesis
+from azure.servicebus.management import ServiceBusAdministrationClient
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
+
+from shardbus.app.sas import parse_connection_string
+from shardbus.broker.sas import mint_token
+from tests.support.server import Server, running_server
+
+if TYPE_CHECKING:
+    from schemathesis.specs.openapi.schemas import OpenApiCase, OpenApiOperation
+
+EXAMPLES = 15
+"""Of each operation and mode, all of them in half a minute."""
+WAIT_MS_MAX = 5
+LOCK_LONG = timedelta(minutes=5)
+NAMES = (
+    "plain",
+    "parted",
+    "sessions",
+    "news",
+    "news/Subscriptions/all",
+    "plain/$DeadLetterQueue",
+    "parted/$Transfer/$DeadLetterQueue",
+)
+SEED = 6
+
+UNMEANT = [positive_data_acceptance, ignored_auth]
+"""Checks of what no schema can say here, and of what `tests/unit/gateway/http` checks better."""
+
+
+class Bus:
+    """A running bus with some of everything in it, and its description."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.url = f"http://{server.host}:{server.http_port}"
+        credential = parse_connection_string(server.connection_string).credential
+        expires_at_s = int(time.time()) + 3600
+        self.token = mint_token(self.url, credential.key_name, credential.key, expires_at_s)
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.to_settle: list[str] = []
+        self.to_renew: list[str] = []
+        self.session_token = ""
+
+    def ask(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> dict[str, object]:
+        answer = self.session.request(
+            method,
+            f"{self.url}/api/v1/{path}",
+            headers={"Authorization": self.token},
+            data=None if body is None else json.dumps(body),
+            timeout=20,
+        )
+        assert answer.status_code == 200, answer.text
+        document: dict[str, object] = answer.json()
+        return document
+
+    def fill(self) -> None:
+        """Messages everywhere, some of them locked, one dead, and rules."""
+        with ServiceBusAdministrationClient.from_connection_string(
+            self.server.connection_string,
+            connection_verify=str(self.server.ca_file),
+            retry_total=0,
+        ) as administration:
+            administration.create_queue("plain", enable_partitioning=False, lock_duration=LOCK_LONG)
+            administration.create_queue("parted", enable_partitioning=True)
+            administration.create_queue("sessions", requires_session=True, lock_duration=LOCK_LONG)
+            administration.create_topic("news")
+            administration.create_subscription("news", "all")
+        for rule in ("access-rules/reader", "access-rules/spare"):
+            self.ask("PUT", rule, {"rights": ["Listen"]})
+            self.ask("PUT", f"entities/plain/{rule}", {"rights": ["Listen"]})
+        messages = [{"body": f"{number}", "session_id": "s"} for number in range(20)]
+        for name in ("plain", "parted", "sessions", "news"):
+            self.ask("POST", f"entities/{name}/messages", {"messages": messages})
+        dead, *self.to_settle = self._lock("plain", 3)
+        self.to_renew = self._lock("plain", 2)
+        settlement = {"action": "dead_letter", "lock_tokens": [dead]}
+        self.ask("POST", "entities/plain/messages/settle", settlement)
+        held = self.ask("POST", "entities/sessions/messages/receive", {})["session"]
+        assert isinstance(held, dict)
+        self.session_token = held["lock_token"]
+
+    def _lock(self, name: str, count: int) -> list[str]:
+        received = self.ask("POST", f"entities/{name}/messages/receive", {"count": count})
+        messages = received["messages"]
+        assert isinstance(messages, list)
+        return [message["lock_token"] for message in messages]
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
+    with running_server(tmp_path_factory.mktemp("openapi") / "data") as server:
+        bus = Bus(server)
+        bus.fill()
+        yield bus
+        bus.session.close()
+
+
+def operations(bus: Bus) -> list[OpenApiOperation]:
+    """All there is. The token is ours to send: without it nothing but 401 would be seen."""
+    description = bus.ask("GET", "openapi.json")
+    paths = description["paths"]
+    assert isinstance(paths, dict)
+    for path in paths.values():
+        for operation in path.values():
+            operation["security"] = []
+    schema = schemathesis.openapi.from_dict(description)
+    found = list(schema.get_all_operations())
+    assert all(isinstance(result, Ok) for result in found)
+    return [result.ok() for result in found if isinstance(result, Ok)]
+
+
+def name_something(case: OpenApiCase, name: str) -> None:
+    """Let a request get further than to an entity or rule that does not exist."""
+    variables, path = case.path_parameters, case.operation.path
+    if "name" in variables:
+        if "/topics/" in path:
+            variables["name"] = "news"
+        elif path.endswith("}/rules"):
+            variables["name"] = "news/Subscriptions/all"
+        else:
+            variables["name"] = "plain" if "/access-rules" in path else name
+    if "rule" in variables:
+        variables["rule"] = "spare" if case.operation.method == "delete" else "reader"
+
+
+def hold_something(case: OpenApiCase, bus: Bus) -> None:
+    """Let a request get further than to a lock that nobody holds."""
+    if not isinstance(case.body, dict):
+        return
+    if "lock_tokens" in case.body:
+        is_renewal = case.operation.path.endswith("/renew")
+        case.path_parameters["name"] = "plain"
+        case.body["lock_tokens"] = [*(bus.to_renew if is_renewal else bus.to_settle)]
+    if "session_lock_token" in case.body:
+        case.path_parameters["name"] = "sessions"
+        case.body["session_lock_token"] = bus.session_token
+
+
+def shorten(case: OpenApiCase) -> None:
+    """Nobody is to wait for messages that do not come."""
+    wait_ms = case.body.get("wait_ms") if isinstance(case.body, dict) else None
+    if isinstance(case.body, dict) and isinstance(wait_ms, int):
+        case.body["wait_ms"] = min(wait_ms, WAIT_MS_MAX)
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+def test_every_answer_is_as_the_description_says(bus: Bus, mode: GenerationMode) -> None:
+    """And of the right form everything that there is succeeds at least once."""
+    statuses: dict[str, Counter[int]] = {}
+
+    def check(operation: OpenApiOperation) -> None:
+        seen = statuses.setdefault(operation.label, Counter())
+
+        @seed(SEED)
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(
+            case=operation.as_strategy(generation_mode=mode),
+            name=st.sampled_from(NAMES),
+            is_known=st.sampled_from([True, True, True, False]),
+        )
+        def run(case: OpenApiCase, name: str, is_known: bool) -> None:
+            if is_known:
+                name_something(case, name)
+            if is_known and mode.is_positive:
+                hold_something(case, bus)
+            shorten(case)
+            response = case.call(
+                base_url=bus.url,
+                session=bus.session,
+                headers={"Authorization": bus.token},
+                timeout=20,
+            )
+            seen[response.status_code] += 1
+            case.validate_response(response, excluded_checks=UNMEANT)
+
+        run()
+
+    for operation in operations(bus):
+        if mode.is_positive or operation.body or operation.query:
+            check(operation)
+
+    if mode.is_positive:
+        assert [label for label, seen in statuses.items() if not seen[200]] == []
+    assert bus.server.is_running
+    assert "Traceback" not in bus.server.output
