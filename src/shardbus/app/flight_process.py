@@ -54,7 +54,9 @@ def run_flight(options: FlightOptions) -> int:
             certificate=_read(options.certificate),
         )
     except (ArrowException, OSError) as error:
-        raise CommandError(f"the bulk lane cannot listen on port {options.port}: {error}") from error
+        raise CommandError(
+            f"the bulk lane cannot listen on port {options.port}: {error}"
+        ) from error
 
     def stop(number: int, frame: FrameType | None) -> None:
         # Shutting down waits for streams, which a signal handler must not.

@@ -15,8 +15,8 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
 from shardbus.app.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.descriptors import places, raise_limit
-from shardbus.app.sas import Credential
 from shardbus.app.flight_child import flight_supervisor, flight_url
+from shardbus.app.sas import Credential
 from shardbus.app.settings import Settings
 from shardbus.app.setup.starting import set_up
 from shardbus.broker.auth import DEVELOPMENT_KEY_NAME

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,9 @@ from shardbus.gateway.flight.rows import (
 )
 from shardbus.gateway.flight.schema import MOMENT, TEXT, TEXTS, schema_of
 from shardbus.gateway.flight.tiles import MapColumn, TileColumn
+
+if TYPE_CHECKING:
+    Column = pa.Array[pa.Scalar[pa.DataType]]
 
 _INT32: Final = pa.int32()
 _BINARY: Final = pa.binary()
@@ -77,7 +80,7 @@ class BatchMaker:
         arrays = [self._array(name, rows, source) for name in self.schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _array(self, name: str, rows: Rows, source: _Source) -> pa.Array:
+    def _array(self, name: str, rows: Rows, source: _Source) -> Column:
         if name in _FIELDS:
             return source.texts(rows.fields[_FIELDS[name]])
         make = _MAKERS.get(name)
@@ -106,47 +109,55 @@ class _Source:
             self._extras_at += 1
         count = len(offsets) // 4 - 1
         nulls = b"\xfe" + b"\xff" * (count // 8)
-        buffers = [pa.py_buffer(nulls), pa.py_buffer(offsets), pa.py_buffer(buffer)]
+        buffers: list[pa.Buffer | None] = [
+            pa.py_buffer(nulls),
+            pa.py_buffer(offsets),
+            pa.py_buffer(buffer),
+        ]
         self._bytes = pa.Array.from_buffers(_BINARY, count, buffers)
         self._texts = pa.Array.from_buffers(TEXT, count, buffers)
 
-    def texts(self, column: TileColumn, count: int = -1) -> pa.Array:
+    def texts(self, column: TileColumn, count: int = -1) -> Column:
         return self._taken(column, self._texts, self._count if count < 0 else count)
 
-    def bytes(self, column: TileColumn) -> pa.Array:
+    def bytes(self, column: TileColumn) -> Column:
         return self._taken(column, self._bytes, self._count)
 
-    def pairs(self, column: MapColumn) -> pa.Array:
+    def pairs(self, column: MapColumn) -> Column:
         count = column.pair_count
         keys, values = self.texts(column.keys, count), self.texts(column.values, count)
         entries = pa.StructArray.from_arrays([keys, values], fields=[_KEY, _VALUE])
         ends = pa.py_buffer(column.ends.getvalue())
         return pa.Array.from_buffers(TEXTS, self._count, [None, ends], children=[entries])
 
-    def _taken(self, column: TileColumn, source: pa.Array, count: int) -> pa.Array:
+    def _taken(self, column: TileColumn, source: Column, count: int) -> Column:
         if column.is_null():
-            return pa.nulls(count, source.type)
+            return source.take(pa.Array.from_buffers(_INT32, count, [None, _zeros(count)]))
         numbers = pa.py_buffer(column.numbers(count, self._extras_at))
         return source.take(pa.Array.from_buffers(_INT32, count, [None, numbers]))
 
 
-def _numbers(data: bytes, count: int, kind: pa.DataType) -> pa.Array:
+def _zeros(count: int) -> pa.Buffer:
+    return pa.py_buffer(bytes(4 * count))
+
+
+def _numbers(data: bytes, count: int, kind: pa.DataType) -> Column:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
 
 
-def _nullable(data: bytes, count: int, kind: pa.DataType) -> pa.Array:
+def _nullable(data: bytes, count: int, kind: pa.DataType) -> Column:
     """Numbers in which NO_NUMBER stands for null."""
     plain = _numbers(data, count, pa.int64())
-    is_missing = pc.equal(plain, NO_NUMBER)
-    known = pc.if_else(is_missing, pa.scalar(None, pa.int64()), plain)
-    return known.cast(kind) if kind == pa.int64() else known.view(kind)
+    is_missing = pc.equal(plain, pa.scalar(NO_NUMBER))
+    known: Column = pc.if_else(is_missing, pa.scalar(None, pa.int64()), plain)
+    return known.cast(kind)
 
 
-def _named(data: bytes, count: int, names: pa.Array) -> pa.Array:
+def _named(data: bytes, count: int, names: Column) -> Column:
     return names.take(_numbers(data, count, _INT32))
 
 
-_MAKERS: Final[dict[str, Callable[[Rows, _Source], pa.Array]]] = {
+_MAKERS: Final[dict[str, Callable[[Rows, _Source], Column]]] = {
     "sequence_number": lambda r, s: _numbers(r.sequence_numbers.getvalue(), r.count, pa.int64()),
     "enqueued_time": lambda r, s: _numbers(r.enqueued_at_us.getvalue(), r.count, MOMENT),
     "expires_time": lambda r, s: _nullable(r.expires_at_us.getvalue(), r.count, MOMENT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -54,7 +54,7 @@ class _Tokens(flight.ServerMiddlewareFactory):
     """Keeps what a client showed; the bus looks at it, here nobody has a key."""
 
     def start_call(
-        self, info: flight.CallInfo, headers: Mapping[str, list[str | bytes]]
+        self, info: flight.CallInfo, headers: dict[str, list[str] | list[bytes]]
     ) -> flight.ServerMiddleware | None:
         shown = headers.get(_HEADER) or [""]
         text = shown[0].decode("latin-1") if isinstance(shown[0], bytes) else shown[0]
@@ -80,7 +80,9 @@ class Lane(flight.FlightServerBase):
         self._stores = stores
         self._room = threading.BoundedSemaphore(STREAMS_MAX)
 
-    def list_actions(self, context: flight.ServerCallContext) -> list[flight.ActionType]:
+    def list_actions(  # type: ignore[override]  # the stubs say Action, the server wants types
+        self, context: flight.ServerCallContext
+    ) -> list[flight.ActionType]:
         return [flight.ActionType(name, text) for name, text in _ACTIONS.items()]
 
     def do_action(

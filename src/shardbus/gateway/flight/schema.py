@@ -1,4 +1,4 @@
-"""The columns of the bulk lane in their order, of exactly the types that Spark takes as they are."""
+"""The columns of the bulk lane, of exactly the types that Spark takes over as they are."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from shardbus.core.limits import (
     READER_NAME_CHARACTERS_MAX,
 )
 from shardbus.core.sequence import sequence_number
-from shardbus.gateway.http.api_call import INTEGER_MAX, Answer, Call, Members
+from shardbus.gateway.http.api_call import Answer, Call, Members
 from shardbus.gateway.http.api_places import Place, Places
 from shardbus.gateway.http.api_readers_schemas import CLAIMS_AT_ONCE_MAX, SCHEMAS
 from shardbus.gateway.http.api_route import NAME, Route
@@ -54,7 +54,10 @@ class ReaderPages:
         return [
             (_shown("bulk", "Bulk", "How far the fragments of an entity go."), self._describe),
             (_shown("readers", "Readers", "Who reads an entity in bulk."), self._list),
-            (_posted("open", "OpenReader", "ReaderOpened", "Begin, or go on, to read."), self._open),
+            (
+                _posted("open", "OpenReader", "ReaderOpened", "Begin, or go on, to read."),
+                self._open,
+            ),
             (_posted("keep", "Reader", "ReaderReached", "Renew a reader's claims."), self._keep),
             (_posted("claim", "NewClaims", "Claims", "Set messages aside."), self._claim),
             (
@@ -65,15 +68,16 @@ class ReaderPages:
                 _posted("release", "Reader", "ReaderReached", "Give back what is claimed."),
                 self._release,
             ),
-            (_posted("runs", "AskedClaims", "ClaimRuns", "Which messages claims have."), self._runs),
+            (
+                _posted("runs", "AskedClaims", "ClaimRuns", "Which messages claims have."),
+                self._runs,
+            ),
             (
                 _posted("check", "AskedClaims", "CheckedClaims", "Set damaged messages aside."),
                 self._check,
             ),
             (
-                _posted(
-                    "drop", "DroppedReader", "ReaderReached", "Forget a reader.", right=MANAGE
-                ),
+                _posted("drop", "DroppedReader", "ReaderReached", "Forget a reader.", right=MANAGE),
                 self._drop,
             ),
         ]
@@ -127,9 +131,7 @@ class ReaderPages:
 
     async def _keep(self, call: Call) -> Document:
         place = self._places.place(call.name)
-        reached = await place.handle.readers.keep(
-            place.line, _reader(call.body), _owner(call.body)
-        )
+        reached = await place.handle.readers.keep(place.line, _reader(call.body), _owner(call.body))
         return _reached(call, reached.missing)
 
     async def _release(self, call: Call) -> Document:
