@@ -27,8 +27,9 @@ Each setting can be given in four ways. The first that gives it wins:
 
 1. a flag of `shardbus serve`, such as `--amqp-port 5672`;
 2. an environment variable, such as `SHARDBUS_AMQP_PORT=5672`;
-3. a TOML file, as in `amqp-port = 5672`: the one that `--config` or `SHARDBUS_CONFIG` names,
-   else `{DEFAULT_FILE}` in the working directory if there is one;
+3. a TOML file, as in `amqp-port = 5672`: those that `--config` (several times) or
+   `SHARDBUS_CONFIG` (as `PATH` does) name, the last one first, else `{DEFAULT_FILE}` in the working
+   directory if there is one; [such a file may hold entities too](../guides/setup.md);
 4. the default.
 
 A value that cannot be used stops the start with exit code 2 and a line that names the setting,

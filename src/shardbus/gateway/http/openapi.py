@@ -7,6 +7,7 @@ from typing import Final
 
 from shardbus import __version__
 from shardbus.core.access import right_names
+from shardbus.gateway.http.api_examples import BODIES
 from shardbus.gateway.http.api_route import Route
 from shardbus.gateway.http.documents_schema import Document, Schema, reference
 
@@ -69,9 +70,16 @@ def _operation(route: Route, schemas: Mapping[str, Schema]) -> Document:
         operation["requestBody"] = {
             # Without a member that is required nothing at all means the same as an empty object.
             "required": bool(schemas[route.body].get("required")),
-            "content": {"application/json": {"schema": reference(route.body)}},
+            "content": {"application/json": _content(route.body)},
         }
     return operation
+
+
+def _content(body: str) -> Document:
+    content: Document = {"schema": reference(body)}
+    if body in BODIES:
+        content["example"] = BODIES[body]
+    return content
 
 
 def _responses(route: Route) -> Document:

@@ -128,6 +128,34 @@ def test_operations_have_names_of_their_own_and_parameters_for_their_variables(w
         assert bool(one["security"]) == (path not in OPEN)
 
 
+def test_every_body_has_an_example_that_is_as_its_schema_says(web: Web) -> None:
+    description = show(web, "/api/v1/openapi.json")
+    bodies = [part(one, "requestBody", "content", "application/json")
+              for _, _, one in operations(web) if "requestBody" in one]  # fmt: skip
+
+    assert bodies
+    for body in bodies:
+        check(part(body, "example"), part(body, "schema"), description)
+
+
+@pytest.mark.parametrize("status", ["400", "401", "404", "405", "413", "503"])
+def test_refusals_are_described(web: Web, status: str) -> None:
+    for path, _, one in operations(web):
+        if (path, status) != ("/api/v1/health", "503"):
+            described = part(one, "responses", status, "content", "application/json", "schema")
+            assert described == {"$ref": "#/components/schemas/Error"}
+
+
+def test_what_changes_something_may_collide_or_exceed_a_quota(web: Web) -> None:
+    changing = [one for _, method, one in operations(web) if method != "get"]
+
+    assert changing
+    for one in changing:
+        responses = one["responses"]
+        assert isinstance(responses, dict)
+        assert {"403", "409", "410"} <= set(responses)
+
+
 def test_every_schema_that_is_named_is_there(web: Web) -> None:
     description = show(web, "/api/v1/openapi.json")
 

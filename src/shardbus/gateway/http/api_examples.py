@@ -1,0 +1,31 @@
+"""What is sent to the JSON API, by example: one for each schema of a request's body."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardbus.gateway.http.documents_schema import Document
+
+_LOCK_TOKEN: Final = "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
+
+BODIES: Final[dict[str, Document]] = {
+    "NewMessages": {
+        "messages": [
+            {"body": "hello", "message_id": "1", "session_id": "customer-7"},
+            {"body_base64": "AAEC", "content_type": "application/octet-stream"},
+        ]
+    },
+    "Receive": {"count": 10, "wait_ms": 5000, "mode": "peek_lock"},
+    "Settlement": {
+        "action": "dead_letter",
+        "lock_tokens": [_LOCK_TOKEN],
+        "reason": "unreadable",
+        "description": "The body is no JSON.",
+    },
+    "Renewal": {"lock_tokens": [_LOCK_TOKEN]},
+    "HeldSession": {"session_lock_token": _LOCK_TOKEN},
+    "Purge": {"count": 1000, "enqueued_before": "2026-01-31T00:00:00Z"},
+    "Resubmit": {"count": 100},
+    "AccessRuleChange": {"rights": ["Send", "Listen"]},
+    "KeyRotation": {"key": "primary"},
+}
