@@ -5,6 +5,7 @@ Each slab is one short transaction, because the log cannot be cut while a read l
 
 from __future__ import annotations
 
+import sqlite3
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,9 +23,9 @@ from shardbus.stores.chunk import (
     unpack_head,
     unpack_state,
 )
-from shardbus.stores.database import open_reader
+from shardbus.stores.database import open_reader, store_error
 from shardbus.stores.page import ChunkRow, EntryRow, chunk_rows, entry_rows
-from shardbus.stores.reader import _CHUNKS_FROM, _ENTRIES_FROM, Lookup, Snapshot
+from shardbus.stores.reader import CHUNKS_FROM, ENTRIES_FROM, Bytes, Lookup, Snapshot
 
 SLAB_BYTES: Final = 4 * 1024 * 1024
 SLAB_CHUNKS_MAX: Final = 256
@@ -32,6 +33,8 @@ SLAB_ENTRIES_MAX: Final = 2_048
 # The process has nothing else to do with memory, and a mapped page is not copied on its way.
 MAPPED_BYTES: Final = 1 << 33
 CACHE_KIB: Final = 8_192
+
+_WHOLE: Final = "SELECT id, head, body FROM chunk WHERE id IN (SELECT value FROM json_each(?1))"
 
 Range = tuple[int, int]
 """The first and the last of successive sequence numbers."""
@@ -69,9 +72,16 @@ class Slab:
 class BulkReader(Lookup):
     """Reads one store file. Not for several threads at once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, slab_bytes: int = SLAB_BYTES, entries_max: int = SLAB_ENTRIES_MAX
+    ) -> None:
         """StoreError when the file is not there or not ours."""
-        super().__init__(open_reader(path))
+        try:
+            super().__init__(open_reader(path))
+        except sqlite3.Error as error:
+            raise store_error(path, error) from error
+        self._slab_bytes = slab_bytes
+        self._entries_max = entries_max
         self.connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
         self.connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
@@ -108,7 +118,7 @@ class BulkReader(Lookup):
         with Snapshot(self.connection):
             rows, covered_key = self._chunk_rows(local, ask, start_key, end_key)
             entries, covered_key = self._entry_rows(ask, start_key, covered_key)
-            found = self.chunks([row.number for row in rows if row.first <= covered_key])
+            found = self._read([row.number for row in rows if row.first <= covered_key])
             self._add_entries(slab, ask, base, entries)
         for row in rows:
             if row.first <= covered_key:
@@ -119,6 +129,21 @@ class BulkReader(Lookup):
             slab.next_start = sequence_of(base, covered_key) + 1
         return slab
 
+    def _read(self, numbers: list[int]) -> Bytes:
+        """Like `chunks`, but row by row: nobody else waits here for the interpreter's lock, and
+        joined rows would be copied twice more.
+        """
+        found: Bytes = {}
+        shared: list[int] = []
+        for number, head, body in self.connection.execute(_WHOLE, (str(numbers),)):
+            if isinstance(body, bytes):
+                found[number] = (head, body)
+            else:
+                shared.append(number)
+        if shared:
+            found |= self.chunks(shared)
+        return found
+
     def _chunk_rows(
         self, local: int, ask: BulkAsk, start_key: int, end_key: int
     ) -> tuple[list[ChunkRow], int]:
@@ -126,10 +151,10 @@ class BulkReader(Lookup):
         if ask.line != MAIN_LINE or ACTIVE not in ask.states:
             return [], end_key
         parameters = (key_of(local, 0), start_key, end_key, SLAB_CHUNKS_MAX)
-        rows = chunk_rows(self.text(_CHUNKS_FROM, parameters))
+        rows = chunk_rows(self.text(CHUNKS_FROM, parameters))
         size_bytes = 0
         for position, row in enumerate(rows):
-            if position and size_bytes + row.size_bytes > SLAB_BYTES:
+            if position and size_bytes + row.size_bytes > self._slab_bytes:
                 return rows[:position], row.first - 1
             size_bytes += row.size_bytes
         if len(rows) == SLAB_CHUNKS_MAX:
@@ -141,13 +166,13 @@ class BulkReader(Lookup):
     ) -> tuple[list[EntryRow], int]:
         rows: list[EntryRow] = []
         for state in ask.states:
-            found = (ask.line, state, start_key, covered_key, SLAB_ENTRIES_MAX + 1)
-            rows += entry_rows(self.text(_ENTRIES_FROM, found))
+            found = (ask.line, state, start_key, covered_key, self._entries_max + 1)
+            rows += entry_rows(self.text(ENTRIES_FROM, found))
         rows.sort(key=lambda row: row.key)
         size_bytes = 0
         for position, row in enumerate(rows):
             size_bytes += row.size_bytes
-            if position and (position >= SLAB_ENTRIES_MAX or size_bytes > SLAB_BYTES):
+            if position and (position >= self._entries_max or size_bytes > self._slab_bytes):
                 return rows[:position], row.key - 1
         return rows, covered_key
 
@@ -204,8 +229,9 @@ def _kept(ask: BulkAsk, base: int, row: ChunkRow, start_key: int, covered_key: i
         return bits
     whole = (1 << row.span) - 1
     below = max(start_key - row.first, 0)
-    inside = (whole >> below << below) & ((1 << max(covered_key - row.first + 1, 0)) - 1)
-    return bits & whole & inside & ~max(row.gone, 0)
+    count = min(covered_key - row.first + 1, row.span)
+    inside = (whole >> below << below) & ((1 << count) - 1)
+    return bits & inside & ~max(row.gone, 0)
 
 
 def _add_chunk(slab: Slab, base: int, row: ChunkRow, kept: int, head: bytes, body: bytes) -> None:

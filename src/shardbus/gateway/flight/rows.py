@@ -22,6 +22,8 @@ from shardbus.stores.chunk import HOLE, is_intact
 
 NO_NUMBER: Final = -1
 """Stands for null in columns of numbers, of which none is negative."""
+# The last millisecond of the year 9999, beyond which nobody has a date.
+LATEST_MS: Final = 253_402_300_799_999
 
 DATA_BODY: Final = 1
 SEQUENCE_BODY: Final = 2
@@ -29,6 +31,9 @@ VALUE_BODY: Final = 3
 
 _PROPERTIES_MAX: Final = 13
 _WIDTHS: Final = bytes((0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 1, 4, 1, 4, 1, 4))
+_UNSIGNED: Final = frozenset(
+    (codes.UBYTE, codes.SMALLUINT, codes.SMALLULONG, codes.USHORT, codes.UINT, codes.ULONG)
+)
 _PARTITION_KEY: Final = b"x-opt-partition-key"
 _SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
 _DEADLETTER_SOURCE: Final = b"x-shardbus-deadletter-source"
@@ -147,7 +152,7 @@ class Rows:
     ) -> None:
         write_i64_le(self.sequence_numbers, number)
         write_i64_le(self.enqueued_at_us, enqueued_at_ms * 1000)
-        write_i64_le(self.expires_at_us, expires_at_ms * 1000 if expires_at_ms != 0 else NO_NUMBER)
+        write_i64_le(self.expires_at_us, _moment_us(expires_at_ms))
         write_i64_le(self.scheduled_at_us, self._scheduled_at_us)
         write_i64_le(self.ttl_ms, self._ttl_ms)
         write_i32_le(self.delivery_counts, i32(deliveries))
@@ -220,8 +225,7 @@ class Rows:
         at = list_start(buffer, at)
         if left >= 3:
             at = skip(buffer, skip(buffer, at))
-            if buffer[at] != codes.NULL:
-                self._ttl_ms = number_at(buffer, at)
+            self._ttl_ms = number_at(buffer, at)
         return end
 
     def _properties(self, buffer: bytes, at: i64) -> i64:
@@ -291,8 +295,7 @@ class Rows:
                 self.partition_key.put(self.count, self._text(buffer, at, after))
                 return
             if name == _SCHEDULED:
-                if buffer[at] != codes.NULL:
-                    self._scheduled_at_us = number_at(buffer, at) * 1000
+                self._scheduled_at_us = _moment_us(number_at(buffer, at))
                 return
             if name == _DEADLETTER_SOURCE:
                 self.deadletter_source.put(self.count, self._text(buffer, at, after))
@@ -415,13 +418,23 @@ def list_start(buffer: bytes, at: i64) -> i64:
 
 
 def number_at(buffer: bytes, at: i64) -> i64:
-    """A number of whatever width that is not negative."""
+    """A whole number of any type; NO_NUMBER for null, for a negative and for a huge one."""
     code: i64 = buffer[at]
+    if code == codes.UINT0 or code == codes.ULONG0:
+        return 0
     width: i64 = _WIDTHS[code >> 4]
+    if code >= codes.BINARY8 or width == 0 or (buffer[at + 1] >= 128 and code not in _UNSIGNED):
+        return NO_NUMBER
+    if width == 8 and buffer[at + 1] != 0:
+        return NO_NUMBER
     number: i64 = 0
     for offset in range(width):
         number = number << 8 | buffer[at + 1 + offset]
     return number
+
+
+def _moment_us(at_ms: i64) -> i64:
+    return at_ms * 1000 if 0 < at_ms <= LATEST_MS else NO_NUMBER
 
 
 def u32_at(buffer: bytes, at: i64) -> i64:

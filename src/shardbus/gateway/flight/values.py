@@ -11,6 +11,7 @@ from uuid import UUID
 
 from shardbus.amqp.decimals import read_decimal
 from shardbus.amqp.decoder import Reader
+from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.scan import enter_map, leave_map
 from shardbus.amqp.types import (
     Array,
@@ -40,7 +41,7 @@ def text_of(raw: bytes) -> bytes:
     """An encoded value as people would write it: numbers in digits, moments in ISO 8601, UUIDs in
     their canonical form, bytes in base64, and what has parts in JSON.
     """
-    plain = plain_of(Reader(raw, 0, len(raw)).value())
+    plain = _decoded(raw)
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
     return text.encode("utf-8", "replace")
 
@@ -49,7 +50,7 @@ def json_of(section: bytes, modified: bytes, reason: str | None, description: st
     """Application properties as a JSON object, each value of its own kind."""
     plain: dict[str, Json] = {}
     for name, raw in _changed(section, modified).items():
-        plain[name] = plain_of(Reader(raw, 0, len(raw)).value())
+        plain[name] = _decoded(raw)
     for name, text in ((REASON_KEY, reason), (DESCRIPTION_KEY, description)):
         if text is not None:
             plain[name] = text
@@ -80,6 +81,14 @@ def _changed(section: bytes, modified: bytes) -> dict[str, bytes]:
         leave_map(reader)
     values.update(unpack(modified))
     return values
+
+
+def _decoded(raw: bytes) -> Json:
+    try:
+        return plain_of(Reader(raw, 0, len(raw)).value())
+    except DecodeError:
+        # Nobody looked inside lists and maps before, and what was sent is kept as it is.
+        return base64.b64encode(raw).decode()
 
 
 def plain_of(value: Value) -> Json:
