@@ -143,7 +143,7 @@ def test_a_damaged_chunk_is_reported_and_the_rest_is_read(tmp_path: Path, what: 
 
 
 def test_a_store_that_is_not_there_and_a_fragment_that_is_not_in_it(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="store.db"):
+    with pytest.raises(StoreError, match=r"store\.db"):
         BulkReader(tmp_path / "store.db")
     SqliteStore(tmp_path / "store.db").close()
     with BulkReader(tmp_path / "store.db") as reader, pytest.raises(UnknownFragment):
