@@ -1,4 +1,5 @@
-# `make run` and `make test` set up all they need on a fresh machine (Python 3.11+, make, gcc).
+# `make run` and `make test` set up all they need on a fresh machine (Python 3.11+ and make; gcc to
+# compile, which `make run` does not).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -21,18 +22,22 @@ JS := tests/conformance/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test check fmt unit model stores sim conformance backlog bench bench-peers mutants \
-	docs pin clean node FORCE
+.PHONY: help build run test check fmt unit model stores sim conformance backlog bench bench-features \
+	bench-peers mutants docs pin clean curl node FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
 
 build: $(VENV)/.shardbus $(VENV)/.spark  ## make .venv with everything in it, compiled
 
-run: build  ## build and serve: make run ARGS="--tier premium"
+# Which install there is to be is known only when the recipe runs: `make build run` has just made one.
+run:  ## serve, interpreted until `make build` has compiled it: make run ARGS="--tier premium"
+	@if [ -e $(VENV)/.shardbus ]; then $(MAKE) --no-print-directory $(VENV)/.shardbus; else \
+		$(MAKE) --no-print-directory $(VENV)/.interpreted; \
+		echo "serving interpreted; \`make build\` compiles it, once, for several times the speed" >&2; fi
 	exec $(BIN)/shardbus serve $(ARGS)
 
-test: build node check  ## build and run every check and test, compiled and then interpreted
+test: build node curl check  ## build and run every check and test, compiled and then interpreted
 	$(COMPILED) $(PYTEST) tests spark/tests
 	$(INTERPRETED) $(PYTEST) $(INTERPRETED_TESTS)
 
@@ -46,7 +51,7 @@ fmt: $(VENV)/.requirements  ## format and mend what ruff can mend
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-unit: build  ## examples, rules about the source and the documents
+unit: build curl  ## examples, rules about the source and the documents
 	$(COMPILED) $(PYTEST) tests/unit tests/tidy tests/docs spark/tests
 
 model: build  ## Hypothesis machines against the simplest model
@@ -67,6 +72,9 @@ backlog: build  ## two million waiting messages: memory and start-up
 bench: build  ## measure, print ratios, keep the results as JSON
 	$(BIN)/python -m bench $(ARGS)
 
+bench-features: build  ## what sessions, schedules, duplicates and topics cost
+	$(BIN)/python -m bench.features $(ARGS)
+
 bench-peers:  ## install the peer that `make bench` compares with (Debian, root)
 	@command -v rabbitmq-server >/dev/null || [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || $(call apt_install,rabbitmq-server)
 
@@ -77,7 +85,7 @@ docs: $(VENV)/.shardbus  ## write the generated reference pages
 	PYTHONPATH=src $(BIN)/python -m tests.docs.pages
 
 pin: $(VENV)/.requirements  ## resolve requirements/*.in to exact versions and hashes
-	cd requirements && for name in dev runtime build; do \
+	cd requirements && for name in dev runtime packaging build; do \
 		../$(PIN) --upgrade $$([ $$name = dev ] || echo -c dev.txt) $$name.in -o $$name.txt; done
 
 clean:  ## remove everything that make and the tools made
@@ -87,6 +95,9 @@ clean:  ## remove everything that make and the tools made
 apt_install = { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
 	|| { echo "please install $(1) (only root on Debian gets it by itself)" >&2; exit 1; }; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); }
+
+curl:
+	@command -v curl >/dev/null || $(call apt_install,curl)
 
 node: $(JS)/node_modules/.package-lock.json
 
@@ -101,9 +112,17 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# Python compiles to byte code what is imported; pip would compile all of it.
+pip_install = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+requirements = $(pip_install) --no-compile --require-hashes $(addprefix -r ,$^)
+
 $(VENV)/.requirements: requirements/dev.txt | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(requirements)
 	rm -rf build
+	@touch $@
+
+$(VENV)/.runtime: requirements/runtime.txt requirements/packaging.txt | $(VENV)/.made
+	$(requirements)
 	@touch $@
 
 # The list is a prerequisite of its own, so that a deleted module leaves the install too.
@@ -111,13 +130,18 @@ $(VENV)/.sources: FORCE | $(VENV)/.made
 	@printf '%s\n' $(call package_files,src spark/src) | cmp -s - $@ \
 		|| printf '%s\n' $(call package_files,src spark/src) > $@
 
-install = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
-	--no-deps --no-index --force-reinstall
+install = $(pip_install) --no-build-isolation --no-deps --no-index --force-reinstall
 
+# One distribution in two forms: pip takes every file of the one away before it puts the other there.
 # build/lib* would carry modules that are gone from src into the wheel.
 $(VENV)/.shardbus: $(VENV)/.requirements $(VENV)/.sources setup.py pyproject.toml $(call package_files,src)
-	rm -rf build/lib* build/bdist*
+	rm -rf build/lib* build/bdist* $(VENV)/.interpreted
 	MYPY_CACHE_DIR=build/mypy $(install) .
+	@touch $@
+
+$(VENV)/.interpreted: $(VENV)/.runtime $(VENV)/.sources setup.py pyproject.toml $(call package_files,src)
+	rm -rf build/lib* build/bdist* $(VENV)/.shardbus
+	SHARDBUS_PURE=1 $(install) .
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.requirements $(VENV)/.sources spark/pyproject.toml $(call package_files,spark/src)

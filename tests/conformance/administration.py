@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from typing import Final, TypedDict, TypeVar
 
 from azure.core.async_paging import AsyncItemPaged
+from azure.core.exceptions import ResourceNotFoundError
 from azure.core.paging import ItemPaged
 from azure.core.pipeline import PipelineRequest
 from azure.core.pipeline.policies import SansIOHTTPPolicy
@@ -64,14 +65,29 @@ def each_administrator(server: Server) -> Each[Administrator]:
     return Each(lambda variant: Administrator(server, variant.sdk), by_sdk=True)
 
 
-def each_name(made: list[str]) -> Each[str]:
-    """For every variant a name that nothing else has; it is noted in `made`."""
+@contextmanager
+def each_name(administration: ServiceBusAdministrationClient) -> Iterator[Each[str]]:
+    """For every variant a name that nothing else has; what has it at the end is deleted."""
+    made: list[str] = []
 
     def make(_: Variant) -> str:
         made.append(f"administered-{next(_numbers)}")
         return made[-1]
 
-    return Each(make)
+    yield Each(make)
+    for name in made:
+        for one in (name, f"{name}-queue", f"{name}-topic"):
+            with suppress(ResourceNotFoundError):
+                administration.delete_queue(one)
+
+
+class ClientOptions(TypedDict):
+    """What both clients are told when they are made."""
+
+    api_version: ApiVersion
+    connection_verify: str
+    retry_total: int
+    logging_policy: WithoutTls | None
 
 
 class Administrator:
@@ -96,23 +112,16 @@ class Administrator:
     async def _opened(
         self, text: str, api_version: ApiVersion, policy: WithoutTls | None
     ) -> AsyncIterator[Administration]:
-        authority = str(self._server.ca_file)
         # The policy for logging can be replaced, and it sees every request.
+        options: ClientOptions = {
+            "api_version": api_version,
+            "connection_verify": str(self._server.ca_file),
+            "retry_total": 0,
+            "logging_policy": policy,
+        }
         if self._sdk == "aio":
-            async with AioAdministrationClient.from_connection_string(
-                text,
-                api_version=api_version,
-                connection_verify=authority,
-                retry_total=0,
-                logging_policy=policy,
-            ) as client:
+            async with AioAdministrationClient.from_connection_string(text, **options) as client:
                 yield client
             return
-        with ServiceBusAdministrationClient.from_connection_string(
-            text,
-            api_version=api_version,
-            connection_verify=authority,
-            retry_total=0,
-            logging_policy=policy,
-        ) as client:
+        with ServiceBusAdministrationClient.from_connection_string(text, **options) as client:
             yield client

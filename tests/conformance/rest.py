@@ -6,11 +6,13 @@ import asyncio
 import http.client
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
 from shardbus.app.sas import Credential
+from tests.conformance.variants import Each, Variant
 from tests.support.server import Server
 
 BATCH_TYPE: Final = "application/vnd.microsoft.servicebus.json"
@@ -54,6 +56,20 @@ class Rest:
             body = json.dumps([message]).encode()
             answer = self.ask("POST", f"/{entity}/messages", body, {"Content-Type": BATCH_TYPE})
             assert answer.status == 201, answer.body
+
+
+@contextmanager
+def each_rest(server: Server, credential: Credential) -> Iterator[Each[Rest]]:
+    """A connection for every variant of a test, closed at its end."""
+    made: list[Rest] = []
+
+    def make(_: Variant) -> Rest:
+        made.append(connect(server, credential))
+        return made[-1]
+
+    yield Each(make)
+    for one in made:
+        one.connection.close()
 
 
 def connect(server: Server, credential: Credential) -> Rest:

@@ -6,7 +6,6 @@ Over HTTPS with the development authority, on conventional and partitioned entit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypedDict
 
@@ -141,11 +140,8 @@ def administrator(server: Server) -> Each[Administrator]:
 
 @pytest.fixture
 def name(administration: ServiceBusAdministrationClient) -> Iterator[Each[str]]:
-    made: list[str] = []
-    yield each_name(made)
-    for name in made:
-        with suppress(ResourceNotFoundError):
-            administration.delete_queue(name)
+    with each_name(administration) as made:
+        yield made
 
 
 def test_no_call_is_forgotten() -> None:
@@ -308,7 +304,7 @@ async def test_an_entity_sent_back_as_it_was_shown_stays_as_it_is(
     async with administrator.open() as client:
         await done(client.create_topic(name, enable_partitioning=is_partitioned))
         await done(client.create_subscription(name, "s"))
-        queue = await done(client.create_queue(f"{name}-q", enable_partitioning=is_partitioned))
+        queue = await done(client.create_queue(f"{name}-queue", enable_partitioning=is_partitioned))
         topic = await done(client.get_topic(name))
         subscription = await done(client.get_subscription(name, "s"))
         await done(client.update_queue(queue))
@@ -327,7 +323,7 @@ async def test_entities_that_hold_nothing_count_nothing(
     async with administrator.open() as client:
         await done(client.create_topic(name, enable_partitioning=is_partitioned))
         await done(client.create_subscription(name, "s"))
-        queue_name = f"{name}-q"
+        queue_name = f"{name}-queue"
         await done(client.create_queue(queue_name, enable_partitioning=is_partitioned))
         queue = await done(client.get_queue_runtime_properties(queue_name))
         topic = await done(client.get_topic_runtime_properties(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import timedelta
 from http.client import HTTPConnection
 from typing import Final
@@ -32,6 +32,7 @@ from tests.conformance.administration import (
     each_administrator,
     each_name,
 )
+from tests.conformance.rest import token_for
 from tests.conformance.sdk import WAIT_S
 from tests.conformance.variants import Each
 from tests.support.server import Server
@@ -48,12 +49,8 @@ def administrator(server: Server) -> Each[Administrator]:
 
 @pytest.fixture
 def name(administration: ServiceBusAdministrationClient) -> Iterator[Each[str]]:
-    made: list[str] = []
-    yield each_name(made)
-    for name in made:
-        for one in (name, f"{name}-target", f"{name}-topic"):
-            with suppress(ResourceNotFoundError):
-                administration.delete_queue(one)
+    with each_name(administration) as made:
+        yield made
 
 
 def access_rule(
@@ -148,7 +145,7 @@ async def test_forwarding_needs_the_right_to_send_to_the_destination(
     server: Server, administrator: Administrator, is_partitioned: bool, name: str
 ) -> None:
     """R27, reference 15.1: the client shows a second token, made with the key that it has."""
-    target = f"{name}-target"
+    target = f"{name}-queue"
     manager = access_rule("manager", AccessRights.MANAGE, primary_key="k")
     async with administrator.open() as client:
         await done(client.create_queue(target, enable_partitioning=is_partitioned))
@@ -289,4 +286,16 @@ async def test_a_wrong_key_is_not_let_in(server: Server, administrator: Administ
     wrong = connection_string(server, "RootManageSharedAccessKey", "wrong")
     async with administrator.open(wrong) as client:
         with pytest.raises(ClientAuthenticationError, match="InvalidSignature"):
+            await done(client.get_namespace_properties())
+
+
+async def test_a_token_may_stand_in_the_connection_string(
+    server: Server, credential: Credential, administrator: Administrator, name: str
+) -> None:
+    """R34, reference 2.5: the client passes it on, as a bearer's."""
+    endpoint = server.connection_string.partition(";")[0]
+    token = token_for(server, credential, name)
+    async with administrator.open(f"{endpoint};SharedAccessSignature={token}") as client:
+        assert (await done(client.create_queue(name, enable_partitioning=False))).name == name
+        with pytest.raises(ClientAuthenticationError, match="InvalidAudience"):
             await done(client.get_namespace_properties())

@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import subprocess
-import sys
 import time
 import urllib.request
-from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -21,22 +17,8 @@ from shardbus.amqp.types import Symbol, Timestamp, Value
 from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queues
 from tests.support.amqp_client import Address, connected
+from tests.support.commands import run
 from tests.support.server import Server
-
-SHARDBUS: Final = str(Path(sys.executable).with_name("shardbus"))
-
-
-def run(server: Server, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of a command that talks to this server."""
-    endpoint = f"http://{server.host}:{server.http_port}"
-    done = subprocess.run(
-        [SHARDBUS, *arguments, "--endpoint", endpoint],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=60,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode()
 
 
 def test_a_queue_lives_from_create_to_delete(server: Server, queue_name: str) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import resource
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -16,12 +20,12 @@ from tests.support.hostile import (
     TIMEOUT_S,
     Flood,
     address_of,
-    anonymous,
     credential_of,
     honest_client,
     is_healthy,
     memory_grows_at_most,
     opening,
+    sasl,
 )
 from tests.support.queues import create_queue
 from tests.support.server import Server, running_server
@@ -60,7 +64,7 @@ async def test_ten_thousand_silent_connections_keep_nobody_out(crowded: Server) 
 
 @pytest.mark.parametrize(
     "said",
-    [SASL_HEADER, anonymous(), opening(), UPGRADE],
+    [SASL_HEADER, sasl(), opening(), UPGRADE],
     ids=["after the header", "after SASL", "after open", "over WebSocket"],
 )
 async def test_strangers_beyond_the_limit_make_room_for_clients_with_keys(
@@ -132,3 +136,40 @@ async def test_one_noisy_address_does_not_cost_a_quiet_one_its_place(crowded: Se
 
             assert not quiet.ended.done()
             assert quiet.connection.is_open
+
+
+async def test_running_out_of_descriptors_is_told_and_passes(tmp_path: Path) -> None:
+    """Who is connected goes on, /health says what is wrong, and silent peers make room first."""
+    with running_server(tmp_path / "data") as server:
+        create_queue(server, "honest")
+        async with honest_client(server) as honest:
+            reader, writer = await asyncio.open_connection(server.host, server.http_port)
+            assert await _reasons(reader, writer) == []
+            _leave_descriptors(server, 15)
+            with Flood(server) as flood:
+                flood.dial(20, b"")
+                async with asyncio.timeout(TIMEOUT_S):
+                    while not (told := await _reasons(reader, writer)):
+                        await honest.exchanges()
+                await honest.works()
+            assert "no file descriptors left" in told[0]
+            writer.close()
+
+
+def _leave_descriptors(server: Server, count: int) -> None:
+    """Let a running server open so many more files, and no more."""
+    used = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+    _, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + count, hard))
+
+
+async def _reasons(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[str]:
+    """What /health complains about, asked on a connection that is kept."""
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    found = re.search(rb"(?i)content-length: (\d+)", head)
+    assert found is not None, head
+    document = json.loads(await reader.readexactly(int(found[1])))
+    reasons = document.get("reasons", [])
+    assert isinstance(reasons, list)
+    return [str(reason) for reason in reasons]

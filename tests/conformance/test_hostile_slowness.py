@@ -23,11 +23,11 @@ from tests.support.hostile import (
     TIMEOUT_S,
     Honest,
     address_of,
-    anonymous,
     credential_of,
     honest_client,
     memory_grows_at_most,
     opening,
+    sasl,
 )
 from tests.support.queues import create_queue
 from tests.support.server import Server, running_server
@@ -165,9 +165,9 @@ async def test_slow_frames_are_cut_off_until_there_is_a_token(impatient: Server)
         left = await all_cut_off(
             honest,
             header=slow(b"A", b"MQP"),
-            sasl=slow(anonymous()[:20], anonymous()[20:]),
-            after_sasl=slow(anonymous()),
-            before_open=slow(anonymous() + AMQP_HEADER + UNFINISHED_FRAME, ENDLESS),
+            sasl=slow(sasl()[:20], sasl()[20:]),
+            after_sasl=slow(sasl()),
+            before_open=slow(sasl() + AMQP_HEADER + UNFINISHED_FRAME, ENDLESS),
             after_open=slow(opening()),
             in_a_frame=slow(opening() + UNFINISHED_FRAME, ENDLESS),
         )

@@ -18,9 +18,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queue, Queues
-from tests.conformance.rest import Rest, connect, token_for
+from tests.conformance.rest import Rest, each_rest, token_for
 from tests.conformance.sdk import DEAD_LETTERS, WAIT_S, AioSdk, texts
-from tests.conformance.variants import Each, Variant
+from tests.conformance.variants import Each
 from tests.support.server import Server
 
 SOON_S = 2.0
@@ -34,15 +34,8 @@ def token(server: Server, credential: Credential) -> str:
 
 @pytest.fixture
 def rest(server: Server, credential: Credential) -> Iterator[Each[Rest]]:
-    made: list[Rest] = []
-
-    def make(_: Variant) -> Rest:
-        made.append(connect(server, credential))
-        return made[-1]
-
-    yield Each(make)
-    for one in made:
-        one.connection.close()
+    with each_rest(server, credential) as made:
+        yield made
 
 
 @pytest.fixture

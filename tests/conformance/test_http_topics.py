@@ -9,24 +9,17 @@ import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient, SqlRuleFilter
 
 from shardbus.app.sas import Credential
-from tests.conformance.rest import BATCH_TYPE, Rest, connect
+from tests.conformance.rest import BATCH_TYPE, Rest, each_rest
 from tests.conformance.sdk import texts
 from tests.conformance.topic_sdk import AioTopicSdk, Topic, Topics
-from tests.conformance.variants import Each, Variant
+from tests.conformance.variants import Each
 from tests.support.server import Server
 
 
 @pytest.fixture
 def rest(server: Server, credential: Credential) -> Iterator[Each[Rest]]:
-    made: list[Rest] = []
-
-    def make(_: Variant) -> Rest:
-        made.append(connect(server, credential))
-        return made[-1]
-
-    yield Each(make)
-    for one in made:
-        one.connection.close()
+    with each_rest(server, credential) as made:
+        yield made
 
 
 @pytest.fixture

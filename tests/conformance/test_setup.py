@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,9 +11,9 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
+from tests.support.commands import run
 from tests.support.server import Server, running_server, serve_and_fail
 
-SHARDBUS: Final = str(Path(sys.executable).with_name("shardbus"))
 WAIT_S: Final = 20
 
 # In the words of the emulator's own example, with partitioning beside it.
@@ -100,19 +98,6 @@ def administration(server: Server) -> ServiceBusAdministrationClient:
     return ServiceBusAdministrationClient.from_connection_string(
         server.connection_string, connection_verify=str(server.ca_file), retry_total=0
     )
-
-
-def run(server: Server, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of a command that talks to this server."""
-    endpoint = f"http://{server.host}:{server.http_port}"
-    done = subprocess.run(
-        [SHARDBUS, *arguments, "--endpoint", endpoint],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=60,
-        check=False,
-    )
-    return done.returncode, done.stdout.decode()
 
 
 def received(client: ServiceBusClient, *path: str) -> list[ServiceBusMessage]:

@@ -1,17 +1,12 @@
 """A document points only at files that are there, and only at make targets that exist."""
 
 import re
-from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+from tests.docs.examples import ROOT, documents
+
 _LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _TARGET: Final = re.compile(r"`make ([a-z-]+)")
-
-
-def documents() -> list[Path]:
-    top = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "spark/README.md")
-    return [*(ROOT / name for name in top), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_every_relative_link_leads_to_a_file() -> None:

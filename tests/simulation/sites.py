@@ -65,6 +65,7 @@ class Site:
         stored: Stored,
     ) -> None:
         self.name = name
+        self.faults = faults
         self.disk = WitnessedDisk(faults, stored)
         self.crashes = 0
         # Told when the broker is there again.
@@ -152,7 +153,7 @@ class SitePort:
 
     def __init__(self, site: Site, entity: Entity, number: int) -> None:
         self.fragment_id = FragmentId(entity.entity_id, number)
-        self._site = site
+        self.site = site
         self._entity = entity
         self._number = number
 
@@ -169,7 +170,7 @@ class SitePort:
     @property
     def reason(self) -> str:
         runner = self._runner()
-        return f"broker {self._site.name} is away" if runner is None else runner.reason
+        return f"broker {self.site.name} is away" if runner is None else runner.reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         runner = self._runner()
@@ -212,4 +213,4 @@ class SitePort:
         then(Unavailable("nobody lists sessions here"))
 
     def _runner(self) -> Runner | None:
-        return self._site.running(self._entity, self._number)
+        return self.site.running(self._entity, self._number)

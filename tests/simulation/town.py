@@ -123,12 +123,12 @@ class Town:
         self._marks = 0
         self.gateway: Gateway | None = None
         self._is_open = asyncio.Event()
-        self.sites = [
-            Site(f"b{number}", self.loop, self.chance, self.faults, self.stored)
-            for number in range(sites)
-        ]
+        self.sites = [self.new_site(f"b{number}") for number in range(sites)]
         for site in self.sites:
             site.returned = self._returned
+
+    def new_site(self, name: str) -> Site:
+        return Site(name, self.loop, self.chance, self.faults, self.stored)
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         """A disk has stored a transaction."""

@@ -149,6 +149,11 @@ class AmqpClient(asyncio.Protocol):
         assert self._transport is not None
         self._transport.write(data)
 
+    def stop_reading(self) -> None:
+        """Leave what the server sends in the socket, for ever."""
+        assert isinstance(self._transport, asyncio.Transport)
+        self._transport.pause_reading()
+
     def close(self) -> None:
         self.connection.close()
         self.flush()

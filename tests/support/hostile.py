@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, Self
 
 from shardbus.amqp.frames import AMQP_HEADER, SASL_HEADER, amqp_frame, sasl_frame
 from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted
 from shardbus.amqp.performatives import Open
-from shardbus.amqp.sasl import SaslInit, encode_init
+from shardbus.amqp.sasl import SaslInit, encode_init, plain_response
 from shardbus.app.descriptors import raise_limit
 from shardbus.app.sas import Credential, parse_connection_string
 from tests.support.amqp_client import Address, AmqpClient, Receiver, Sender, connected
@@ -27,16 +27,21 @@ READ_BYTES: Final = 65_536
 HEALTH: Final = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-def opening() -> bytes:
-    """All that a client says up to its `open`, without a key."""
+def opening(credential: Credential | None = None) -> bytes:
+    """All that a client says up to its `open`, without a key unless it is given."""
     opened = Open()
     opened.container_id = "hostile"
     opened.max_frame_size = 65_536
-    return anonymous() + AMQP_HEADER + amqp_frame(0, opened.encode())
+    return sasl(credential) + AMQP_HEADER + amqp_frame(0, opened.encode())
 
 
-def anonymous() -> bytes:
-    return SASL_HEADER + sasl_frame(encode_init(SaslInit("ANONYMOUS", b"", "localhost")))
+def sasl(credential: Credential | None = None) -> bytes:
+    """SASL, with a key only if it is given."""
+    init = SaslInit("ANONYMOUS", b"", "localhost")
+    if credential is not None:
+        response = plain_response(credential.key_name, credential.key)
+        init = SaslInit("PLAIN", response, "localhost")
+    return SASL_HEADER + sasl_frame(encode_init(init))
 
 
 class Honest:
@@ -50,13 +55,17 @@ class Honest:
 
     async def works(self) -> None:
         """Send and receive on the old connection, and ask for /health on a new one."""
+        await self.exchanges()
+        assert await is_healthy(self._server)
+
+    async def exchanges(self) -> None:
+        """Send and receive on the old connection."""
         self._numbers += 1
         body = encode_data_message(b"message %d" % self._numbers)
         assert isinstance(await self._sender.send(body), Accepted)
         self._receiver.grant(1)
         [delivery] = await self._receiver.take_many(1)
         assert await self._receiver.settle([delivery], ACCEPTED) == [ACCEPTED]
-        assert await is_healthy(self._server)
 
     async def dials(self) -> None:
         """Open a new AMQP connection with a key and attach to the queue."""
@@ -111,42 +120,55 @@ class Flood:
     async def open(self, count: int, said: bytes, honest: Honest, port: int = 0) -> None:
         """Open so many more; the honest client works after every few hundred."""
         for start in range(0, count, PACE):
-            for _ in range(min(PACE, count - start)):
-                self._open_one(said, port or self.server.amqp_port)
+            self.dial(min(PACE, count - start), said, port)
             await honest.works()
 
-    def _open_one(self, said: bytes, port: int) -> None:
-        opened = socket.create_connection(
-            (self.server.host, port), TIMEOUT_S, source_address=(self._host, 0)
-        )
-        self.sockets.append(opened)
-        if said:
-            opened.sendall(said)
+    def dial(self, count: int, said: bytes, port: int = 0) -> None:
+        """Open so many more at once."""
+        address = (self.server.host, port or self.server.amqp_port)
+        for _ in range(count):
+            opened = socket.create_connection(address, TIMEOUT_S, (self._host, 0))
+            self.sockets.append(opened)
+            if said:
+                opened.sendall(said)
 
 
 async def answer_to(address: Address, *pieces: bytes) -> bytes:
-    """Everything the server says until it hangs up, while it is sent these pieces."""
+    """Everything the server says until it hangs up, while it is sent as much as it takes."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            return await _talk(reader, writer, pieces)
-    finally:
-        writer.transport.abort()
+    return await _talk(reader, writer, pieces)
+
+
+async def answer_after_open(server: Server, frames: Iterable[bytes], *, is_known: bool) -> bytes:
+    """The same for a client that has opened its connection, with a key or without."""
+    reader, writer = await asyncio.open_connection(server.host, server.amqp_port)
+    writer.write(opening(credential_of(server) if is_known else None))
+    async with asyncio.timeout(TIMEOUT_S):
+        await reader.readuntil(b"shardbus")
+    return await _talk(reader, writer, frames)
 
 
 async def _talk(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pieces: tuple[bytes, ...]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pieces: Iterable[bytes]
 ) -> bytes:
     answer = bytearray()
+
+    async def write() -> None:
+        with suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+
     try:
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-        while data := await reader.read(READ_BYTES):
-            answer += data
-    except ConnectionError:
-        answer += await reader.read(READ_BYTES) if not reader.at_eof() else b""
-    return bytes(answer)
+        async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(write())
+            with suppress(ConnectionError):
+                while data := await reader.read(READ_BYTES):
+                    answer += data
+            writing.cancel()
+        return bytes(answer)
+    finally:
+        writer.transport.abort()
 
 
 @contextmanager

@@ -22,4 +22,4 @@ def describe_queue(server: Server, name: str) -> Described:
 def _management(server: Server) -> Management:
     endpoint = f"http://{server.host}:{server.http_port}"
     credential = parse_connection_string(server.connection_string).credential
-    return Management(HttpTransport(endpoint), endpoint, credential, now_s=int(time.time()))
+    return Management(HttpTransport(endpoint), endpoint, credential, clock=time.time)

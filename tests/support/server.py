@@ -18,7 +18,7 @@ from typing import IO, Final
 from shardbus.app.sas import parse_connection_string
 
 COMMAND: Final = (str(Path(sys.executable).with_name("shardbus")), "serve")
-START_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.01
 _CONNECTION_STRING: Final = re.compile(r"Endpoint=sb://\S+")

@@ -4,8 +4,9 @@ from typing import Final
 
 # Deeper values have no use in messaging; the official SDKs refuse them at the same depth.
 NESTING_MAX: Final = 64
-# Elements without bytes of their own cost the sender nothing, so one value may hold only so many.
-ZERO_WIDTH_ELEMENTS_MAX: Final = 65_536
+# Elements without bytes of their own cost the sender nothing and us eight bytes each, so one value
+# may hold only so many; no client of the dialect sends any.
+ZERO_WIDTH_ELEMENTS_MAX: Final = 256
 # AMQP 1.0 part 2, 2.7.1: every container must accept frames of this size.
 FRAME_SIZE_MIN: Final = 512
 # Larger than any SASL exchange: part 5, 5.3.1 keeps SASL frames within 512 bytes.

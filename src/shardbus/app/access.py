@@ -28,7 +28,7 @@ class Access:
     ca_file: str | None = None
 
     def management(self) -> Management:
-        return Management(self._transport(), self.endpoint, self.credential, now_s=int(time.time()))
+        return Management(self._transport(), self.endpoint, self.credential, clock=time.time)
 
     def api(self, timeout_s: float = TIMEOUT_S) -> ApiClient:
         transport = self._transport(timeout_s)

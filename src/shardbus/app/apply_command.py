@@ -11,7 +11,7 @@ from shardbus.app.console import Console, Json, run_command
 from shardbus.app.failures import CommandError
 from shardbus.app.settings import TABLE
 from shardbus.app.setup.application import Applied, apply_plan, check_possible
-from shardbus.app.setup.current import Current
+from shardbus.app.setup.current import visiting
 from shardbus.app.setup.difference import plan
 from shardbus.app.setup.files import read_parameters, read_setup
 from shardbus.app.setup.model import combined
@@ -69,14 +69,13 @@ def apply(
     def command() -> int:
         values = read_parameters([Path(name) for name in parameter_files], list(parameter_texts))
         blueprint = combined([read_setup(Path(name), values, _SETTING_KEYS) for name in files])
-        access = access_from(options)
-        current = Current(access.management(), access.api())
-        found = plan(blueprint, current, deletes_missing=bool(options.get("deletes")))
-        for warning in found.warnings:
-            click.echo(f"shardbus: {warning}", err=True)
-        if options.get("is_dry"):
-            return _show(console, found)
-        return _apply(console, found, is_json)
+        with visiting(access_from(options)) as current:
+            found = plan(blueprint, current, deletes_missing=bool(options.get("deletes")))
+            for warning in found.warnings:
+                click.echo(f"shardbus: {warning}", err=True)
+            if options.get("is_dry"):
+                return _show(console, found)
+            return _apply(console, found, is_json)
 
     sys.exit(run_command(console, command))
 

@@ -3,7 +3,8 @@
 import http.client
 import select
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
@@ -59,19 +60,16 @@ class HttpTransport:
         self, endpoint: str, ca_file: str | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._connection: http.client.HTTPConnection | None = None
+        self._let_go: Callable[[], object] = _nothing
         self._endpoint = endpoint
         self._host, self._port, self._is_secure = _address(endpoint)
         self._ca_file = ca_file
         self._timeout_s = timeout_s
 
-    def __del__(self) -> None:
-        # Whoever makes a transport asks until it ends; nobody is left to say that it has.
-        self.close()
-
     def close(self) -> None:
         """Let go of the connection; the next request makes another."""
         if self._connection is not None:
-            self._connection.close()
+            self._let_go()
             self._connection = None
 
     def ask(
@@ -102,6 +100,8 @@ class HttpTransport:
             self.close()
         if self._connection is None:
             self._connection = self._new_connection()
+            # Whoever makes a transport asks until it ends; nobody is left to say that it has.
+            self._let_go = weakref.finalize(self, self._connection.close)
         return self._connection
 
     def _new_connection(self) -> http.client.HTTPConnection:
@@ -139,6 +139,10 @@ def _address(endpoint: str) -> tuple[str, int | None, bool]:
     return host, port, address.scheme == "https"
 
 
+def _nothing() -> None:
+    """There is no connection yet."""
+
+
 def _has_ended(connection: http.client.HTTPConnection) -> bool:
     """Between two answers the bus has nothing to say but goodbye."""
     if connection.sock is None:
@@ -147,17 +151,23 @@ def _has_ended(connection: http.client.HTTPConnection) -> bool:
 
 
 class Management:
-    """The entities of one namespace; `now_s` is when the tokens start to count.
+    """The entities of one namespace; `clock` gives the seconds since 1970 for tokens.
 
     A subscription's path is `<topic>/Subscriptions/<name>`, a rule's goes on with `/Rules/<name>`.
     """
 
     def __init__(
-        self, transport: Transport, endpoint: str, credential: Credential, *, now_s: int
+        self,
+        transport: Transport,
+        endpoint: str,
+        credential: Credential,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._transport = transport
-        resource = endpoint.rstrip("/")
-        self._token = credential.token_for(resource, expires_at_s=now_s + TOKEN_LIFETIME_S)
+        self._resource = endpoint.rstrip("/")
+        self._credential = credential
+        self._clock = clock
 
     def create(
         self, kind: EntityKind, path: str, elements: dict[str, str], rule: Rule | None = None
@@ -235,7 +245,10 @@ class Management:
         paging: str = "",
         word: str = "entity",
     ) -> Answer:
-        headers = {"Authorization": self._token, "Accept": "application/atom+xml"}
+        # A token for each request: a large file is applied for longer than one lives.
+        expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
+        token = self._credential.token_for(self._resource, expires_at_s=expires_at_s)
+        headers = {"Authorization": token, "Accept": "application/atom+xml"}
         if body is not None:
             headers["Content-Type"] = "application/atom+xml;type=entry;charset=utf-8"
         if is_update:

@@ -12,7 +12,7 @@ from shardbus.app.access import access_from, access_options
 from shardbus.app.console import Console, run_command
 from shardbus.app.failures import Usage
 from shardbus.app.setup.arm_writer import write_template
-from shardbus.app.setup.current import Current
+from shardbus.app.setup.current import visiting
 from shardbus.app.setup.emulator import write_emulator
 from shardbus.app.setup.model import Blueprint
 from shardbus.app.setup.toml_writer import write_toml
@@ -42,10 +42,9 @@ def export(**options: str | int | bool | None) -> None:
     console = Console(bool(options.get("is_json")))
 
     def command() -> int:
-        access = access_from(options)
         has_keys = bool(options.get("has_keys"))
-        current = Current(access.management(), access.api())
-        whole = exported(current.everything(with_keys=has_keys))
+        with visiting(access_from(options)) as current:
+            whole = exported(current.everything(with_keys=has_keys))
         text, losses = written(whole, str(options.get("form")), with_keys=has_keys)
         for loss in losses:
             click.echo(f"shardbus: this form cannot say {loss}", err=True)

@@ -11,6 +11,7 @@ import click
 
 from shardbus.app.access import Options, access_from, access_options
 from shardbus.app.api_client import Document
+from shardbus.app.completion import complete_entity
 from shardbus.app.console import Console, run_command, table
 from shardbus.app.failures import Usage
 
@@ -37,7 +38,7 @@ _HELD: Final = (
 
 @click.command(
     params=[
-        click.Argument(["entity"]),
+        click.Argument(["entity"], shell_complete=complete_entity),
         click.Option(
             ["--watch", "is_watching"], is_flag=True, help="Show again every second, with rates."
         ),

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from ssl import SSLContext
 from typing import Final
 
 import click
@@ -17,6 +18,7 @@ from shardbus.app.certificates import certificate_files, served_certificate, tol
 from shardbus.app.descriptors import places, raise_limit
 from shardbus.app.flight_child import flight_supervisor, flight_url
 from shardbus.app.sas import Credential
+from shardbus.app.serving import Work, alongside
 from shardbus.app.settings import Settings
 from shardbus.app.setup.starting import set_up
 from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
@@ -42,13 +44,14 @@ from shardbus.gateway.http.health import BrokerHealth, Brokers, broker_healths
 from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
-from shardbus.gateway.listener import Listener, Protocols
+from shardbus.gateway.listener import Listener, ProtocolFactory, Protocols
 from shardbus.gateway.readings import FORWARDED, GUESSERS_TURNED_AWAY, WRONG_KEYS, Reading
 from shardbus.gateway.reception import Reception
 from shardbus.gateway.websocket import WebSockets
 
 log = logging.getLogger(__name__)
 
+BUFFERED_BYTES_LEAST: Final = 16 * 1024 * 1024
 SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
 IDLE_LOOK_S: Final = 10
@@ -76,38 +79,29 @@ async def serve_clients(
     def health() -> list[str]:
         out = [outage for outage in outages() if outage]
         # What keeps clients out is the same on all ports.
-        doors = {problem for listener in opened for problem in listener.problems()}
-        return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(doors)]
+        closed = {problem for listener in opened for problem in listener.problems()}
+        return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(closed)]
 
     def brokers() -> list[BrokerHealth]:
         return broker_healths(bus, broker_names, outages())
 
     fragments = FragmentsPage(bus.namespace, broker_names)
     site, metrics = _web(settings, bus, throttle, fragments, health, brokers)
-    if not settings.setup.is_empty():
-        root = bus.namespace.settings.root_rule
-        await set_up(site, settings.setup, Credential(root.name, root.primary_key))
+    await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
-    context = certificate.context
     # Whoever is bound to the loopback may use the key that everybody knows.
     websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
     gateway = HttpGateway(
         site.respond, site.refused, connections_max=shared.http, websockets=websockets
     )
     reception = Reception(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
+    forwarder = Forwarder(bus, forwarded)
     metrics.watch("amqp", lambda: amqp.connections)
     metrics.watch("http", lambda: len(gateway.connections))
     metrics.add_source(amqp.readings)
-    forwarder = Forwarder(bus, forwarded)
-    metrics.add_source(lambda: [Reading(FORWARDED, forwarder.moved_total)])
-    metrics.add_source(lambda: _guesses(bus.authorizer.slowdown))
+    metrics.add_source(lambda: _readings(forwarder, bus.authorizer.slowdown))
     async with gateway as http, AsyncExitStack() as listeners:
-        # Administration clients dial HTTPS on whatever port the connection string names.
-        everything = Protocols(amqp=amqp.new_protocol, http=http.connection, tls=context)
-        secure = Protocols(
-            amqp=amqp.new_protocol, http=http.connection, tls=context, is_tls_required=True
-        )
-        web = Protocols(http=http.connection, tls=context)
+        doors = _Doors(amqp.new_protocol, http.connection, certificate.context)
 
         async def listen(protocols: Protocols, port: int) -> int:
             listener = await listeners.enter_async_context(Listener(protocols, reception))
@@ -115,30 +109,45 @@ async def serve_clients(
             return await listener.listen(settings.host, port)
 
         ports = Ports(
-            amqp=await listen(everything, settings.amqp_port),
-            http=await listen(web, settings.http_port),
-            tls=await listen(secure, settings.tls_port) if settings.tls_port else 0,
+            amqp=await listen(doors.everything, settings.amqp_port),
+            http=await listen(doors.web, settings.http_port),
+            tls=await listen(doors.secure, settings.tls_port) if settings.tls_port else 0,
         )
         garbage.calm()
         await bus.open_timed()
         click.echo(ready_line(settings, ports))
-        async with asyncio.TaskGroup() as tasks:
-            chores = [
-                tasks.create_task(garbage.collect_now_and_then(lambda: amqp.closed_connections)),
-                tasks.create_task(_sweep_now_and_then(bus)),
-                tasks.create_task(_delete_idle_now_and_then(bus)),
-                tasks.create_task(Recovery(bus, bus.clock).run()),
-                tasks.create_task(certificate.follow([everything, secure, web], told_by_hangup())),
-                tasks.create_task(forwarder.run()),
-            ]
-            if settings.flight_port:
-                files = certificate_files(settings, bus.clock)
-                lane = flight_supervisor(settings, ports.http, files)
-                chores.append(tasks.create_task(lane.run()))
-            await stopping.wait()
-            for chore in chores:
-                chore.cancel()
+        chores = [
+            garbage.collect_now_and_then(lambda: amqp.closed_connections),
+            certificate.follow(doors.all(), told_by_hangup()),
+            forwarder.run(),
+        ]
+        if settings.flight_port:
+            files = certificate_files(settings, bus.clock)
+            chores.append(flight_supervisor(settings, ports.http, files).run())
+        await alongside(_until(stopping), [*chores, *_chores(bus)])
         amqp.close()
+
+
+class _Doors:
+    """What each kind of port serves.
+
+    Administration clients dial HTTPS on whatever port the connection string names, so that one
+    serves everything.
+    """
+
+    def __init__(self, amqp: ProtocolFactory, http: ProtocolFactory, tls: SSLContext) -> None:
+        self.everything = Protocols(amqp=amqp, http=http, tls=tls)
+        self.secure = Protocols(amqp=amqp, http=http, tls=tls, is_tls_required=True)
+        self.web = Protocols(http=http, tls=tls)
+
+    def all(self) -> list[Protocols]:
+        return [self.everything, self.secure, self.web]
+
+
+async def _set_up(settings: Settings, bus: Bus, site: Site) -> None:
+    if not settings.setup.is_empty():
+        root = bus.namespace.settings.root_rule
+        await set_up(site, settings.setup, Credential(root.name, root.primary_key))
 
 
 def _amqp_server(
@@ -151,11 +160,17 @@ def _amqp_server(
     )
     return AmqpServer(
         bus,
-        ConnectionConfig(),
+        ConnectionConfig(buffered_bytes_max=_buffered_bytes_max(bus)),
         connections_max=connections_max,
         throttle=throttle,
         transaction_rules=rules,
     )
+
+
+def _buffered_bytes_max(bus: Bus) -> int:
+    """What a connection may hold of unfinished messages: one of the largest, or many others."""
+    largest_bytes = bus.namespace.settings.tier.message_kb_max * 1024
+    return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
 
 
 def _web(
@@ -195,10 +210,24 @@ def _web(
     return site, metrics
 
 
-def _guesses(slowdown: Slowdown) -> list[Reading]:
+def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[Reading]:
     return [
+        Reading(FORWARDED, forwarder.moved_total),
         Reading(WRONG_KEYS, slowdown.wrong_keys),
         Reading(GUESSERS_TURNED_AWAY, slowdown.turned_away),
+    ]
+
+
+async def _until(stopping: asyncio.Event) -> None:
+    await stopping.wait()
+
+
+def _chores(bus: Bus) -> list[Work]:
+    """What the bus has to be reminded of while it serves."""
+    return [
+        _sweep_now_and_then(bus),
+        _delete_idle_now_and_then(bus),
+        Recovery(bus, bus.clock).run(),
     ]
 
 

@@ -90,6 +90,11 @@ def run_printing(options: Options, text: Text, act: Callable[[Printer], None]) -
             printer.end()
             Console(is_json=False).fail(error)
             return error.exit_code
+        except BrokenPipeError:
+            # Who reads has enough: click ends the process quietly.
+            raise
+        except OSError as error:
+            raise CommandError(f"standard output cannot be written: {error.strerror}") from error
         printer.end()
         return 0
 

@@ -163,7 +163,7 @@ class Claiming:
             self._ledger.changes.append(reader_change(reader))
         reader.heard_ms = now_ms
         claims = [claim.summary() for claim in reader.claims.values()]
-        return ReaderOpened(reader.completed, reader.last(), reader.lost, claims)
+        return ReaderOpened(reader.completed, reader.last(), reader.lost.last(), claims)
 
     def _check_new(self, command: OpenReader) -> None:
         rules = self._ledger.rules
@@ -235,7 +235,7 @@ class Claiming:
             heard_ms=reader.heard_ms,
             completed=reader.completed,
             last=reader.last(),
-            lost=reader.lost,
+            lost=reader.lost.last(),
             claims=len(reader.claims),
             claimed=reader.claimed(),
             claimed_bytes=reader.claimed_bytes(),
@@ -368,8 +368,7 @@ class Claiming:
     def _release(self, reader: Reader, now_ms: int) -> None:
         if not reader.claims:
             return
-        reader.lost_after = reader.completed
-        reader.lost = reader.last()
+        reader.lose_claims()
         self._give_back(reader, now_ms)
         self._ledger.changes.append(reader_change(reader))
 

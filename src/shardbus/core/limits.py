@@ -70,6 +70,8 @@ CLAIM_RUNS_MAX: Final = 65_536
 # Messages of a claim that one command gives out.
 CLAIM_PIECE_COUNT_MAX: Final = 512
 CLAIM_PIECE_BYTES_MAX: Final = 8 * 1024 * 1024
+# Stretches of lost claims that a reader can tell from completed ones.
+LOST_RUNS_MAX: Final = 64
 READER_NAME_CHARACTERS_MAX: Final = 128
 OWNER_BYTES_MAX: Final = 128
 LEASE_MS_MIN: Final = 10_000

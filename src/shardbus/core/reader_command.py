@@ -165,8 +165,8 @@ class ClaimSummary:
 
 @final
 class ReaderOpened:
-    """Claims up to `completed` are done, `last` is the highest that was made; those up to `lost`
-    that are not completed were lost. The open ones are in `claims`, rising.
+    """Claims up to `completed` are done, `last` is the highest that was made, `lost` the highest
+    that was ever lost. The open ones are in `claims`, rising.
     """
 
     def __init__(self, completed: int, last: int, lost: int, claims: list[ClaimSummary]) -> None:

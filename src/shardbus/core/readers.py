@@ -1,8 +1,9 @@
 """The readers of a fragment and what they have claimed, with the records that keep it.
 
-A READER record has as key the line (1 byte) and the name, and holds four integers and the owner; a
-CLAIM record has the line, the ordinal and the name, and holds the bytes of the messages and their
-runs. Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory alone.
+A READER record has as key the line (1 byte) and the name, and holds the lease, the last completed
+ordinal, the length of the owner, the owner, and the ordinals that were lost, as runs. A CLAIM
+record has the line, the ordinal and the name, and holds the bytes of the messages and their runs.
+Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory alone.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.change import Change, RecordChange
-from shardbus.core.limits import LEASE_MS_DEFAULT
+from shardbus.core.limits import LEASE_MS_DEFAULT, LOST_RUNS_MAX
 from shardbus.core.message import NEVER_MS
 from shardbus.core.reader_command import ClaimSummary
 from shardbus.core.records import CLAIM, READER
 from shardbus.core.runs import Runs, runs_of, unpack_runs
 
 _INTEGER_BYTES: Final = 8
-_READER_INTEGERS: Final = 4
+_READER_INTEGERS: Final = 3
 
 
 @final
@@ -38,8 +39,7 @@ class OpenClaim:
 class Reader:
     """Who reads a line under a name, and how far it is.
 
-    The ordinals after `lost_after` up to `lost` were lost, if any; whoever ignored an earlier loss
-    and completed later claims finds that loss among what is completed.
+    Claims up to `completed` are done, but for those that were `lost`.
     """
 
     def __init__(self, line: int, name: str, owner: bytes, lease_ms: int, heard_ms: int) -> None:
@@ -49,14 +49,13 @@ class Reader:
         self.lease_ms = lease_ms
         self.heard_ms = heard_ms
         self.completed = 0
-        self.lost = 0
-        self.lost_after = 0
+        self.lost = Runs()
         # By ordinal, rising.
         self.claims: dict[int, OpenClaim] = {}
 
     def last(self) -> int:
         """The highest ordinal that was ever used."""
-        last = max(self.completed, self.lost)
+        last = max(self.completed, self.lost.last())
         return max(last, next(reversed(self.claims))) if self.claims else last
 
     def oldest(self) -> OpenClaim | None:
@@ -68,7 +67,17 @@ class Reader:
         """Whether a claim that was made was lost rather than completed."""
         if ordinal > self.completed:
             return ordinal <= self.last() and ordinal not in self.claims
-        return self.lost_after < ordinal <= self.lost
+        return self.lost.contains(ordinal)
+
+    def lose_claims(self) -> None:
+        """All open claims are lost; of very many losses the oldest are not remembered."""
+        for ordinal in self.claims:
+            self.lost.add(ordinal, ordinal)
+        if len(self.lost) > LOST_RUNS_MAX:
+            recent = Runs()
+            for first, last in self.lost.pairs()[-LOST_RUNS_MAX:]:
+                recent.add(first, last)
+            self.lost = recent
 
     def claimed(self) -> int:
         return sum([claim.runs.count for claim in self.claims.values()])
@@ -185,8 +194,8 @@ def claim_key(reader: Reader, ordinal: int) -> bytes:
 
 
 def pack_reader(reader: Reader) -> bytes:
-    numbers = [reader.lease_ms, reader.completed, reader.lost, reader.lost_after]
-    return b"".join([_integer(number) for number in numbers]) + reader.owner
+    numbers = [reader.lease_ms, reader.completed, len(reader.owner)]
+    return b"".join([_integer(number) for number in numbers]) + reader.owner + reader.lost.pack()
 
 
 def unpack_reader(key: bytes, data: bytes, heard_ms: int) -> Reader:
@@ -196,10 +205,10 @@ def unpack_reader(key: bytes, data: bytes, heard_ms: int) -> Reader:
         raise ValueError("the record of a reader is damaged")
     starts = range(0, end, _INTEGER_BYTES)
     numbers = [int.from_bytes(data[at : at + _INTEGER_BYTES], "big") for at in starts]
-    reader = Reader(key[0], key[1:].decode(), data[end:], numbers[0], heard_ms)
+    owner_end = end + numbers[2]
+    reader = Reader(key[0], key[1:].decode(), data[end:owner_end], numbers[0], heard_ms)
     reader.completed = numbers[1]
-    reader.lost = numbers[2]
-    reader.lost_after = numbers[3]
+    reader.lost = unpack_runs(data[owner_end:])
     return reader
 
 

@@ -132,7 +132,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Whoever has said nothing yet gives its descriptor to whoever may.
+                # Whoever has said nothing for long gives its descriptor to whoever may.
                 if not self._reception.make_room():
                     self._pause(listening, error)
                     return

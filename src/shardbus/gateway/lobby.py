@@ -67,6 +67,15 @@ class Lobby:
         guest.expel()
         return True
 
+    def expel_one_before(self, moment_ms: int) -> bool:
+        """Expel the oldest guest of all if it came before this moment; whether it did."""
+        oldest = next(iter(self._arrivals_ms.items()), None)
+        if oldest is None or oldest[1] >= moment_ms:
+            return False
+        self.leave(oldest[0])
+        oldest[0].expel()
+        return True
+
     def overdue(self, before_ms: int) -> list[Guest]:
         """Who came before this moment; they stay until they leave or are made to."""
         found: list[Guest] = []

@@ -15,6 +15,8 @@ SECURED_MAX: Final = 1_024
 SECURED_MS_MAX: Final = 15_000
 """From the first byte of a handshake to the first byte inside."""
 SWEEP_MS: Final = 1_000
+NEWCOMER_MS: Final = 1_000
+"""So long somebody may be busy reaching us, or we reading what it says."""
 
 
 @final
@@ -56,8 +58,9 @@ class Reception:
             self._secured.leave(guest)
 
     def make_room(self) -> bool:
-        """Let one go, for its descriptor; whether there was one."""
-        return self._silent.make_room() or self._secured.make_room()
+        """Let one go for its descriptor, unless all have just come; whether there was one."""
+        moment_ms = self._now_ms() - NEWCOMER_MS
+        return self._silent.expel_one_before(moment_ms) or self._secured.expel_one_before(moment_ms)
 
     def _enter(self, lobby: Lobby, guest: Guest, guests_max: int) -> None:
         while len(lobby) >= guests_max:

@@ -32,7 +32,6 @@ class ReaderModel:
         self.completed = 0
         self.last = 0
         self.open: list[int] = []
-        # Lost since a later claim was completed the last time.
         self.lost: list[int] = []
 
 

@@ -282,12 +282,8 @@ class ReaderMachine(FragmentMachine):
         assert ordinal not in reader.open
         if ordinal < 1 or ordinal > reader.last:
             assert refusal.kind is INVALID_ARGUMENT
-        elif ordinal > reader.completed:
-            assert refusal.kind is CLAIM_LOST and ordinal in reader.lost
-        elif ordinal not in reader.lost:
-            assert refusal.kind is CLAIM_COMPLETED
         else:
-            assert refusal.kind in (CLAIM_LOST, CLAIM_COMPLETED)
+            assert refusal.kind is (CLAIM_LOST if ordinal in reader.lost else CLAIM_COMPLETED)
 
     def run_count(self) -> int:
         """How many pieces the claims have."""

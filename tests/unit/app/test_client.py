@@ -14,7 +14,7 @@ QUEUES = "$Resources/queues"
 
 
 def management(namespace: Namespace) -> Management:
-    return Management(namespace, ENDPOINT, Credential(), now_s=1000)
+    return Management(namespace, ENDPOINT, Credential(), clock=lambda: 1000.0)
 
 
 def test_a_created_queue_can_be_shown_listed_updated_and_deleted() -> None:

@@ -109,6 +109,13 @@ def test_messages_move_on_in_their_order(town: Forwarding) -> None:
     assert town.contents(town.far) == MESSAGES
 
 
+def test_what_was_moved_on_is_counted(town: Forwarding) -> None:
+    town.send(town.near, *MESSAGES)
+    town.settle()
+
+    assert town.forwarders[0].moved_total == len(MESSAGES)
+
+
 @pytest.mark.parametrize("when", [BEFORE, AFTER])
 @pytest.mark.parametrize("step", range(1, STEPS))
 @pytest.mark.parametrize("is_crash", [True, False])

@@ -3,6 +3,7 @@
 import pytest
 
 from shardbus.core.errors import (
+    CLAIM_COMPLETED,
     CLAIM_LOST,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
@@ -17,6 +18,7 @@ from shardbus.core.limits import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    LOST_RUNS_MAX,
     OWNER_BYTES_MAX,
     OWNER_MS_MAX,
     READER_NAME_CHARACTERS_MAX,
@@ -271,6 +273,24 @@ def test_readers_are_bounded() -> None:
     assert kind_of(desk.open) is QUOTA_EXCEEDED
     desk.drop("0")
     desk.open()
+
+
+def test_of_very_many_losses_the_oldest_are_not_remembered() -> None:
+    desk = ReadingDesk()
+    desk.send(b"a")
+    desk.open()
+    for loss in range(LOST_RUNS_MAX + 1):
+        desk.claim(2 * loss + 1)
+        desk.release()
+        desk.claim(2 * loss + 2)
+        desk.complete(2 * loss + 2)
+        desk.send(b"a")
+    desk.reload()
+
+    kinds = [kind_of(lambda: desk.read(1)), kind_of(lambda: desk.read(3))]
+
+    assert kinds == [CLAIM_COMPLETED, CLAIM_LOST]
+    assert desk.open().lost == 2 * LOST_RUNS_MAX + 1
 
 
 def test_a_reader_whose_record_was_given_up_keeps_its_claims() -> None:

@@ -204,7 +204,7 @@ def test_the_command_lines_client_manages_queues_over_plain_http(tmp_path: Path)
         url = f"http://127.0.0.1:{endpoint.port}"
         credential = Credential(key_name="RootManageSharedAccessKey", key="SAS_KEY_VALUE")
         now_s = endpoint.clock.now_ms() // 1000
-        management = Management(HttpTransport(url), url, credential, now_s=now_s)
+        management = Management(HttpTransport(url), url, credential, clock=lambda: now_s)
         created = management.create(QUEUE, "q", {"MaxSizeInMegabytes": "5120"})
         assert (created.size_max_mb, created.fragment_count) == (81_920, 16)
         updated = management.update(QUEUE, "q", {"MaxDeliveryCount": "2"})

@@ -7,7 +7,7 @@ import pytest
 
 from shardbus.core.errors import Refused
 from shardbus.gateway.http import crowd
-from shardbus.gateway.http.connection import BODY_BYTES_MAX, HttpGateway
+from shardbus.gateway.http.connection import BODY_BYTES_MAX, LINGER_BYTES_MAX, HttpGateway
 from shardbus.gateway.http.crowd import TURNED_AWAY_MAX
 from shardbus.gateway.http.message import TEXT, Request, Response
 from tests.simulation.world import VirtualLoop
@@ -161,6 +161,21 @@ def test_a_body_of_a_gigabyte_is_refused_before_it_is_read() -> None:
 
         assert transport.written.startswith(b"HTTP/1.1 413 ")
         assert transport.has_written_eof
+
+    run(scenario)
+
+
+def test_who_sends_on_after_a_refusal_is_cut_off() -> None:
+    async def scenario(house: House) -> None:
+        transport = await house.dial(LARGE % 2**30)
+        piece = bytes(LINGER_BYTES_MAX // 4)
+        for _ in range(4):
+            await house.say(transport, piece)
+        was_aborted = transport.is_aborted
+
+        await house.say(transport, b"x")
+
+        assert (was_aborted, transport.is_aborted) == (False, True)
 
     run(scenario)
 

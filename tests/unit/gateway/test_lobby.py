@@ -74,6 +74,17 @@ def test_the_overdue_are_those_who_came_before_a_moment() -> None:
     assert lobby.overdue(1) == []
 
 
+def test_the_oldest_of_all_goes_only_if_it_is_old_enough() -> None:
+    lobby, guests = lobby_of("a", "b", "b")
+
+    assert not lobby.expel_one_before(0)
+    assert lobby.expel_one_before(1)
+    assert not lobby.expel_one_before(1)
+
+    assert expelled(guests) == [0]
+    assert not Lobby().expel_one_before(1)
+
+
 def test_whatever_happens_the_peer_with_the_most_goes_first() -> None:
     dice = random.Random(1)
     lobby, inside = Lobby(), list[Guest]()

@@ -32,6 +32,7 @@ _KINDS: Final[dict[str, EntityKind]] = {
     f"{_NAMESPACES}/topics": TOPIC,
     f"{_NAMESPACES}/topics/subscriptions": SUBSCRIPTION,
 }
+_PARTITIONS: Final = "premiumMessagingPartitions"
 _RULES: Final = f"{_NAMESPACES}/topics/subscriptions/rules"
 _ACCESS_RULES: Final = "/authorizationrules"
 _MEMBERS: Final = (
@@ -205,6 +206,16 @@ class _Template:
         if tier not in _TIERS:
             raise worked_out.wrong(f"{tier!r} is not a tier; tiers are {', '.join(_TIERS)}")
         self._blueprint.tier = tier
+        self._warn_of_generation(resource)
+
+    def _warn_of_generation(self, resource: _Resource) -> None:
+        properties = resource.properties()
+        partitions = None if properties is None else properties.get(_PARTITIONS)
+        if partitions is not None and partitions.value != 1:
+            self._blueprint.warnings.append(
+                f"{partitions.place}: this is passed over; the setting premium-generation says "
+                "whether a premium bus partitions"
+            )
 
 
 def _parameters(root: Node, given: Mapping[str, object]) -> dict[str, object]:
@@ -223,7 +234,10 @@ def _parameters(root: Node, given: Mapping[str, object]) -> dict[str, object]:
             found[name] = values[name.lower()]
             continue
         default = node.get("defaultValue")
-        missing = Unresolved(f"the parameter {name} has no value: give --parameter {name}=VALUE")
+        missing = Unresolved(
+            f"the parameter {name} has no value: give it a defaultValue, "
+            f"or `shardbus apply` a --parameter {name}=VALUE"
+        )
         found[name] = missing if default is None else Scope(found, {}).worked_out(default.value)
     return found
 

@@ -14,6 +14,8 @@ from shardbus.app.setup.node import DEPTH_MAX, Unresolved
 
 TEXT_CHARACTERS_MAX: Final = 24_576
 COPIES_MAX: Final = 800
+ITEMS_MAX: Final = 10_000
+CALLS_MAX: Final = 1_000_000
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d{1,18})|(?P<name>[A-Za-z_]\w*)|(?P<sign>[()\[\].,]))",
@@ -36,6 +38,7 @@ class Scope:
         self._parameters = {name.lower(): value for name, value in parameters.items()}
         self._variables = {name.lower(): value for name, value in variables.items()}
         self._depth = 0
+        self._calls = 0
         self.reasons: list[str] = []
         self.copy_index: int | None = None
 
@@ -71,6 +74,12 @@ class Scope:
         if name.lower() not in self._variables:
             raise ExpressionError(f"the template has no variable {name!r}")
         return self._nested(self._variables[name.lower()])
+
+    def count_call(self) -> None:
+        """Each variable may name others twice, and those again: that ends here."""
+        self._calls += 1
+        if self._calls > CALLS_MAX:
+            raise ExpressionError(f"the template calls functions more than {CALLS_MAX} times")
 
     def mark(self, reason: str) -> str:
         self.reasons.append(reason)
@@ -146,6 +155,7 @@ class _Reader:
 
     def _call(self, name: str, start: int) -> object:
         self._take("(")
+        self._scope.count_call()
         function = _FUNCTIONS.get(name.lower())
         if function is None:
             return self._skipped(name, start)
@@ -232,10 +242,19 @@ def _plain(value: object) -> str:
     raise ExpressionError(f"a {type(value).__name__} cannot be made a part of a text")
 
 
+def _bounded(text: str) -> str:
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise ExpressionError(f"a text has at most {TEXT_CHARACTERS_MAX} characters")
+    return text
+
+
 def _concat(_scope: Scope, arguments: list[object]) -> object:
     if arguments and isinstance(arguments[0], list):
-        return [item for part in arguments if isinstance(part, list) for item in part]
-    return "".join(map(_plain, arguments))
+        items = [item for part in arguments if isinstance(part, list) for item in part]
+        if len(items) > ITEMS_MAX:
+            raise ExpressionError(f"a list has at most {ITEMS_MAX} items")
+        return items
+    return _bounded("".join(map(_plain, arguments)))
 
 
 def _format(_scope: Scope, arguments: list[object]) -> object:
@@ -250,7 +269,7 @@ def _format(_scope: Scope, arguments: list[object]) -> object:
             raise ExpressionError(f"format has no argument for {place.group()}")
         return parts[int(place.group(1))]
 
-    return _PLACEHOLDER.sub(put, arguments[0])
+    return _bounded(_PLACEHOLDER.sub(put, arguments[0]))
 
 
 def _if(_scope: Scope, arguments: list[object]) -> object:

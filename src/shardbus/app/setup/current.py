@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, final
 
+from shardbus.app.access import Access
 from shardbus.app.api_client import ApiClient, Document
 from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, Described, EntityKind
-from shardbus.app.client import Management
+from shardbus.app.client import HttpTransport, Management
 from shardbus.app.failures import CommandError
 from shardbus.app.rule_atom import Rule
 from shardbus.app.setup.canonical import described_elements, rights_form, rule_form
@@ -87,6 +91,17 @@ class Current:
             elements = described_elements(SUBSCRIPTION, described)
             entities.append(Entity(SUBSCRIPTION, path, elements, tuple(self.rules(path))))
         return entities
+
+
+@contextmanager
+def visiting(access: Access) -> Iterator[Current]:
+    """A namespace over one connection, which ends with the visit."""
+    transport = HttpTransport(access.endpoint, access.ca_file)
+    signed = (transport, access.endpoint, access.credential)
+    try:
+        yield Current(Management(*signed, clock=time.time), ApiClient(*signed, clock=time.time))
+    finally:
+        transport.close()
 
 
 def access_path(path: str) -> str:

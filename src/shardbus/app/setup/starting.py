@@ -76,7 +76,7 @@ def _attempt(
 
     Raises Blocked, since what cannot be done is not done by trying again.
     """
-    management = Management(transport, _ENDPOINT, credential, now_s=int(time.time()))
+    management = Management(transport, _ENDPOINT, credential, clock=time.time)
     current = Current(management, ApiClient(transport, _ENDPOINT, credential, clock=time.time))
     try:
         found = plan(blueprint, current, deletes_missing=False)

@@ -49,6 +49,7 @@ from shardbus.gateway.amqp.session_hold import (
     wait_asked_ms,
 )
 from shardbus.gateway.amqp.throttle import Throttle
+from shardbus.gateway.amqp.totals import Totals
 from shardbus.gateway.amqp.transactions import (
     OPEN_MAX,
     Enlistment,
@@ -84,6 +85,7 @@ class Shared:
         self.throttle = throttle
         self.transaction_rules = transaction_rules
         self.counts = AmqpCounts()
+        self.totals = Totals()
         self.transactor = Transactor(bus.clock)
 
 
@@ -147,7 +149,7 @@ class Attacher:
         self._responses = ResponseLinks()
         self._holds = SessionHolds()
         self._transactions = Transactions(
-            shared.transaction_rules, shared.transactor, shell, shared.counts
+            shared.transaction_rules, shared.transactor, shell, shared.counts, shared.totals
         )
         self._uses: dict[int, _Use] = {}
         self._links: set[int] = set()
@@ -156,14 +158,18 @@ class Attacher:
     def attach(self, link: Link) -> list[Event]:
         """Accept or refuse, or keep waiting; returns the events that waited for the answer."""
         self._links.add(id(link))
+        self._shared.totals.links += 1
         try:
+            self._shared.totals.check_links()
             return self._accept(link)
         except Refused as refusal:
             link.refuse(amqp_error(refusal))
             return []
 
     def detached(self, link: Link) -> None:
-        self._links.discard(id(link))
+        if id(link) in self._links:
+            self._links.discard(id(link))
+            self._shared.totals.links -= 1
         self._forget(link)
         context = link.context
         if isinstance(context, Outbound):

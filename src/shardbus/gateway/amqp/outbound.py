@@ -160,7 +160,7 @@ class Outbound:
         if not isinstance(answer, Settled):
             self._counts.refused(answer, 1)
             return
-        lost = answer.lost.count(True)
+        lost = sum(answer.lost)
         self._counts.settled(how, len(answer.lost) - lost)
         if lost:
             self._counts.refused(self.lock_lost(), lost)

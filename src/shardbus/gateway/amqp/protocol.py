@@ -59,7 +59,7 @@ REQUESTS_MAX: Final = 200
 STRANGER_WRITE_BYTES_MAX: Final = 32 * 1024
 STRANGER_REQUESTS_MAX: Final = 64
 STRANGER_SESSIONS_MAX: Final = 8
-STRANGER_LINKS_MAX: Final = 16
+STRANGER_LINKS_MAX: Final = 64
 # Clients that bear less silence would keep us busy with heartbeats alone.
 IDLE_TIMEOUT_MS_MIN: Final = 500
 STRANGER_LOOK_MS_MIN: Final = 1_000
@@ -93,6 +93,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._namespace_name = bus.namespace.settings.name
         self._clock = bus.clock
         self._loop = bus.loop
+        self._totals = shared.totals
         self._host = host
         self._door = host.door
         self._connection = Connection(config, is_server=True, now_ms=self._monotonic_ms())
@@ -172,6 +173,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def add_pending(self, size_bytes: int) -> None:
         self._pending_bytes += size_bytes
+        self._totals.pending_bytes += size_bytes
         self._pace_reading()
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
@@ -182,7 +184,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _pace_reading(self) -> None:
         transport = self._transport
-        should_pause = self._is_unread or self._pending_bytes > PENDING_BYTES_MAX
+        should_pause = self._is_unread or self._pending_bytes > self._pending_bytes_max()
         if should_pause == self._is_reading_paused or transport is None or transport.is_closing():
             return
         self._is_reading_paused = should_pause
@@ -190,6 +192,10 @@ class AmqpProtocol(asyncio.Protocol):
             transport.pause_reading()
         else:
             transport.resume_reading()
+
+    def _pending_bytes_max(self) -> int:
+        """When all have too much, each goes on as soon as its own is stored."""
+        return 0 if self._totals.is_pending_too_much else PENDING_BYTES_MAX
 
     # The server's side.
 
@@ -286,16 +292,19 @@ class AmqpProtocol(asyncio.Protocol):
                 self._start(context.answer(delivery, self))
 
     def _start(self, request: Coroutine[object, object, None]) -> None:
-        if len(self._requests) >= (STRANGER_REQUESTS_MAX if self._is_stranger else REQUESTS_MAX):
+        requests_max = STRANGER_REQUESTS_MAX if self._is_stranger else REQUESTS_MAX
+        if len(self._requests) >= requests_max or not self._totals.is_request_possible:
             request.close()
             self.close(AmqpError(CONNECTION_FORCED, "Too many requests are waiting for answers."))
             return
         task = self._loop.create_task(request)
         self._requests.add(task)
+        self._totals.requests += 1
         task.add_done_callback(self._request_done)
 
     def _request_done(self, task: asyncio.Task[None]) -> None:
         self._requests.discard(task)
+        self._totals.requests -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a request failed; closing its connection", exc_info=error)
             self.close(
@@ -360,7 +369,10 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
-            log.info("connection closed: %s: %s", event.error.condition, event.error.description)
+            # Strangers come by the thousand, and must not fill the disk with their ends.
+            level = logging.DEBUG if self._is_stranger else logging.INFO
+            error = event.error
+            log.log(level, "connection closed: %s: %s", error.condition, error.description)
         self._hang_up()
 
     # Output and time.

@@ -39,6 +39,7 @@ class AmqpServer:
         self._bus = bus
         rules = TransactionRules() if transaction_rules is None else transaction_rules
         self._shared = Shared(bus, ReceiverCounts(receivers_max), throttle, rules)
+        self.totals = self._shared.totals
         self._config = config
         self.door = Door(bus.loop, connections_max)
         self._protocols: set[AmqpProtocol] = set()

@@ -28,6 +28,7 @@ from shardbus.core.errors import (
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.core.message import Message
 from shardbus.gateway.amqp.counts import AmqpCounts
+from shardbus.gateway.amqp.totals import Totals
 
 # "100 messages per transaction", "2 min" (reference 8 and 17).
 COMPATIBLE_MESSAGES_MAX: Final = 100
@@ -122,8 +123,10 @@ class Transactions:
         transactor: Transactor,
         timers: Timers,
         counts: AmqpCounts,
+        totals: Totals,
     ) -> None:
         self.rules = rules
+        self._totals = totals
         self.open_max = STRANGER_OPEN_MAX
         self._transactor = transactor
         self._timers = timers
@@ -140,6 +143,8 @@ class Transactions:
                 f"The connection has {self.open_max} open transactions, which is the most it may "
                 "have: discharge some.",
             )
+        self._totals.check_transactions()
+        self._totals.transactions += 1
         opened = OpenTransaction(secrets.token_bytes(TRANSACTION_ID_BYTES), owner)
         self._open[opened.transaction_id] = opened
         opened.timer = self._timers.call_later(
@@ -181,8 +186,7 @@ class Transactions:
         opened = self._open.get(transaction_id)
         if opened is not None and opened.spoiled is None:
             opened.spoiled = refusal
-            self._size_bytes -= opened.size_bytes
-            opened.size_bytes = 0
+            self._forget_bytes(opened)
             opened.parts = {}
 
     def add_bytes(self, opened: OpenTransaction, size_bytes: int) -> None:
@@ -191,12 +195,20 @@ class Transactions:
                 QUOTA_EXCEEDED,
                 f"The open transactions of a connection may hold {BYTES_MAX} bytes of messages.",
             )
+        self._totals.check_transactions(size_bytes)
+        self._totals.transaction_bytes += size_bytes
         self._size_bytes += size_bytes
         opened.size_bytes += size_bytes
 
+    def _forget_bytes(self, opened: OpenTransaction) -> None:
+        self._totals.transaction_bytes -= opened.size_bytes
+        self._size_bytes -= opened.size_bytes
+        opened.size_bytes = 0
+
     def _close(self, opened: OpenTransaction) -> None:
         del self._open[opened.transaction_id]
-        self._size_bytes -= opened.size_bytes
+        self._totals.transactions -= 1
+        self._forget_bytes(opened)
         if opened.timer is not None:
             opened.timer.cancel()
 

@@ -7,7 +7,6 @@ from typing import Final, final
 
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.clock import Clock
-from shardbus.broker.host import EntityStatistics
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import MANAGE
 from shardbus.core.description import fragment_size_mb
@@ -17,6 +16,7 @@ from shardbus.gateway.http.access_markup import complete_rules
 from shardbus.gateway.http.admin_topics import (
     TopicAdmin,
     check_match,
+    in_portions,
     method_not_allowed,
     page_of,
     read_topic_path,
@@ -87,18 +87,15 @@ class Admin:
 
     async def _list(self, request: Request, writer: Writer) -> Response:
         page = page_of(request, "Queues", "$Resources/queues", self._namespace.count())
-        queues: list[tuple[Entity, EntityStatistics]] = [
-            (entity, await self._namespace.statistics(entity))
-            for entity in self._namespace.page(page.skip, page.top)
-        ]
+        shown = self._namespace.page(page.skip, page.top)
+        counted = await in_portions(self._namespace.statistics, shown)
+        queues = list(zip(shown, counted, strict=True))
         return Response(200, XML, writer.queues(queues, page.skip, page.next_skip, page.top))
 
     async def _list_topics(self, request: Request, writer: Writer) -> Response:
         page = page_of(request, "Topics", "$Resources/topics", self._namespace.count(TOPIC))
-        topics = [
-            await self._shown_topic(entity)
-            for entity in self._namespace.page(page.skip, page.top, TOPIC)
-        ]
+        found = self._namespace.page(page.skip, page.top, TOPIC)
+        topics = await in_portions(self._shown_topic, found)
         shown = TopicWriter(writer).topics(topics, page.skip, page.next_skip, page.top)
         return Response(200, XML, shown)
 

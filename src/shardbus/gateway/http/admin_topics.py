@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, TypeVar, final
 
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
@@ -22,8 +24,12 @@ from shardbus.gateway.http.forwarding import authorize_forwarding
 from shardbus.gateway.http.message import XML, Request, Response
 from shardbus.gateway.http.rule_markup import read_rule
 
+T = TypeVar("T")
+
 PAGE_COUNT_DEFAULT: Final = 100
 
+# Enough that waiting for brokers overlaps, and few enough not to crowd others out.
+_PORTION_COUNT: Final = 32
 _NUMBER_MAX: Final = 1_000_000_000
 _ENTITY_METHODS: Final = "GET, HEAD, PUT, DELETE"
 
@@ -116,11 +122,11 @@ class TopicAdmin:
         topic = self._namespace.topic(path.topic)
         known = self._namespace.subscriptions(topic)
         page = page_of(request, "Subscriptions", f"{topic.name}/Subscriptions", len(known))
-        shown = [
-            (entity, await self._namespace.statistics(entity))
-            for entity in known[page.skip : page.skip + page.top]
-        ]
-        return Response(200, XML, writer.subscriptions(page, shown))
+        shown = known[page.skip : page.skip + page.top]
+        counted = await in_portions(self._namespace.statistics, shown)
+        return Response(
+            200, XML, writer.subscriptions(page, list(zip(shown, counted, strict=True)))
+        )
 
     async def _rule(self, request: Request, path: TopicPath, writer: TopicWriter) -> Response:
         name = path.subscription_path()
@@ -154,6 +160,17 @@ class TopicAdmin:
 
     def _shown_rule(self, name: str, rule: RuleSpec, writer: TopicWriter) -> str:
         return writer.rule(self._namespace.subscription(name), rule)
+
+
+async def in_portions(
+    ask: Callable[[Entity], Coroutine[object, object, T]], entities: Sequence[Entity]
+) -> list[T]:
+    """What is answered of each entity, some of them asked at a time."""
+    answers: list[T] = []
+    for start in range(0, len(entities), _PORTION_COUNT):
+        portion = entities[start : start + _PORTION_COUNT]
+        answers += await asyncio.gather(*map(ask, portion))
+    return answers
 
 
 def page_of(request: Request, title: str, path: str, count: int) -> Page:

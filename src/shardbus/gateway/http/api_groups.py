@@ -9,7 +9,7 @@ from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_readers import ReaderPages
 from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.messaging import Throttle
+from shardbus.gateway.http.throttling import Throttle
 
 
 def api_groups(bus: Bus, counts: HttpCounts, throttle: Throttle | None = None) -> list[Group]:

@@ -22,7 +22,7 @@ from shardbus.gateway.http.api_sending import Sending
 from shardbus.gateway.http.browsing import Browsing
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.documents_schema import Document, Schema
-from shardbus.gateway.http.messaging import Throttle
+from shardbus.gateway.http.throttling import Throttle
 
 SKIP_MAX: Final = 1_000_000_000
 
@@ -53,6 +53,80 @@ _SESSION_PAGE: Final = (
 )
 
 
+def _posted(
+    path: str, identifier: str, summary: str, schemas: tuple[str, str], *, right: int = LISTEN
+) -> Route:
+    """`schemas` are those of the body and of the answer."""
+    return Route(
+        f"{_ENTITY}/{path}",
+        summary,
+        schemas[1],
+        method="POST",
+        body=schemas[0],
+        right=right,
+        otherwise=MANAGE,
+        parameters=(NAME,),
+        identifier=identifier,
+    )
+
+
+_PEEK: Final = Route(
+    f"{_ENTITY}/messages",
+    "Messages in every state, oldest first; none is locked or counted.",
+    "Messages",
+    right=LISTEN,
+    parameters=_PAGE,
+    identifier="peekMessages",
+)
+_SEND: Final = _posted(
+    "messages", "sendMessages", "Send messages.", ("NewMessages", "SentMessages"), right=SEND
+)
+_RECEIVE: Final = _posted(
+    "messages/receive",
+    "receiveMessages",
+    "Receive messages, and perhaps hold a session.",
+    ("Receive", "ReceivedMessages"),
+)
+_SETTLE: Final = _posted(
+    "messages/settle", "settleMessages", "End the locks of messages.", ("Settlement", "Settled")
+)
+_RENEW: Final = _posted(
+    "messages/renew",
+    "renewLocks",
+    "Hold locks longer, all of a fragment or none.",
+    ("Renewal", "Renewed"),
+)
+_PURGE: Final = _posted(
+    "messages/purge",
+    "purgeMessages",
+    "Remove active messages that nobody has locked, oldest first.",
+    ("Purge", "Purged"),
+)
+_RESUBMIT: Final = _posted(
+    "dead-letters/resubmit",
+    "resubmitDeadLetters",
+    "Send dead letters again, each of them once; a subscription's to its topic.",
+    ("Resubmit", "Resubmitted"),
+    right=LISTEN | SEND,
+)
+_SESSIONS: Final = Route(
+    f"{_ENTITY}/sessions",
+    "The sessions that have messages or a state.",
+    "Sessions",
+    right=LISTEN,
+    parameters=_SESSION_PAGE,
+)
+_RENEW_SESSION: Final = _posted(
+    "sessions/renew", "renewSession", "Hold a session longer.", ("HeldSession", "Renewed")
+)
+_RELEASE_SESSION: Final = _posted(
+    "sessions/release",
+    "releaseSession",
+    "Let a session go; its locked messages return uncounted.",
+    ("HeldSession", "SessionReleased"),
+)
+
+
 @final
 class MessagesApi:
     """A Group of the API: peek, send, receive, settle, purge, resubmit, sessions."""
@@ -69,106 +143,17 @@ class MessagesApi:
         return SCHEMAS
 
     def routes(self) -> list[tuple[Route, Answer]]:
-        deliveries, removals = self._deliveries, self._removals
         return [
-            (
-                Route(
-                    f"{_ENTITY}/messages",
-                    "Messages in every state, oldest first; none is locked or counted.",
-                    "Messages",
-                    right=LISTEN,
-                    parameters=_PAGE,
-                    identifier="peekMessages",
-                ),
-                self._browsing.show,
-            ),
-            (
-                _posted(
-                    "messages", "sendMessages", "Send messages.", "NewMessages", "SentMessages"
-                ),
-                self._sending.send,
-            ),
-            (
-                _posted(
-                    "messages/receive",
-                    "receiveMessages",
-                    "Receive messages, and perhaps hold a session.",
-                    "Receive",
-                    "ReceivedMessages",
-                ),
-                deliveries.receive,
-            ),
-            (
-                _posted(
-                    "messages/settle",
-                    "settleMessages",
-                    "End the locks of messages.",
-                    "Settlement",
-                    "Settled",
-                ),
-                deliveries.settle,
-            ),
-            (
-                _posted(
-                    "messages/renew",
-                    "renewLocks",
-                    "Hold locks longer, all of a fragment or none.",
-                    "Renewal",
-                    "Renewed",
-                ),
-                deliveries.renew,
-            ),
-            (
-                _posted(
-                    "messages/purge",
-                    "purgeMessages",
-                    "Remove active messages that nobody has locked, oldest first.",
-                    "Purge",
-                    "Purged",
-                ),
-                removals.purge,
-            ),
-            (
-                _posted(
-                    "dead-letters/resubmit",
-                    "resubmitDeadLetters",
-                    "Send dead letters again, each of them once; a subscription's to its topic.",
-                    "Resubmit",
-                    "Resubmitted",
-                    right=LISTEN | SEND,
-                ),
-                removals.resubmit,
-            ),
-            (
-                Route(
-                    f"{_ENTITY}/sessions",
-                    "The sessions that have messages or a state.",
-                    "Sessions",
-                    right=LISTEN,
-                    parameters=_SESSION_PAGE,
-                ),
-                self._show_sessions,
-            ),
-            (
-                _posted(
-                    "sessions/renew",
-                    "renewSession",
-                    "Hold a session longer.",
-                    "HeldSession",
-                    "Renewed",
-                ),
-                deliveries.renew_session,
-            ),
-            (
-                _posted(
-                    "sessions/release",
-                    "releaseSession",
-                    "Let a session go; its locked messages return uncounted.",
-                    "HeldSession",
-                    "SessionReleased",
-                ),
-                deliveries.release_session,
-            ),
+            (_PEEK, self._browsing.show),
+            (_SEND, self._sending.send),
+            (_RECEIVE, self._deliveries.receive),
+            (_SETTLE, self._deliveries.settle),
+            (_RENEW, self._deliveries.renew),
+            (_PURGE, self._removals.purge),
+            (_RESUBMIT, self._removals.resubmit),
+            (_SESSIONS, self._show_sessions),
+            (_RENEW_SESSION, self._deliveries.renew_session),
+            (_RELEASE_SESSION, self._deliveries.release_session),
         ]
 
     async def _show_sessions(self, call: Call) -> Document:
@@ -181,20 +166,3 @@ class MessagesApi:
                 updated_after_ms=-1, skip=skip, count_max=top
             )
         return {"sessions": [{"session_id": session_id} for session_id in found], "skip": skip}
-
-
-def _posted(
-    path: str, identifier: str, summary: str, body: str, schema: str, *, right: int = LISTEN
-) -> Route:
-    is_send = path == "messages"
-    return Route(
-        f"{_ENTITY}/{path}",
-        summary,
-        schema,
-        method="POST",
-        body=body,
-        right=SEND if is_send else right,
-        otherwise=MANAGE,
-        parameters=(NAME,),
-        identifier=identifier,
-    )

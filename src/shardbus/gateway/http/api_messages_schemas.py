@@ -38,6 +38,7 @@ ACTIONS: Final = ("complete", "abandon", "release", "defer", "dead_letter")
 
 _SESSION_ID: Final[Schema] = {"type": "string", "maxLength": KEY_CHARACTERS_MAX}
 _TOKEN: Final[Schema] = {"type": "string", "format": "uuid"}
+_PASSED_OVER: Final[Schema] = {"description": "Passed over, whatever it is."}
 _SESSION_TOKEN: Final = described(_TOKEN, "The `lock_token` of a session that is held.")
 _TOKENS: Final[Schema] = {
     "type": "array",
@@ -67,7 +68,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "NewMessage": {
-        **body_of({**SENT_MEMBERS, **STAMPED_MEMBERS}),
+        **body_of({**SENT_MEMBERS, **dict.fromkeys(STAMPED_MEMBERS, _PASSED_OVER)}),
         "description": "A message, perhaps as it was shown: what the bus stamped on it then is "
         "passed over.",
     },

@@ -8,11 +8,11 @@ from uuid import UUID
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.forwarding import not_kept
 from shardbus.core.address import ENTITY, SUBSCRIPTION, Address, parse_address
-from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, SERVER_BUSY, Refused
-from shardbus.core.message import MAIN_LINE
+from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, Refused
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.messaging import Throttle
 from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.throttling import Throttle, pay
 
 
 @final
@@ -51,16 +51,13 @@ class Places:
 
     def receivable(self, name: str) -> Place:
         """Where messages can be received, or removed; Refused when they cannot."""
+        return self._checked(self.place(name))
+
+    def dead_letters(self, name: str) -> Place:
+        """Where the dead letters of an entity can be received, or those that are named."""
         place = self.place(name)
-        entity = place.handle.entity
-        if not entity.spec.is_receivable():
-            raise Refused(
-                ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it gives no messages."
-            )
-        refusal = not_kept(entity, place.line)
-        if refusal is not None:
-            raise refusal
-        return place
+        line = DEAD_LETTER_LINE if place.line == MAIN_LINE else place.line
+        return self._checked(Place(place.handle, line))
 
     def sendable(self, name: str) -> EntityHandle:
         """Where messages can be sent; Refused when they cannot."""
@@ -79,19 +76,23 @@ class Places:
 
     def pay(self, credits_wanted: int) -> None:
         """Before something new is done; Refused when the namespace may do no more now."""
-        if self._throttle is None:
-            return
-        try:
-            self._throttle.take(credits_wanted)
-        except Refused as refusal:
-            if refusal.kind is SERVER_BUSY:
-                self._counts.throttled += 1
-            raise
+        pay(self._throttle, self._counts, credits_wanted)
 
     def charge(self, credits_used: int) -> None:
         """For what ends something that was begun."""
         if self._throttle is not None:
             self._throttle.charge(credits_used)
+
+    def _checked(self, place: Place) -> Place:
+        entity = place.handle.entity
+        if not entity.spec.is_receivable():
+            raise Refused(
+                ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it gives no messages."
+            )
+        refusal = not_kept(entity, place.line)
+        if refusal is not None:
+            raise refusal
+        return place
 
     def _find(self, address: Address) -> EntityHandle:
         is_entity = address.kind in (ENTITY, SUBSCRIPTION) and not address.is_management

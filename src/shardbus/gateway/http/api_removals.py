@@ -9,7 +9,7 @@ from shardbus.broker.transactions import Transactor
 from shardbus.core.command import SessionAccepted
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.core.limits import KEY_CHARACTERS_MAX
-from shardbus.core.message import DEAD_LETTER_LINE, NEVER_MS, TRANSFER_DEAD_LETTER_LINE
+from shardbus.core.message import NEVER_MS
 from shardbus.gateway.http.api_call import Call
 from shardbus.gateway.http.api_messages_schemas import PURGE_COUNT_MAX
 from shardbus.gateway.http.api_places import Place, Places, check_sendable
@@ -49,12 +49,12 @@ class Removals:
         return {"purged": purged, "has_more": purged >= count_max}
 
     async def resubmit(self, call: Call) -> Document:
-        source, line = self._dead_letters(call.name)
-        target = self._target(source)
+        place = self._places.dead_letters(call.name)
+        source, target = place.handle, self._target(place.handle)
         check_sendable(target)
         count_max = call.body.integer("count", RESUBMIT_COUNT_MAX, RESUBMIT_COUNT_MAX, least=1)
         self._places.pay(1)
-        resubmission = Resubmission(source, target, line, self._transactor)
+        resubmission = Resubmission(source, target, place.line, self._transactor)
         if not call.body.has("sequence_numbers"):
             moved = await resubmission.oldest(count_max)
             return _resubmitted(moved, [], has_more=len(moved) >= count_max)
@@ -70,13 +70,6 @@ class Removals:
             return {"purged": purged, "has_more": purged >= count_max}
         purged = await purging.all(count_max)
         return {"purged": purged, "has_more": not purging.is_over}
-
-    def _dead_letters(self, name: str) -> tuple[EntityHandle, int]:
-        """The entity itself may be named, or one of its lines of dead letters."""
-        place = self._places.receivable(name)
-        is_transfer = place.line == TRANSFER_DEAD_LETTER_LINE
-        line = TRANSFER_DEAD_LETTER_LINE if is_transfer else DEAD_LETTER_LINE
-        return place.handle, line
 
     def _target(self, source: EntityHandle) -> EntityHandle:
         entity = source.entity

@@ -28,7 +28,9 @@ IDLE_MS_MAX: Final = 75_000
 WRITE_MS_MAX: Final = 30_000
 """For the client to take what was written."""
 LINGER_MS_MAX: Final = 2000
-"""For the client to stop sending what was refused."""
+"""For the client to stop sending what was refused ..."""
+LINGER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""... or until it has sent so much more of it."""
 GOODBYE_MS_MAX: Final = 500
 """At the end of serving, for clients to close their side."""
 
@@ -130,6 +132,7 @@ class HttpConnection(asyncio.Protocol):
         self._target = ""
         self._body = bytearray()
         self._held_bytes = 0
+        self._dropped_bytes = 0
         self._is_receiving = False
         self._is_answering = False
         self._is_writable = True
@@ -148,6 +151,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._is_ending:
+            self._drop(len(data))
             return
         if not self._is_receiving:
             self._is_receiving = True
@@ -156,6 +160,12 @@ class HttpConnection(asyncio.Protocol):
         if self._is_answering or not self._is_writable:
             self._transport.pause_reading()
         self._advance()
+
+    def _drop(self, size_bytes: int) -> None:
+        """Read on after the end, for the client to see why, and not for ever."""
+        self._dropped_bytes += size_bytes
+        if self._dropped_bytes > LINGER_BYTES_MAX:
+            self.abort()
 
     def eof_received(self) -> bool:
         """Keep our half open while an answer is on its way; TLS cannot.

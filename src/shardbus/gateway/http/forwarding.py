@@ -8,6 +8,7 @@ from shardbus.broker.auth import Authorizer, WrongKey, claims_required
 from shardbus.core.access import SEND
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import UNAUTHORIZED, Refused
+from shardbus.gateway.http.gate import token_of
 from shardbus.gateway.http.message import Request
 
 MESSAGES_HEADER: Final = "servicebussupplementaryauthorization"
@@ -31,7 +32,7 @@ def authorize_forwarding(
 
 
 def _authorize(request: Request, header: str, target: str, authorizer: Authorizer) -> None:
-    token = request.headers.get(header) or request.headers.get("authorization", "")
+    token = request.headers.get(header) or token_of(request)
     path = target.lower()
     try:
         grant = authorizer.verify_token(

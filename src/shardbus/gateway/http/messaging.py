@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from shardbus.broker.asking import ask_all
 from shardbus.broker.bus import Bus, EntityHandle
@@ -18,7 +18,6 @@ from shardbus.core.errors import (
     ENTITY_DISABLED,
     MESSAGE_LOCK_LOST,
     NOT_ALLOWED,
-    SERVER_BUSY,
     Refused,
     Unavailable,
 )
@@ -40,6 +39,7 @@ from shardbus.gateway.http.refusal import (
 )
 from shardbus.gateway.http.sent import read_messages
 from shardbus.gateway.http.target import Target
+from shardbus.gateway.http.throttling import Throttle, pay
 
 WAIT_MS_MAX: Final = 60_000
 """How long a receive waits at most, and unless it says otherwise."""
@@ -47,18 +47,6 @@ WAIT_MS_MAX: Final = 60_000
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
 
 _SECONDS: Final = re.compile(r"(\d{1,6})(?:\.(\d{1,3})\d{0,6})?", re.ASCII)
-
-
-class Throttle(Protocol):
-    """What the namespace may do in a second, over all protocols."""
-
-    def take(self, credits_wanted: int) -> None:
-        """Pay before something is done; Refused with SERVER_BUSY when it cannot be paid."""
-        ...
-
-    def charge(self, credits_used: int) -> None:
-        """Pay for what was done anyway."""
-        ...
 
 
 @final
@@ -129,7 +117,7 @@ class Messaging:
             )
         messages = read_messages(request, self._bus.clock.now_ms())
         _check_size(messages, entity)
-        self._pay(len(messages))
+        pay(self._throttle, self._counts, len(messages))
         await self._place(handle, messages, wait_ms)
         self._counts.count(entity.name, count_of.SENT, len(messages))
         return Response(201, ERROR_XML)
@@ -162,7 +150,7 @@ class Messaging:
                 f"'{entity.name}' requires sessions, and sessions cannot be received over HTTP: "
                 "receive from it over AMQP.",
             )
-        self._pay(1)
+        pay(self._throttle, self._counts, 1)
         delivery = await self._wait(request, handle, line, wait_ms)
         if delivery is None:
             return Response(204, ERROR_XML)
@@ -222,16 +210,6 @@ class Messaging:
             raise
         self._counts.count(name, count_of.COMPLETED if is_complete else count_of.ABANDONED)
         return response
-
-    def _pay(self, credits_wanted: int) -> None:
-        if self._throttle is None:
-            return
-        try:
-            self._throttle.take(credits_wanted)
-        except Refused as refusal:
-            if refusal.kind is SERVER_BUSY:
-                self._counts.throttled += 1
-            raise
 
 
 def _wait_ms(request: Request) -> int:

@@ -52,7 +52,7 @@ class Town(Endpoint):
 
     def _current(self, transport: SiteTransport) -> Current:
         now_s = self.clock.now_ms() // 1000
-        management = Management(transport, "http://localhost", Credential(), now_s=now_s)
+        management = Management(transport, "http://localhost", Credential(), clock=lambda: now_s)
         api = ApiClient(transport, "http://localhost", Credential(), clock=lambda: now_s)
         return Current(management, api)
 

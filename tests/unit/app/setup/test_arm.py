@@ -160,7 +160,7 @@ def test_theirs_may_be_written_in_any_case_and_with_old_durations() -> None:
         ),
         (
             resource("/queues", "[concat('b/', parameters('bus'))]"),
-            "the parameter bus has no value: give --parameter bus=VALUE",
+            "the parameter bus has no value: give it a defaultValue",
         ),
         (
             resource("/queues", "b/q", properties={"lockDuration": "[parameters('gone')]"}),
@@ -201,9 +201,32 @@ def test_what_cannot_be_read_is_refused_with_expression_and_place(made: object, 
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize("start", ["12345678", ["1", "2"]])
+def test_a_text_or_list_that_doubles_all_the_time_is_refused(start: object) -> None:
+    parameters: dict[str, object] = {"p0": {"defaultValue": start}}
+    for number in range(1, 40):
+        before = f"parameters('p{number - 1}')"
+        parameters[f"p{number}"] = {"defaultValue": f"[concat({before}, {before})]"}
+    queue = resource("/queues", "b/q", properties={"userMetadata": "[parameters('p39')]"})
+
+    with pytest.raises(SetupError, match="has at most"):
+        from_document(template(queue, parameters=parameters))
+
+
 def test_a_parameter_that_the_template_has_not_is_refused() -> None:
     with pytest.raises(SetupError, match="there is no parameter 'colour'; parameters are bus"):
         from_document(template(parameters=NO_VALUE), colour="red")
+
+
+def test_partitions_of_a_premium_namespace_are_a_setting_of_the_bus() -> None:
+    """R7."""
+    properties = {"premiumMessagingPartitions": 2, "zoneRedundant": True}
+    said = from_document(
+        template(resource("", "b", sku={"name": "Premium"}, properties=properties))
+    )
+
+    assert said.tier == "premium"
+    assert "the setting premium-generation says" in said.warnings[0]
 
 
 def test_two_namespaces_are_refused() -> None:

@@ -156,7 +156,7 @@ def test_parameters_are_given_by_word_and_by_file(directory: Path) -> None:
         assert "+ queue by-word" in given.stdout
         missing = run("apply t.json --dry-run")
         assert missing.exit_code == 2
-        assert "give --parameter queue=VALUE" in missing.stderr
+        assert "--parameter queue=VALUE" in missing.stderr
 
     with_commands(directory, work)
 

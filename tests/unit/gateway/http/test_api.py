@@ -105,7 +105,9 @@ def test_the_description_is_openapi(web: Web) -> None:
 
     jsonschema_rs.validator_for(OPENAPI_31).validate(description)
     assert description["openapi"] == "3.1.0"
-    for schema in part(description, "components", "schemas").values():  # type: ignore[attr-defined]
+    schemas = part(description, "components", "schemas")
+    assert isinstance(schemas, dict)
+    for schema in schemas.values():
         jsonschema_rs.meta.validate(schema)
 
 
@@ -334,6 +336,13 @@ def test_everything_else_needs_a_token(web: Web, path: str) -> None:
     document = show(web, path, status=401, token="")
 
     assert part(document, "error", "code") == "unauthorized"
+
+
+def test_a_ready_made_token_may_be_called_a_bearers(web: Web) -> None:
+    """R34: as the Python administration client does with `SharedAccessSignature=…`."""
+    shown = show(web, "/api/v1/namespace", token=f"Bearer {web.token()}")
+
+    assert shown["tier"] == "standard"
 
 
 def test_who_may_see_what(web: Web) -> None:

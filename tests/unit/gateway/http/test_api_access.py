@@ -127,7 +127,7 @@ def test_there_are_at_most_twelve_rules(web: Web) -> None:
 def test_subscriptions_have_no_rules_and_unknown_things_are_not_found(web: Web) -> None:
     web.create_topic("t")
     web.subscribe("t", "s")
-    put = {"rights": ["Send"]}
+    put: Json = {"rights": ["Send"]}
 
     assert ask(web, "PUT", "/api/v1/entities/t/access-rules/pub", put)[0] == 200
     for method in ("GET", "PUT"):

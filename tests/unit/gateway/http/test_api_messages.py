@@ -1,13 +1,16 @@
 """Messages in the JSON API: peek, send, receive, settle, sessions (R20, R26, R33)."""
 
 import json
+from base64 import b64decode
 
 import pytest
 
 from shardbus.amqp.types import Array, Char, Symbol, Timestamp, Uuid
 from shardbus.core.access import LISTEN, SEND, AccessRule
 from shardbus.core.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, QueueSpec
+from shardbus.core.message import Entry
 from shardbus.gateway.http.api_messages import MessagesApi
+from shardbus.gateway.http.message_document import message_document
 from shardbus.gateway.http.property_document import property_document, read_properties
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies, messages_of
 from tests.unit.gateway.http.web import Web
@@ -445,3 +448,17 @@ def test_a_disabled_queue_refuses_and_a_missing_one_is_missing(api: MessagesWeb)
     assert api.refusal("out/messages/receive")[0] == 400
     assert api.refusal("none/messages", messages=[{}])[0] == 404
     assert api.call("GET", "none/messages").status == 404
+
+
+def test_a_message_that_nobody_can_read_is_shown_as_it_is(api: MessagesWeb) -> None:
+    """Sections are kept as they were sent, and the bus looks into few of them."""
+    unreadable = b"\x00\x53\x75\xa0\x01x\x00\x53\x77\xc0\x02\x05\x40"
+    value_too_long = b"\x00\x53\x77\xc0\x03\x05\x40\x40"
+    entry = Entry(7, unreadable, len(unreadable), enqueued_at_ms=1_000)
+
+    shown = message_document(entry, unreadable, delivery_count=2)
+    other = message_document(entry, value_too_long, delivery_count=2)
+
+    assert b64decode(str(shown["body_base64"])) == unreadable
+    assert b64decode(str(other["body_base64"])) == value_too_long
+    assert (shown["sequence_number"], shown["delivery_count"]) == (7, 2)

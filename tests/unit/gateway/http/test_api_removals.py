@@ -99,6 +99,21 @@ def test_a_dead_letter_returns_to_its_session(api: MessagesWeb) -> None:
     assert bodies(api.get("s", session_id="a", count=9)) == ["000", "001", "002"]
 
 
+def test_dead_letters_of_a_queue_that_forwards_go_back_and_on(api: MessagesWeb) -> None:
+    """R27."""
+    api.put("q", *numbered(3))
+    bury(api, "q")
+    spec = QueueSpec()
+    spec.forward_to = "many"
+    api.run(api.namespace.update_queue("q", spec))
+
+    refused, _ = api.refusal("q/messages/receive")
+    answer = api.post("q/dead-letters/resubmit")
+
+    assert (refused, answer["resubmitted"]) == (400, 3)
+    assert bodies(api.peek("q")) == ["000", "001", "002"]
+
+
 def test_what_settlements_changed_and_how_long_it_lives_go_with_a_dead_letter(
     api: MessagesWeb,
 ) -> None:

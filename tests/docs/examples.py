@@ -1,0 +1,130 @@
+"""The examples of the documents that can be run: where they stand and what they say comes out.
+
+A fenced block that opens with `sh run` is run; one that opens with `json answer` or `text answer`
+shows what the block before it prints. Only what is shown has to be there, and `…` stands for
+anything: members of a JSON object and lines of a text may be left out.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from shardbus.app.console import Json
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RUN_TIMEOUT_S: Final = 300
+_BLOCK: Final = re.compile(r"^```(sh|json|text) (run|answer)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ADDRESS: Final = re.compile(r"\b(localhost|127\.0\.0\.1):5300\b")
+_END: Final = "-- end of an example --"
+# So that a refusal fails the example that met it, which curl alone lets pass.
+_CURL_OPTIONS: Final = "silent\nshow-error\nfail-with-body\n"
+
+
+class Example(NamedTuple):
+    """Commands as they stand in a document, and what it says they print, if it does."""
+
+    commands: str
+    language: str
+    answer: str
+
+
+def documents() -> list[Path]:
+    """Every document of ours, whether it has examples or not."""
+    top = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "spark/README.md")
+    return [*(ROOT / name for name in top), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def examples(text: str) -> list[Example]:
+    found: list[Example] = []
+    for language, kind, body in _BLOCK.findall(text):
+        if kind == "run":
+            found.append(Example(body, "", ""))
+        elif not found or found[-1].answer:
+            raise AssertionError(f"an answer without an example before it:\n{body}")
+        else:
+            found[-1] = Example(found[-1].commands, language, body)
+    return found
+
+
+def workplace(directory: Path) -> Path:
+    """A new directory where `.venv` is what runs the tests, as it is for who reads a document."""
+    directory.mkdir()
+    (directory / ".venv").symlink_to(sys.prefix)
+    return directory
+
+
+def run(
+    found: list[Example],
+    http_port: int,
+    directory: Path,
+    environment: dict[str, str] | None = None,
+) -> list[str]:
+    """What each example prints when all are run in one shell, in order, against a server."""
+    commands = "".join(f"{example.commands}\nprintf '\\n{_END}\\n'\n" for example in found)
+    script = _ADDRESS.sub(f"localhost:{http_port}", commands)
+    (directory / ".curlrc").write_text(_CURL_OPTIONS, encoding="ascii")
+    done = subprocess.run(
+        ["sh", "-eu", "-c", script],
+        cwd=directory,
+        env={**_environment(http_port, directory), **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return [part.strip() for part in done.stdout.split(_END)[:-1]]
+
+
+def _environment(http_port: int, directory: Path) -> dict[str, str]:
+    commands = str(directory / ".venv" / "bin")
+    sources = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return {
+        **os.environ,
+        "CURL_HOME": str(directory),
+        "PATH": os.pathsep.join([commands, os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(str(Path(path).resolve()) for path in sources if path),
+        "SHARDBUS_ENDPOINT": f"http://localhost:{http_port}",
+    }
+
+
+def resembles(example: Example, printed: str) -> bool:
+    """Whether everything that the document shows is in what was printed."""
+    if example.language == "json":
+        real: Json = json.loads(printed)
+        shown: Json = json.loads(example.answer)
+        return _has(real, shown)
+    lines = iter(printed.splitlines())
+    return all(
+        any(_is_like(line, shown_line) for line in lines)
+        for shown_line in example.answer.splitlines()
+    )
+
+
+def _has(real: Json, shown: Json) -> bool:
+    if isinstance(shown, dict):
+        return isinstance(real, dict) and all(
+            name in real and _has(real[name], value) for name, value in shown.items()
+        )
+    if isinstance(shown, list):
+        return isinstance(real, list) and _starts(real, shown)
+    if isinstance(shown, str):
+        return shown == "…" or (isinstance(real, str) and _is_like(real, shown))
+    return type(real) is type(shown) and real == shown
+
+
+def _starts(real: list[Json], shown: list[Json]) -> bool:
+    is_open = shown[-1:] == ["…"]
+    first = shown[:-1] if is_open else shown
+    is_enough = len(real) >= len(first) if is_open else len(real) == len(first)
+    return is_enough and all(map(_has, real, first))
+
+
+def _is_like(real: str, shown: str) -> bool:
+    pieces = (re.escape(piece) for piece in " ".join(shown.split()).split("…"))
+    return re.fullmatch(".*".join(pieces), " ".join(real.split())) is not None

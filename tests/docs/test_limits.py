@@ -1,0 +1,110 @@
+"""The page of limits says what the code does."""
+
+import re
+from typing import Final
+
+import pytest
+
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
+from shardbus.app import descriptors, front, settings
+from shardbus.broker import slowdown
+from shardbus.gateway import reception, websocket_frames
+from shardbus.gateway.amqp import (
+    attach,
+    cbs,
+    door,
+    inbound,
+    protocol,
+    receivers,
+    responses,
+    totals,
+    transactions,
+)
+from shardbus.gateway.http import connection, crowd, markup, message
+from tests.docs.pages import REFERENCE
+
+KB: Final = 1024
+MB: Final = 1024 * 1024
+SECOND: Final = 1000
+CONFIG: Final = ConnectionConfig()
+CONNECTIONS_MAX: Final = 5_000
+SAID: Final = {
+    "AMQP connections, WebSockets": [CONNECTIONS_MAX],
+    "HTTP connections |": [descriptors.HTTP_LEAST],
+    "connections that have said nothing": [reception.SILENT_MAX],
+    "connections in a TLS handshake": [reception.SECURED_MAX],
+    "connections beyond the limit": [door.TURNED_AWAY_MAX, crowd.TURNED_AWAY_MAX],
+    "file descriptors": [descriptors.RESERVED_MAX],
+    "from connecting to the first byte": [reception.SILENT_MS_MAX // SECOND],
+    "a TLS handshake, and from it": [reception.SECURED_MS_MAX // SECOND],
+    "from connecting to the first good token": [protocol.NO_TOKEN_MS // SECOND],
+    "a connection with a token and no link": [protocol.NO_LINK_MS // SECOND],
+    "a connection whose links are all gone": [protocol.LINKS_GONE_MS // SECOND],
+    "a sender without messages": [attach.LINK_IDLE_MS // SECOND // 60],
+    "a client that sends nothing": [2 * CONFIG.idle_timeout_ms // SECOND],
+    "the idle-time-out that a client": [protocol.IDLE_TIMEOUT_MS_MIN],
+    "an HTTP request, from its first": [connection.REQUEST_MS_MAX // SECOND],
+    "an HTTP connection between": [connection.IDLE_MS_MAX // SECOND],
+    "an HTTP answer, to be taken": [connection.WRITE_MS_MAX // SECOND],
+    "reading on after": [
+        connection.LINGER_MS_MAX // SECOND,
+        connection.LINGER_BYTES_MAX // MB,
+    ],
+    "a goodbye, to be read": [
+        protocol.GOODBYE_MS // SECOND,
+        protocol.EXPELLED_GOODBYE_MS // SECOND,
+    ],
+    "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
+    "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],
+    "links | 64": [protocol.STRANGER_LINKS_MAX, CONFIG.links_max],
+    "requests under way (": [protocol.STRANGER_REQUESTS_MAX, protocol.REQUESTS_MAX],
+    "open transactions | 4": [
+        transactions.STRANGER_OPEN_MAX,
+        transactions.OPEN_MAX,
+        transactions.BYTES_MAX // MB,
+    ],
+    "bytes written that": [
+        protocol.STRANGER_WRITE_BYTES_MAX // KB,
+        protocol.UNREAD_BYTES_MAX // MB,
+    ],
+    "bytes of its messages that are not": [protocol.PENDING_BYTES_MAX // MB],
+    "unfinished messages": [front.BUFFERED_BYTES_LEAST // MB],
+    "a frame |": [CONFIG.max_frame_size // KB, SASL_FRAME_SIZE_MAX // KB],
+    "credit that we give": [inbound.CREDIT, CONFIG.incoming_window],
+    "credit that we are given": [CONFIG.unsettled_max],
+    "tokens |": [cbs.GRANTS_MAX],
+    "answers that wait": [responses.PENDING_MAX, responses.PENDING_BYTES_MAX // MB],
+    "flows that wait": [FLOWS_WAITING_MAX],
+    "values inside values": [NESTING_MAX],
+    "a token with all": [attach.TOKEN_BYTES_MAX // KB],
+    "bytes of strangers": [door.STRANGERS_BYTES_MAX // MB],
+    "links | 200": [totals.LINKS_MAX],
+    "receivers of an entity": [receivers.RECEIVERS_MAX],
+    "requests under way |": [totals.REQUESTS_MAX],
+    "open transactions | 20": [totals.TRANSACTIONS_MAX, totals.TRANSACTION_BYTES_MAX // MB],
+    "bytes received that are not stored": [totals.PENDING_BYTES_MAX // MB],
+    "wrong keys": [slowdown.WAITING_MAX, slowdown.WAITING_OF_PEER_MAX],
+    "request line and headers": [connection.HEADER_BYTES_MAX // KB],
+    "a body": [connection.BODY_BYTES_MAX // MB],
+    "bodies that are coming in": [crowd.BODIES_BYTES_MAX // MB],
+    "fields in the query": [message.QUERY_FIELDS_MAX],
+    "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
+    "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
+    "a batch": [inbound.BATCH_MESSAGES_MAX],
+}
+
+
+@pytest.mark.parametrize("start", SAID)
+def test_a_row_has_the_numbers_of_the_code(start: str) -> None:
+    page = (REFERENCE / "limits.md").read_text(encoding="utf-8")
+    [row] = [line for line in page.splitlines() if line.startswith(f"| {start}")]
+
+    numbers = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", row)}
+    assert set(SAID[start]) <= numbers
+
+
+def test_the_default_of_connections_is_on_the_page() -> None:
+    [row] = [row for row in settings.TABLE if row.name == "connections_max"]
+
+    assert row.default == CONNECTIONS_MAX

@@ -1,0 +1,244 @@
+"""Readers beside senders and receivers, while processes die, disks fail and answers are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from shardbus.broker.asking import ask
+from shardbus.broker.bus import EntityHandle
+from shardbus.broker.fields import LENGTH
+from shardbus.broker.frames import Answered, Request
+from shardbus.broker.runner import Answer, ReplyTo
+from shardbus.broker.wire import decode, encode
+from shardbus.core.command import (
+    ABANDON,
+    COMPLETE,
+    RELEASE,
+    Command,
+    Configure,
+    Delivery,
+    Receive,
+    Received,
+    Send,
+    SetAside,
+    Settle,
+    Settled,
+    Tick,
+)
+from shardbus.core.entity import Entity, QueueSpec
+from shardbus.core.errors import Unavailable
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
+from shardbus.stores.base import FragmentCommit
+from tests.simulation.reader_book import ReaderBook, ReaderPlace, payload_of
+from tests.simulation.reader_clients import Driver, Task
+from tests.simulation.sending import Violation
+from tests.simulation.sites import Site, SitePort
+from tests.simulation.town import Gateway, Town, outcome_of
+
+CHAOS_S = (30.0, 60.0)
+DRAIN_S_MAX = 150.0
+LOCK_MS = 5_000
+QUEUES = ("plain", "parted")
+TASKS = (
+    Task("plain", MAIN_LINE, "lake"),
+    Task("parted", MAIN_LINE, "lake"),
+    Task("parted", MAIN_LINE, "pond"),
+    Task("parted", DEAD_LETTER_LINE, "morgue"),
+)
+# How often a link is cut while something is on its way, in either direction.
+CUT = 0.01
+
+
+class CutPort(SitePort):
+    """A fragment behind a link that is cut now and then; what goes over it goes as bytes."""
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        faults = self.site.faults
+        if faults.happens(CUT * faults.severity):
+            reply_to(Unavailable("cut on the way there", is_unknown=True))
+            return
+
+        def answered(answer: Answer) -> None:
+            if faults.happens(CUT * faults.severity):
+                reply_to(Unavailable("cut on the way back", is_unknown=True))
+            else:
+                reply_to(_over_wire(answer))
+
+        assert not isinstance(command, (SetAside, Configure, Tick)), "a broker's own"
+        request = decode(encode(Request(1, self.fragment_id, command))[LENGTH.size :])
+        assert isinstance(request, Request)
+        super().submit(request.command, answered)
+
+
+class CutSite(Site):
+    def runner(self, entity: Entity, number: int) -> SitePort:
+        return CutPort(self, entity, number)
+
+
+class ReaderTown(Town):
+    def __init__(self, seed: int) -> None:
+        self.book = ReaderBook()
+        super().__init__(seed, sites=2)
+
+    def new_site(self, name: str) -> Site:
+        return CutSite(name, self.loop, self.chance, self.faults, self.stored)
+
+    def stored(self, commits: Sequence[FragmentCommit]) -> None:
+        self.book.stored(commits)
+
+
+def run_readers(seed: int) -> ReaderTown:
+    """Play one seed to its end; a broken promise raises Violation."""
+    town = ReaderTown(seed)
+    town.play(_play(town))
+    return town
+
+
+async def _play(town: ReaderTown) -> None:
+    town.faults.is_paused = True
+    town.start_gateway()
+    await _found(await town.open_gateway())
+    town.faults.is_paused = False
+    town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
+    async with asyncio.TaskGroup() as clients:
+        clients.create_task(town.disasters())
+        clients.create_task(_operate(town))
+        for task in (*TASKS, *TASKS[:2]):
+            clients.create_task(_drive(town, task))
+        for name in QUEUES:
+            clients.create_task(_send(town, name))
+            clients.create_task(_receive(town, name))
+    await _drain(town, await town.whole())
+    town.book.finish()
+
+
+async def _found(gateway: Gateway) -> None:
+    for name in QUEUES:
+        spec = QueueSpec()
+        spec.lock_ms = LOCK_MS
+        spec.delivery_count_max = 5
+        spec.dead_letters_on_expiration = True
+        spec.is_partitioned = name == "parted"
+        await gateway.namespace.create_queue(name, spec)
+
+
+async def _drive(town: ReaderTown, task: Task) -> None:
+    """One driver after another, each of which owns nothing of the one before."""
+    while not town.is_over:
+        await Driver(town, town.book, task).live()
+        await asyncio.sleep(town.chance.uniform(0.5, 6.0))
+
+
+async def _operate(town: ReaderTown) -> None:
+    """Now and then somebody drops a reader, whatever it has."""
+    while not town.is_over:
+        await asyncio.sleep(town.chance.expovariate(0.03))
+        task, gateway = town.chance.choice(TASKS), await town.open_gateway()
+        handle = _handle(gateway, task.entity)
+        places = [
+            ReaderPlace(port.fragment_id, task.line, task.name)
+            for port in handle.runners
+            if isinstance(port, SitePort)
+        ]
+        for place in places:
+            town.book.dropping(place)
+        await town.attempt(gateway, handle.readers.drop(task.line, task.name))
+        for place in places:
+            town.book.dropped(place)
+
+
+async def _send(town: ReaderTown, name: str) -> None:
+    chance = town.chance
+    while not town.is_over:
+        await asyncio.sleep(chance.expovariate(4.0))
+        gateway = await town.open_gateway()
+        port = chance.choice(_handle(gateway, name).runners)
+        ttl_ms = chance.choice([-1, -1, -1, 2_000, 20_000])
+        marks = [town.new_mark() for _ in range(chance.randint(1, 8))]
+        messages = [
+            Message(payload_of(mark, chance.choice([0, 30])), ttl_ms=ttl_ms) for mark in marks
+        ]
+        answer = await town.attempt(gateway, ask(port, Send(messages)))
+        town.note(f"send {marks[0]}: {outcome_of(answer)}")
+        town.book.told(marks, outcome_of(answer))
+
+
+async def _receive(town: ReaderTown, name: str) -> None:
+    chance = town.chance
+    while not town.is_over:
+        await asyncio.sleep(chance.expovariate(2.0))
+        gateway = await town.open_gateway()
+        port = chance.choice(_handle(gateway, name).runners)
+        assert isinstance(port, SitePort)
+        line = chance.choice([MAIN_LINE, MAIN_LINE, DEAD_LETTER_LINE])
+        deliveries = await _take(town, gateway, port, line, chance.randint(1, 6))
+        if not deliveries:
+            continue
+        if chance.random() < 0.1:
+            # Somebody is slow: the locks may be lost meanwhile.
+            await asyncio.sleep(chance.uniform(0.5, 1.2) * LOCK_MS / 1000)
+        how = chance.choice([COMPLETE, COMPLETE, ABANDON, RELEASE])
+        await _settle(town, gateway, port, how, deliveries)
+
+
+async def _take(
+    town: ReaderTown, gateway: Gateway, port: SitePort, line: int, count_max: int
+) -> list[Delivery]:
+    command = Receive(line, count_max, is_locking=True, token_seed=town.seed())
+    answer = await town.attempt(gateway, ask(port, command))
+    if not isinstance(answer, Received):
+        return []
+    numbers = [delivery.entry.sequence_number for delivery in answer.deliveries]
+    town.book.delivered(port.fragment_id, numbers)
+    return answer.deliveries
+
+
+async def _settle(
+    town: ReaderTown, gateway: Gateway, port: SitePort, how: int, deliveries: list[Delivery]
+) -> None:
+    command = Settle(how, [delivery.token for delivery in deliveries])
+    answer = await town.attempt(gateway, ask(port, command))
+    town.note(f"settle {how} of {len(deliveries)}: {outcome_of(answer)}")
+    if isinstance(answer, Settled) and how == COMPLETE:
+        numbers = [
+            delivery.entry.sequence_number
+            for delivery, is_lost in zip(deliveries, answer.lost, strict=True)
+            if not is_lost
+        ]
+        town.book.settled(port.fragment_id, numbers)
+
+
+async def _drain(town: ReaderTown, gateway: Gateway) -> None:
+    """Claims that drivers left are completed by the next ones, or given back when leases end."""
+    deadline_s = town.loop.time() + DRAIN_S_MAX
+    is_completing = town.chance.random() < 0.5
+    left = [(Driver(town, town.book, task), task) for task in TASKS]
+    while left or not town.is_empty():
+        if town.loop.time() > deadline_s:
+            raise Violation("it takes too long until everything has been read")
+        left = [
+            (driver, task)
+            for driver, task in left
+            if not await driver.finish(gateway, is_completing=is_completing)
+        ]
+        for name in QUEUES:
+            for port in _handle(gateway, name).runners:
+                assert isinstance(port, SitePort)
+                for line in (MAIN_LINE, DEAD_LETTER_LINE):
+                    deliveries = await _take(town, gateway, port, line, 100)
+                    if deliveries:
+                        await _settle(town, gateway, port, COMPLETE, deliveries)
+        await asyncio.sleep(1)
+
+
+def _over_wire(answer: Answer) -> Answer:
+    told = decode(encode(Answered(1, answer))[LENGTH.size :])
+    assert isinstance(told, Answered)
+    return told.answer
+
+
+def _handle(gateway: Gateway, name: str) -> EntityHandle:
+    handle = gateway.bus.find(name)
+    assert handle is not None
+    return handle

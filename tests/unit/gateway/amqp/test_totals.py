@@ -1,0 +1,139 @@
+"""What all connections may have together: beyond it they are told to wait, and nothing is lost."""
+
+import pytest
+
+from shardbus.amqp.link import Link
+from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.outcomes import ACCEPTED, Declared, Rejected, TransactionalState
+from shardbus.amqp.termini import Coordinator
+from shardbus.gateway.amqp import totals
+from tests.unit.gateway.amqp.bench import Bench
+from tests.unit.gateway.amqp.client import Client
+
+BUSY = "com.microsoft:server-busy"
+DECLARE = b"\x00\x53\x77\x00\x53\x31\x45"
+
+
+def declare(bench: Bench, client: Client, link: Link) -> bytes:
+    """A new transaction of the client; b"" when it was refused as busy."""
+    [delivery_id] = client.send_raw(link, DECLARE)
+    bench.pass_s()
+    outcome = client.outcomes(link)[delivery_id]
+    if isinstance(outcome, Declared):
+        return outcome.transaction_id
+    assert isinstance(outcome, Rejected)
+    assert outcome.error is not None
+    assert outcome.error.condition == BUSY
+    return b""
+
+
+def assert_all_given_back(bench: Bench) -> None:
+    kept = bench.server.totals
+    assert kept.links == kept.requests == kept.transactions == 0
+    assert kept.transaction_bytes == kept.pending_bytes == 0
+
+
+def test_links_of_all_connections_are_bounded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "LINKS_MAX", 3)
+    clients = [bench.client() for _ in range(2)]
+    links = [client.sender("q", name) for client in clients for name in ("one", "two")]
+    bench.pass_s()
+
+    assert [link.is_attached for link in links] == [True, True, True, False]
+    assert clients[1].detach_error(links[3]).condition == BUSY
+    clients[0].transport.close()
+    bench.pass_s()
+    assert client_works(bench, clients[1])
+    bench.leave(clients[1])
+    assert_all_given_back(bench)
+
+
+def client_works(bench: Bench, client: Client) -> bool:
+    link = client.sender("q", "again")
+    bench.pass_s()
+    return link.is_attached
+
+
+def test_transactions_of_all_connections_are_bounded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "TRANSACTIONS_MAX", 1)
+    first, second = bench.client(), bench.client()
+    links = [client.sender(Coordinator(), "coordinator") for client in (first, second)]
+    bench.pass_s()
+
+    assert declare(bench, first, links[0])
+    assert not declare(bench, second, links[1])
+    first.transport.close()
+    bench.pass_s()
+    assert declare(bench, second, links[1])
+    bench.leave(second)
+    assert_all_given_back(bench)
+
+
+def test_what_waits_in_transactions_is_bounded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "TRANSACTION_BYTES_MAX", 1_000)
+    client = bench.client()
+    coordinator, link = client.sender(Coordinator(), "coordinator"), client.sender("q", "sender")
+    bench.pass_s()
+    state = TransactionalState(declare(bench, client, coordinator))
+    ids = [client_send(client, link, encode_data_message(bytes(600)), state) for _ in range(2)]
+    bench.pass_s()
+
+    outcomes = client.outcomes(link)
+    assert isinstance(outcomes[ids[0]], TransactionalState)
+    refused = outcomes[ids[1]]
+    assert isinstance(refused, Rejected)
+    assert refused.error is not None
+    assert refused.error.condition == BUSY
+    bench.leave(client)
+    assert_all_given_back(bench)
+
+
+def client_send(client: Client, link: Link, payload: bytes, state: TransactionalState) -> int:
+    delivery_id = link.send(b"tag", payload, False, 0, state)
+    client.flush()
+    return delivery_id
+
+
+def test_a_connection_is_not_read_while_all_of_them_wait_for_the_store(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "PENDING_BYTES_MAX", 1_000)
+    client = bench.client()
+    link = client.sender("q")
+    bench.pass_s()
+    bench.latency_s = 1
+    client.send(link, bytes(2_000))
+    bench.pass_s(0.1)
+    was_read = client.is_read()
+
+    bench.pass_s(5)
+
+    assert (was_read, client.is_read()) == (False, True)
+    assert list(client.outcomes(link).values()) == [ACCEPTED]
+    bench.leave(client)
+    assert_all_given_back(bench)
+
+
+def test_requests_under_way_are_bounded_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals, "REQUESTS_MAX", 1)
+    client = bench.client()
+    requests = client.sender("q/$management", "requests")
+    client.receiver("q/$management", 10, name="responses")
+    bench.pass_s()
+    bench.latency_s = 1
+    body = {"from-sequence-number": 1, "message-count": 1}
+    for _ in range(2):
+        client.ask(requests, body, {"operation": "com.microsoft:peek-message"})
+    bench.pass_s(5)
+
+    assert client.close_error().condition == "amqp:connection:forced"
+    bench.pass_s(5)
+    assert_all_given_back(bench)
