@@ -9,9 +9,9 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from shardbus_spark.entity import FragmentState, describe
+from shardbus_spark.entity import FragmentState, describe_whole
 from shardbus_spark.errors import OptionError
-from shardbus_spark.options import EARLIEST, LATEST, SourceOptions
+from shardbus_spark.options import CONSUME, EARLIEST, LATEST, SourceOptions
 from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Piece, Share, shares
 from shardbus_spark.reading import client_for, read_tickets
 
@@ -20,7 +20,7 @@ class BatchReader(DataSourceReader):
     """Reads what there is when the query is planned."""
 
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
-        if options.mode != "browse":
+        if options.mode == CONSUME:
             raise OptionError(
                 "mode=consume needs a stream: nothing tells a batch read that its rows are safe, "
                 "so nothing could be removed. Use readStream with trigger(availableNow=True)"
@@ -30,7 +30,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        entity = describe(client_for(options.address), options.entity)
+        entity = describe_whole(client_for(options.address), options.entity)
         partitions = options.partitions or PARTITIONS_DEFAULT
         rows = sum(part.waiting for part in entity.fragments)
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from shardbus_spark.batch import browse_pieces
-from shardbus_spark.entity import EntityState, FragmentState, describe
-from shardbus_spark.offsets import VERSION, Offset, check_same, in_order, positions
+from shardbus_spark.entity import EntityState, FragmentState, describe, describe_whole
+from shardbus_spark.errors import OptionError
+from shardbus_spark.limits import bounds, default_limit, shared
+from shardbus_spark.offsets import (
+    NUMBERS,
+    VERSION,
+    Offset,
+    begin,
+    check_same,
+    following,
+    in_order,
+    initial,
+    positions,
+)
 from shardbus_spark.options import EARLIEST, LATEST, SourceOptions
 from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Share, shares
 from shardbus_spark.reading import client_for, read_tickets
 
-POLL_S = 0.1
-POLLS = 3
-
-
-def default_limit(options: SourceOptions) -> ReadLimit:
-    if options.rows_max:
-        return ReadMaxRows(options.rows_max)
-    return ReadMaxBytes(options.bytes_max) if options.bytes_max else ReadAllAvailable()
+POLL_S: Final = 0.1
+POLLS: Final = 3
 
 
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -39,60 +40,60 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        _check_followable(options)
         self._options = options
         self._columns = columns
         self._initial: Offset | None = None
         self._target: dict[int, int] | None = None
+        self._seen: EntityState | None = None
 
     def initialOffset(self) -> Offset:
-        """Spark asks several times and does not keep the answer of a batch that fails: the end of
-        the first batch holds where it began.
-        """
         if self._initial is None:
-            entity = self._describe()
+            entity = self._whole()
             starting = self._options.starting
-            following = {part.number: _start(part, starting) for part in entity.fragments}
-            self._initial = {**self._offset(entity, following), "initial": True}
+            firsts = {part.number: _start(part, starting) for part in entity.fragments}
+            self._initial = initial(self._offset(entity, firsts))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {part.number: part.next for part in self._describe().fragments}
+        self._target = {part.number: part.next for part in self._whole().fragments}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        begun = positions(start, NUMBERS)
         for attempt in range(POLLS):
-            entity = self._describe()
-            check_same(start, self._options.entity, entity.incarnation)
-            ends = self._ends(entity, positions(start, "next"), limit)
-            if ends != positions(start, "next"):
-                return self._following(entity, start, ends)
-            if self._target is not None:
+            entity = self._whole() if self._target is not None else self._look()
+            check_same(start, self._offset(entity, {}), NUMBERS)
+            ends = self._ends(entity, begun, limit)
+            if ends != begun:
+                return following(self._offset(entity, ends), start, NUMBERS)
+            if self._target is not None or attempt + 1 == POLLS:
                 break
-            if attempt + 1 < POLLS:
-                time.sleep(POLL_S)
+            time.sleep(POLL_S)
         return start
 
     def reportLatestOffset(self) -> Offset:
-        """Where the entity ends now: the distance to the end of a batch is the backlog."""
-        entity = self._describe()
+        """Where the entity ended when last looked at: from the end of a batch it is the backlog."""
+        entity = self._seen or self._look()
         return self._offset(entity, {part.number: part.next for part in entity.fragments})
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        firsts = positions(end, "first") if start.get("initial") else {}
-        firsts = firsts or positions(start, "next")
-        stops = positions(end, "next")
+        entity = self._seen or self._look()
+        check_same(end, self._offset(entity, {}), NUMBERS)
+        firsts, stops = begin(start, end, NUMBERS), positions(end, NUMBERS)
         partitions = self._options.partitions or PARTITIONS_DEFAULT
-        rows = sum(max(stop - firsts.get(number, stop), 0) for number, stop in stops.items())
+        rows = sum(max(stop - firsts.get(number, 0), 0) for number, stop in stops.items())
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
+        lowest = {part.number: part.first for part in entity.fragments}
         pieces = [
             piece
             for number, stop in sorted(stops.items())
             for piece in browse_pieces(
                 self._options,
-                FragmentState(number, 0, stop, stop, 0),
-                firsts.get(number, stop),
+                FragmentState(number, lowest.get(number, stop), stop, stop, 0),
+                firsts.get(number, 0),
                 stop,
                 piece_rows=piece_rows,
             )
@@ -106,58 +107,56 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """The bus has nothing to forget."""
 
-    def _describe(self) -> EntityState:
-        return describe(client_for(self._options.address), self._options.entity)
+    def _look(self) -> EntityState:
+        self._seen = describe(client_for(self._options.address), self._options.entity)
+        return self._seen
 
-    def _offset(self, entity: EntityState, following: dict[int, int]) -> Offset:
+    def _whole(self) -> EntityState:
+        self._seen = describe_whole(client_for(self._options.address), self._options.entity)
+        return self._seen
+
+    def _offset(self, entity: EntityState, numbers: dict[int, int]) -> Offset:
         return {
             "v": VERSION,
             "entity": self._options.entity,
             "inc": entity.incarnation,
-            "next": in_order(following),
+            NUMBERS: in_order(numbers),
         }
-
-    def _following(self, entity: EntityState, start: Offset, ends: dict[int, int]) -> Offset:
-        offset = self._offset(entity, ends)
-        return {**offset, "first": start["next"]} if start.get("initial") else offset
 
     def _ends(self, entity: EntityState, begun: dict[int, int], limit: ReadLimit) -> dict[int, int]:
         """Where the next batch ends in each fragment; a limit is shared by how much waits."""
+        begins: dict[int, int] = {}
         available: dict[int, int] = {}
         for part in entity.fragments:
             stop = part.next
             if self._target is not None:
                 stop = min(stop, self._target.get(part.number, stop))
-            begin = max(begun.get(part.number, part.first), part.first)
-            available[part.number] = max(stop - begin, 0)
-        total = sum(available.values())
-        rows_max = self._rows_max(entity, limit)
-        ends = dict(begun)
-        for part in entity.fragments:
-            begin = begun.get(part.number, part.first)
-            if not available[part.number]:
-                ends[part.number] = begin
-                continue
-            begin = max(begin, part.first)
-            share = available[part.number]
-            if rows_max and total > rows_max:
-                share = min(share, max(rows_max * share // total, 1))
-            ends[part.number] = begin + share
-        return ends
+            begins[part.number] = max(begun.get(part.number, part.first), part.first)
+            available[part.number] = max(stop - begins[part.number], 0) if part.is_known else 0
+        taken = shared(available, self._rows_max(entity, limit))
+        return {**begun, **{number: begins[number] + count for number, count in taken.items()}}
 
     def _rows_max(self, entity: EntityState, limit: ReadLimit) -> int:
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_max
-        bytes_max = self._options.bytes_max
-        if isinstance(limit, ReadMaxBytes):
-            bytes_max = limit.max_bytes
-        if isinstance(limit, ReadAllAvailable):
-            return 0
+        rows_max, bytes_max = bounds(self._options, limit)
         if bytes_max:
             waiting = sum(part.waiting for part in entity.fragments)
             size_bytes = sum(part.size_bytes for part in entity.fragments)
             by_size = max(bytes_max * max(waiting, 1) // max(size_bytes, 1), 1)
             rows_max = min(rows_max, by_size) if rows_max else by_size
         return rows_max
+
+
+def _check_followable(options: SourceOptions) -> None:
+    """What gets into a state or among dead letters later keeps the number it had: a stream that
+    follows numbers has passed it by then.
+    """
+    if options.states != ("active",):
+        raise OptionError("states is for batch reads: a stream with mode=browse reads active ones")
+    if options.entity.lower().endswith("/$deadletterqueue"):
+        raise OptionError(
+            "mode=browse cannot follow dead letters, which come in any order: use mode=consume, "
+            "or read them as a batch"
+        )
 
 
 def _start(part: FragmentState, starting: str | dict[int, int]) -> int:

@@ -51,6 +51,13 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "invalid-argument": OptionError,
     "not-allowed": OptionError,
 }
+_ADVICE: Final[dict[type[ShardbusError], str]] = {
+    NotFound: "Check the name, and that the endpoint is that of the right bus.",
+    Unauthorized: "Reading needs a key or token with Listen on the entity: check "
+    "connectionString, keyName and key, or token.",
+}
+# A connection that ends in the middle of an answer is told as one of these, too.
+_BROKEN: Final = ("Stream removed", "Socket closed", "Connection reset", "RST_STREAM", "GOAWAY")
 
 
 def connect(
@@ -114,10 +121,11 @@ class Client:
         for endpoint in self._info(entity, columns, states).endpoints:
             yield from self.fetch(endpoint.ticket.ticket)
 
-    def fetch(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
+    def fetch(self, ticket: bytes, *, retry_s: float | None = None) -> Iterator[pa.RecordBatch]:
         """The batches of one ticket; a stream that breaks is not begun again."""
         reader = self._retried(
-            lambda: self._client().do_get(flight.Ticket(ticket), self._options(STREAM_TIMEOUT_S))
+            lambda: self._client().do_get(flight.Ticket(ticket), self._options(STREAM_TIMEOUT_S)),
+            retry_s,
         )
         while True:
             try:
@@ -152,7 +160,7 @@ class Client:
                 raise ShardbusError("The bus answered something that is no JSON object.")
             return answer
 
-        return self._retried(ask, self._retry_s if retry_s is None else retry_s)
+        return self._retried(ask, retry_s)
 
     def _info(
         self, entity: str, columns: Sequence[str] | None, states: Sequence[str] | None
@@ -198,9 +206,20 @@ def _told(error: Exception) -> ShardbusError:
     text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: ")[0]
     code, separator, message = text.partition(": ")
     if separator and code in _KINDS:
-        return _KINDS[code](message)
+        return _advised(_KINDS[code], message)
     if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
-        return Unauthorized(text)
-    if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | OSError):
+        return _advised(Unauthorized, text)
+    if _is_passing(error, text):
         return Unavailable(f"the bulk lane does not answer: {text}")
     return ShardbusError(text)
+
+
+def _is_passing(error: Exception, text: str) -> bool:
+    if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | OSError):
+        return True
+    return isinstance(error, flight.FlightError) and any(sign in text for sign in _BROKEN)
+
+
+def _advised(kind: type[ShardbusError], text: str) -> ShardbusError:
+    advice = _ADVICE.get(kind)
+    return kind(f"{text} {advice}" if advice else text)
