@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -20,12 +21,16 @@ from shardbus.amqp.encoder import (
     encode_text,
     encode_uint,
 )
+from shardbus.amqp.errors import DecodeError
+from shardbus.amqp.scan import scan_message
 from shardbus.amqp.types import Described, Symbol, Timestamp, Ulong, Uuid, Value
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, Entry
 from shardbus.core.properties import pack
 from shardbus.gateway.flight.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.rows import Rows
 from shardbus.gateway.flight.schema import COLUMNS, EXTRA_COLUMNS
+from shardbus.gateway.flight.schema import TEXT as TEXT_TYPE
+from shardbus.gateway.flight.schema import TEXTS as TEXTS_TYPE
 from shardbus.gateway.flight.values import plain_of
 
 NULL = b"\x40"
@@ -33,7 +38,19 @@ ALL = [*COLUMNS, *EXTRA_COLUMNS]
 # Mostly short, now and then longer than what one byte can tell.
 TEXT = st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), st.just("é" * 200))
 TEXTS = st.none() | TEXT
+# Texts in broken messages may be anything, also what Python refuses to show.
+UNSURE = [
+    name
+    for name, kind in (COLUMNS | EXTRA_COLUMNS).items()
+    if kind in (TEXT_TYPE, TEXTS_TYPE) and name != "body_kind"
+]
 NAMES = st.sampled_from(["a", "x-", "x-own", "name", "n" * 255, "n" * 300])
+DESCRIPTORS: st.SearchStrategy[Callable[[int], bytes]] = st.sampled_from(
+    [
+        lambda code: bytes((0, codes.SMALLULONG, code)),
+        lambda code: bytes((0, codes.ULONG, 0, 0, 0, 0, 0, 0, 0, code)),
+    ]
+)
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -90,14 +107,15 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, bytes | None, str | None]:
         return b"", None, None
     if kind == "data":
         pieces = draw(st.lists(st.binary(max_size=600), min_size=1, max_size=3))
-        sections = b"".join(b"\x00\x53\x75" + encode_binary(piece) for piece in pieces)
+        sections = b"".join(draw(DESCRIPTORS)(0x75) + encode_binary(piece) for piece in pieces)
         return sections, b"".join(pieces), "data"
     if kind == "sequence":
         lists = [
             encode(items)
             for items in draw(st.lists(st.lists(VALUES, max_size=3), min_size=1, max_size=2))
         ]
-        return b"".join(b"\x00\x53\x76" + one for one in lists), b"".join(lists), "sequence"
+        sections = b"".join(draw(DESCRIPTORS)(0x76) + one for one in lists)
+        return sections, b"".join(lists), "sequence"
     value = draw(VALUES)
     encoded = encode(value)
     content: bytes | None = encoded
@@ -153,10 +171,7 @@ def _annotations(draw: st.DrawFn, row: dict[str, object]) -> bytes:
         "x-opt-sequence-number": encode(7),
         **{name: encode(value) for name, value in others.items()},
     }
-    # Names of more than 255 bytes are told in four bytes, and belong to nobody here.
-    row["annotations"] = [
-        (name, shown(value)) for name, value in others.items() if len(name) <= 255
-    ]
+    row["annotations"] = [(name, shown(value)) for name, value in others.items()]
     pairs = [part for name, value in named.items() for part in (encode_symbol(name), value)]
     return b"\x00\x53\x72" + compound(codes.MAP8, pairs)
 
@@ -254,3 +269,87 @@ def test_what_settling_changed_is_shown_over_what_was_sent(
     assert found["state"] == "deferred"
     assert found["delivery_count"] == 4
     assert found["body"] == written.row["body"]
+
+
+def rows_of(*payloads: bytes) -> tuple[Rows, bytes, list[bool]]:
+    """Messages numbered from 1 on, and which of them could be read."""
+    rows, at = Rows(wanted_for(ALL)), 0
+    buffer = b"".join(payloads)
+    read: list[bool] = []
+    for number, payload in enumerate(payloads, 1):
+        read.append(rows.add_plain(number, 1_000, 0, buffer, at, at + len(payload)))
+        at += len(payload)
+    return rows, buffer, read
+
+
+@given(messages(), messages(), st.data())
+def test_bytes_that_are_no_message_cost_their_own_row_and_no_other(
+    before: Written, after: Written, data: st.DataObject
+) -> None:
+    """P1: a checksum that is right does not make a message of what a broken disk wrote."""
+    broken = bytearray(data.draw(messages()).payload)
+    for _ in range(data.draw(st.integers(1, 4))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    is_accepted = True
+    try:
+        scan_message(bytes(broken))
+    except DecodeError:
+        is_accepted = False
+
+    rows, buffer, read = rows_of(before.payload, bytes(broken), after.payload)
+    batch = BatchMaker(ALL, 0).batch(rows, buffer)
+
+    batch.validate(full=is_accepted)
+    assert read[0] and read[2]
+    assert read[1] or not is_accepted, "what the bus takes can be read"
+    shown_rows = {row["sequence_number"]: row for row in batch.drop_columns(UNSURE).to_pylist()}
+    assert set(shown_rows) == {number for number, is_read in enumerate(read, 1) if is_read}
+    for number, written in ((1, before), (3, after)):
+        assert shown_rows[number]["body"] == written.row["body"]
+        assert shown_rows[number]["body_kind"] == written.row["body_kind"]
+
+
+def test_texts_that_are_no_utf_8_are_shown_as_they_are_encoded() -> None:
+    """P1: nobody checks annotations and symbols of what comes in, and Arrow believes it."""
+    odd = b"\xa3\x02\xff\x61"
+    annotations = compound(
+        codes.MAP8, [encode_symbol("a"), odd, b"\xa1\x02\xfe\x62", encode_text("b")]
+    )
+    properties = compound(codes.MAP8, [encode_text("c"), odd])
+    payload = b"\x00\x53\x72" + annotations + b"\x00\x53\x74" + properties
+    scan_message(payload)
+
+    rows, buffer, _ = rows_of(payload)
+    batch = BatchMaker(ALL, 0).batch(rows, buffer)
+
+    batch.validate(full=True)
+    [row] = batch.to_pylist()
+    assert row["annotations"] == [("a", "owL/YQ=="), ("oQL+Yg==", "b")]
+    assert row["properties"] == [("c", "owL/YQ==")]
+
+
+def test_of_two_partition_keys_the_last_one_counts_as_for_the_bus() -> None:
+    key = encode_symbol("x-opt-partition-key")
+    annotations = compound(codes.MAP8, [key, encode_text("a"), key, encode_text("b")])
+    payload = b"\x00\x53\x72" + annotations + b"\x00\x53\x77\x40"
+    assert scan_message(payload).partition_key == "b"
+
+    rows, buffer, _ = rows_of(payload, payload)
+    batch = BatchMaker(ALL, 0).batch(rows, buffer)
+
+    assert batch.column("partition_key").to_pylist() == ["b", "b"]
+
+
+def test_a_value_inside_a_container_that_cannot_be_decoded_is_shown_as_it_is_encoded() -> None:
+    """P1: sizes of containers were checked, not what is in them."""
+    bad_list = b"\xc0\x03\x02\x3f\x3f"
+    big_character = b"\x73\xff\xff\xff\xff"
+    properties = compound(codes.MAP8, [encode_text("a"), bad_list, encode_text("b"), big_character])
+    payload = b"\x00\x53\x74" + properties
+    scan_message(payload)
+
+    rows, buffer, read = rows_of(payload)
+    [row] = BatchMaker(ALL, 0).batch(rows, buffer).to_pylist()
+
+    assert read == [True]
+    assert row["properties"] == [("a", "wAMCPz8="), ("b", "c/////8=")]

@@ -2,31 +2,82 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import sys
 from pathlib import Path
+from typing import Final, final
 
 import click
 
 from shardbus.app.settings import Settings
 from shardbus.app.supervisor import Child, Supervisor
+from shardbus.gateway.readings import FLIGHT_UP, Reading
 
-RESTART_MS = 1_000
+log = logging.getLogger(__name__)
+
+RESTART_MS: Final = 1_000
+LIBRARIES: Final = ("pyarrow", "librt")
+
+_NAME: Final = "flight"
 
 
-def flight_supervisor(
-    settings: Settings, http_port: int, certificate: tuple[Path, Path]
-) -> Supervisor:
-    """What runs the bulk lane until cancelled; `certificate` is used where the lane has TLS."""
-    child = Child("flight", _command(settings, http_port, certificate))
-    return Supervisor([child], restart_ms=RESTART_MS, say=lambda line: click.echo(line, err=True))
+@final
+class FlightChild:
+    """The bulk lane as a supervised process, and whether it runs."""
+
+    def __init__(self, settings: Settings, http_port: int, certificate: tuple[Path, Path]) -> None:
+        """`certificate` is used where the lane has TLS."""
+        child = Child(_NAME, _command(settings, http_port, certificate))
+        self._supervisor = Supervisor(
+            [child], restart_ms=RESTART_MS, say=self._say, ended=self._ended
+        )
+        self._is_up = False
+        self._why = ""
+        self._last_line = ""
+
+    async def run(self) -> None:
+        """Until cancelled; the process has ended then."""
+        await self._supervisor.run()
+
+    def problems(self) -> list[str]:
+        """Nothing while it runs, nor while it starts for the first time."""
+        return [f"the bulk lane does not run: {self._why}"] if self._why else []
+
+    def readings(self) -> list[Reading]:
+        return [Reading(FLIGHT_UP, int(self._is_up))]
+
+    def _say(self, line: str) -> None:
+        if line.startswith(f"{_NAME}: ready "):
+            self._is_up, self._why = True, ""
+        else:
+            self._last_line = line.removeprefix(f"{_NAME}: ").removeprefix("shardbus: ")
+        click.echo(line, err=True)
+
+    def _ended(self, how: str) -> None:
+        # Who could not start said why in the last line; who was killed could not say anything.
+        self._why = how if self._is_up else self._last_line or how
+        self._is_up = False
+        self._last_line = ""
+
+
+def flight_port(settings: Settings) -> int:
+    """Where the bulk lane is to listen; 0 when it is off, or cannot be for want of a library."""
+    if settings.flight_port:
+        for library in LIBRARIES:
+            if importlib.util.find_spec(library) is None:
+                log.warning("there is no bulk lane: it needs %s, which is not installed", library)
+                return 0
+    return settings.flight_port
 
 
 def flight_url(settings: Settings, host: str) -> str:
-    return f"{'grpc+tls' if is_secure(settings) else 'grpc'}://{host}:{settings.flight_port}"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'grpc+tls' if is_secure(settings) else 'grpc'}://{shown}:{settings.flight_port}"
 
 
 def is_secure(settings: Settings) -> bool:
-    """One port cannot have both: gRPC says nothing before it is answered."""
+    """One port cannot have both: Flight's server has one kind of socket."""
     if settings.flight_tls == "auto":
         return not settings.is_loopback
     return settings.flight_tls == "on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
 import threading
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ def run_flight(options: FlightOptions) -> int:
     scheme = "grpc+tcp" if options.certificate is None else "grpc+tls"
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
+        _check_address(options.host, options.port)
         lane = Lane(
             f"{scheme}://{host}:{options.port}",
             BusClient(*options.bus),
@@ -69,6 +71,12 @@ def run_flight(options: FlightOptions) -> int:
     click.echo(f"ready {scheme}://{host}:{lane.port}")
     lane.wait()
     return 0
+
+
+def _check_address(host: str, port: int) -> None:
+    """OSError when nobody can listen there: of gRPC's own error only its log says why."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    socket.create_server((host, port), family=family).close()
 
 
 def _read(files: tuple[Path, Path] | None) -> tuple[str, str] | None:

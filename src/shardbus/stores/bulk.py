@@ -17,6 +17,7 @@ from shardbus.stores.base import FragmentId, UnknownFragment
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     Record,
+    holes_of,
     key_of,
     sequence_base,
     sequence_of,
@@ -25,7 +26,7 @@ from shardbus.stores.chunk import (
 )
 from shardbus.stores.database import open_reader, store_error
 from shardbus.stores.page import ChunkRow, EntryRow, chunk_rows, entry_rows
-from shardbus.stores.reader import CHUNKS_FROM, ENTRIES_FROM, Bytes, Lookup, Snapshot
+from shardbus.stores.reader import BROWSABLE, CHUNKS_FROM, ENTRIES_FROM, Bytes, Lookup, Snapshot
 
 SLAB_BYTES: Final = 4 * 1024 * 1024
 SLAB_CHUNKS_MAX: Final = 256
@@ -70,20 +71,24 @@ class Slab:
 
 @final
 class BulkReader(Lookup):
-    """Reads one store file. Not for several threads at once."""
+    """Reads one store file. Not for several threads at once.
+
+    A file that is replaced meanwhile is read as it was: whoever wants the new one opens it anew.
+    """
 
     def __init__(
         self, path: Path, *, slab_bytes: int = SLAB_BYTES, entries_max: int = SLAB_ENTRIES_MAX
     ) -> None:
-        """StoreError when the file is not there or not ours."""
-        try:
-            super().__init__(open_reader(path))
-        except sqlite3.Error as error:
-            raise store_error(path, error) from error
+        """StoreError when the file is not there or not ours, and from everything else here when
+        it cannot be read.
+        """
+        self._path = path
         self._slab_bytes = slab_bytes
         self._entries_max = entries_max
-        self.connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
-        self.connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        with _Translated(path):
+            super().__init__(open_reader(path))
+            self.connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
+            self.connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
     def __enter__(self) -> Self:
         return self
@@ -98,13 +103,27 @@ class BulkReader(Lookup):
 
     def local(self, fragment: FragmentId) -> int:
         """What a fragment is called in this file; UnknownFragment when it is not there."""
-        found = self.connection.execute(
-            "SELECT local FROM fragment WHERE entity_id = ? AND number = ? AND is_deleted = 0",
-            fragment,
-        ).fetchone()
+        with _Translated(self._path):
+            found = self.connection.execute(
+                "SELECT local FROM fragment WHERE entity_id = ? AND number = ? AND is_deleted = 0",
+                fragment,
+            ).fetchone()
         if found is None:
             raise UnknownFragment(f"no fragment {fragment.number} of entity {fragment.entity_id}")
         return int(found[0])
+
+    def first_number(self, local: int, number: int, line: int) -> int:
+        """The lowest sequence number on a line of a fragment, 0 if it is empty."""
+        low_key, high_key = key_of(local, 0), key_of(local, COUNTER_MAX)
+        keys: list[int] = []
+        with _Translated(self._path), Snapshot(self.connection):
+            for state in BROWSABLE:
+                asked = (line, state, low_key, high_key, 1)
+                keys += [row.key for row in entry_rows(self.text(ENTRIES_FROM, asked))]
+            if line == MAIN_LINE:
+                rows = chunk_rows(self.text(CHUNKS_FROM, (low_key, low_key, high_key, 1)))
+                keys += [_first_left(row) for row in rows]
+        return sequence_of(sequence_base(number), min(keys)) if keys else 0
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
         """What is asked for from a sequence number on, about SLAB_BYTES of it."""
@@ -115,7 +134,7 @@ class BulkReader(Lookup):
         end_key = key_of(local, min(last - base, COUNTER_MAX))
         if start_key > end_key:
             return slab
-        with Snapshot(self.connection):
+        with _Translated(self._path), Snapshot(self.connection):
             rows, covered_key = self._chunk_rows(local, ask, start_key, end_key)
             entries, covered_key = self._entry_rows(ask, start_key, covered_key)
             found = self._read([row.number for row in rows if row.first <= covered_key])
@@ -188,6 +207,26 @@ class BulkReader(Lookup):
 
 
 @final
+class _Translated:
+    """Errors of SQLite as what they mean for a store."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise store_error(self._path, error) from error
+
+
+@final
 class BulkAsk:
     """Which messages of a line: those with numbers in rising ranges, in these states."""
 
@@ -221,6 +260,12 @@ class BulkAsk:
         return bits
 
 
+def _first_left(row: ChunkRow) -> int:
+    """The key of the first message that is still in a chunk; a lower one if that is not known."""
+    gone = max(row.gone, 0)
+    return row.first + (~gone & (gone + 1)).bit_length() - 1
+
+
 def _kept(ask: BulkAsk, base: int, row: ChunkRow, start_key: int, covered_key: int) -> int:
     """A bit for each message of a chunk that is wanted and still in it; -1 for all of them."""
     bits = ask.bits(sequence_of(base, row.first), row.span)
@@ -241,6 +286,7 @@ def _add_chunk(slab: Slab, base: int, row: ChunkRow, kept: int, head: bytes, bod
         if kept:
             slab.chunks.append(ChunkPart(first_number, records, kept, body))
         return
+    holes = 0 if records is None else holes_of(records)
     for position in range(row.span):
-        if kept >> position & 1:
+        if (kept & ~holes) >> position & 1:
             slab.damaged.append(first_number + position)

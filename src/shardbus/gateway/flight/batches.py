@@ -74,11 +74,17 @@ class BatchMaker:
         self.schema = schema_of(columns)
         self._fragment = fragment
 
-    def batch(self, rows: Rows, buffer: bytes) -> pa.RecordBatch:
-        """`buffer` is what the rows were read from."""
+    def batch(self, rows: Rows, buffer: bytes, *, is_sorted: bool = True) -> pa.RecordBatch:
+        """The rows that could be read, by rising sequence numbers.
+
+        `buffer` is what they were read from; `is_sorted` when they are in order already.
+        """
         source = _Source(rows, buffer)
         arrays = [self._array(name, rows, source) for name in self.schema.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if is_sorted and not rows.left_out:
+            return batch
+        return batch.take(_order(rows))
 
     def _array(self, name: str, rows: Rows, source: _Source) -> Column:
         if name in _FIELDS:
@@ -135,6 +141,16 @@ class _Source:
             return source.take(pa.Array.from_buffers(_INT32, count, [None, _zeros(count)]))
         numbers = pa.py_buffer(column.numbers(count, self._extras_at))
         return source.take(pa.Array.from_buffers(_INT32, count, [None, numbers]))
+
+
+def _order(rows: Rows) -> pa.Array[pa.Scalar[pa.DataType]]:
+    """The rows that are shown, in the order of their numbers."""
+    numbers = _numbers(rows.sequence_numbers.getvalue(), rows.count, pa.int64())
+    order: Column = pc.sort_indices(numbers)
+    if not rows.left_out:
+        return order
+    shown: Column = order.filter(pc.invert(pc.is_in(order, pa.array(rows.left_out, pa.uint64()))))
+    return shown
 
 
 def _zeros(count: int) -> pa.Buffer:

@@ -6,23 +6,23 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
-from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Final, final
 
 import pyarrow as pa
 import pyarrow.flight as flight
 
 from shardbus.core.address import parse_address
-from shardbus.core.document import Fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.flight.bus import BusClient, BusError, entity_path
+from shardbus.gateway.flight.bus import BusClient, entity_path
+from shardbus.gateway.flight.claimed import ClaimAsk, claimed
+from shardbus.gateway.flight.describing import Described, with_first_numbers
 from shardbus.gateway.flight.reading import read_fragment
 from shardbus.gateway.flight.schema import schema_of
-from shardbus.gateway.flight.ticket import Wish, read_object
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.bulk import BulkAsk, Range
+from shardbus.gateway.flight.telling import Told
+from shardbus.gateway.flight.ticket import COMMAND, TICKET, Wish, read_object
+from shardbus.stores.base import FragmentId
+from shardbus.stores.bulk import BulkAsk
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,11 @@ class _Tokens(flight.ServerMiddlewareFactory):
 
 @final
 class Lane(flight.FlightServerBase):
-    """Serves the fragments whose stores are in one directory."""
+    """Serves the fragments whose stores are in one directory.
+
+    A stream holds the batch that is being sent and the next one, and a store only while it makes
+    one: who reads slowly, or not at all, keeps one of STREAMS_MAX places and nothing else.
+    """
 
     def __init__(
         self,
@@ -72,13 +76,15 @@ class Lane(flight.FlightServerBase):
         stores: Path,
         *,
         certificate: tuple[str, str] | None = None,
+        streams_max: int = STREAMS_MAX,
     ) -> None:
         """`certificate` is a chain and its key, in PEM, for TLS."""
         tls = [] if certificate is None else [certificate]
         super().__init__(location, tls_certificates=tls, middleware={_TOKEN: _Tokens()})
         self._bus = bus
         self._stores = stores
-        self._room = threading.BoundedSemaphore(STREAMS_MAX)
+        self._streams_max = streams_max
+        self._room = threading.BoundedSemaphore(streams_max)
 
     def list_actions(  # type: ignore[override]  # the stubs say Action, the server wants types
         self, context: flight.ServerCallContext
@@ -88,160 +94,103 @@ class Lane(flight.FlightServerBase):
     def do_action(
         self, context: flight.ServerCallContext, action: flight.Action
     ) -> Iterator[bytes]:
-        with _Told():
-            if action.type not in _ACTIONS:
-                raise Refused(
-                    INVALID_ARGUMENT,
-                    f"There is no action '{action.type[:100]}'; there are {', '.join(_ACTIONS)}.",
-                )
-            document, entity = _action_body(action.body.to_pybytes())
-            token = _token(context)
-            if action.type == "describe":
-                answer = self._bus.get(entity_path(entity, "bulk"), token)
-            elif action.type == "list":
-                answer = self._bus.get(entity_path(entity, "readers"), token)
-            else:
-                path = entity_path(entity, f"readers/{action.type}")
-                answer = self._bus.post(path, token, document)
+        with Told():
+            answer = self._act(action.type, action.body.to_pybytes(), _token(context))
             return iter([json.dumps(answer).encode()])
+
+    def get_schema(  # type: ignore[override]  # the stubs say Schema, the server wants a result
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.SchemaResult:
+        with Told():
+            wish = _wish_of(descriptor)
+            self._describe(wish.entity, _token(context))
+            return flight.SchemaResult(schema_of(wish.columns))
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        with _Told():
+        with Told():
             wish = _wish_of(descriptor)
-            found = self._describe(wish.entity, _token(context))
+            found = with_first_numbers(
+                self._describe(wish.entity, _token(context)), self._stores, _line(wish.entity)
+            )
             starts, stops = wish.numbers_by_fragment("from"), wish.numbers_by_fragment("to")
             endpoints: list[flight.FlightEndpoint] = []
-            rows = 0
-            for value in found.values("fragments"):
-                part = Fields(value, "fragment")
-                number = part.integer("number")
+            for part in found.fragments:
+                if part.number not in stops:
+                    part.check_counted()
                 ticket = {
                     "entity": wish.entity,
                     "columns": wish.columns,
                     "states": wish.state_names,
-                    "fragment": number,
-                    "from": starts.get(number, part.integer("first")),
-                    "to": stops.get(number, part.integer("next")),
+                    "fragment": part.number,
+                    "from": starts.get(part.number, part.first),
+                    "to": stops.get(part.number, part.next),
                 }
-                rows += part.integer("waiting")
                 endpoints.append(flight.FlightEndpoint(json.dumps(ticket).encode(), []))
-            schema = schema_of(wish.columns)
-            return flight.FlightInfo(schema, descriptor, endpoints, rows, -1)
+            rows = sum(part.waiting for part in found.fragments)
+            return flight.FlightInfo(schema_of(wish.columns), descriptor, endpoints, rows, -1)
 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.FlightDataStream:
-        with _Told():
-            wish = Wish(ticket.ticket, "ticket")
+        with Told():
+            wish = Wish(ticket.ticket, TICKET)
             number = wish.number("fragment")
             if wish.reader is None:
                 batches = self._browsed(wish, number, _token(context))
             else:
-                batches = self._claimed(wish, number, wish.reader, _token(context))
+                ask = ClaimAsk(wish.entity, _line(wish.entity), number, wish.reader, wish.ordinals)
+                bus, token = self._bus, _token(context)
+                batches = claimed(bus, self._stores, token, ask, wish.columns)
             return flight.GeneratorStream(schema_of(wish.columns), self._bounded(batches))
 
-    def _describe(self, entity: str, token: str) -> Fields:
-        return Fields(self._bus.get(entity_path(entity, "bulk"), token), "description")
+    def _act(self, action: str, body: bytes, token: str) -> dict[str, object]:
+        if action not in _ACTIONS:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"There is no action '{action[:100]}'; there are {', '.join(_ACTIONS)}.",
+            )
+        document, entity = _action_body(body)
+        if action == "describe":
+            found = self._describe(entity, token)
+            return with_first_numbers(found, self._stores, _line(entity)).document
+        if action == "list":
+            return self._bus.get(entity_path(entity, "readers"), token)
+        return self._bus.post(entity_path(entity, f"readers/{action}"), token, document)
+
+    def _describe(self, entity: str, token: str) -> Described:
+        return Described(self._bus.get(entity_path(entity, "bulk"), token))
 
     def _browsed(self, wish: Wish, number: int, token: str) -> Iterator[pa.RecordBatch]:
-        found = self._describe(wish.entity, token)
-        entity_id = found.integer("entity_id")
-        path = self._store_of(found, number)
         first, stop = wish.number("from"), wish.number("to")
+        found = self._describe(wish.entity, token)
+        path = self._stores / found.fragment(number).store_name
         if first >= stop:
             return iter(())
-        line = parse_address(wish.entity).line
-        ask = BulkAsk(number, line, [(first, stop - 1)], wish.states)
-        return self._without_damaged(path, FragmentId(entity_id, number), ask, wish)
-
-    def _without_damaged(
-        self, path: Path, fragment: FragmentId, ask: BulkAsk, wish: Wish
-    ) -> Iterator[pa.RecordBatch]:
-        for batch, damaged in read_fragment(path, fragment, ask, wish.columns):
-            if damaged:
-                log.error("%s, %s: damaged records %s", wish.entity, fragment, damaged)
-            yield batch
-
-    def _claimed(
-        self, wish: Wish, number: int, reader: str, token: str
-    ) -> Iterator[pa.RecordBatch]:
-        first, last = wish.ordinals
-        body: dict[str, object] = {
-            "reader": reader,
-            "fragment": number,
-            "first_ordinal": first,
-            "last_ordinal": last,
-        }
-        answer = self._bus.post(entity_path(wish.entity, "readers/runs"), token, body)
-        found = Fields(answer, "claims")
-        fragment = FragmentId(found.integer("entity_id"), number)
-        path = self._stores / f"{found.text('broker')}.db"
-        line = parse_address(wish.entity).line
-        for value in found.values("claims"):
-            claim = Fields(value, "claim")
-            runs = _runs(claim)
-            if not runs:
-                continue
-            ask = BulkAsk(number, line, runs)
-            damaged: list[int] = []
-            for batch, unread in read_fragment(path, fragment, ask, wish.columns):
-                damaged += unread
-                yield batch
-            if damaged:
-                # A completed claim must not take evidence along: reading it there sets it aside.
-                check = body | {"first_ordinal": claim.integer("ordinal")}
-                self._bus.post(entity_path(wish.entity, "readers/check"), token, check)
+        ask = BulkAsk(number, _line(wish.entity), [(first, stop - 1)], wish.states)
+        return _browsed(path, FragmentId(found.entity_id, number), ask, wish)
 
     def _bounded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if not self._room.acquire(blocking=False):
             raise flight.FlightUnavailableError(
-                f"server-busy: {STREAMS_MAX} streams are being read; try again later."
+                f"server-busy: {self._streams_max} streams are being read; try again later."
             )
         try:
-            with _Told():
+            with Told():
                 yield from batches
         finally:
             self._room.release()
 
-    def _store_of(self, found: Fields, number: int) -> Path:
-        for value in found.values("fragments"):
-            part = Fields(value, "fragment")
-            if part.integer("number") == number:
-                return self._stores / f"{part.text('broker')}.db"
-        raise Refused(INVALID_ARGUMENT, f"The entity has no fragment {number}.")
 
-
-@final
-class _Told:
-    """Turns what the bus and the stores refuse into errors that Flight carries to clients."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, BusError):
-            raise _flight_error(error.status, str(error)) from error
-        if isinstance(error, Refused):
-            raise _flight_error(error.kind.status, f"{error.kind.name}: {error}") from error
-        if isinstance(error, StoreError):
-            raise flight.FlightUnavailableError(f"unavailable: {error}") from error
-
-
-def _flight_error(status: int, text: str) -> flight.FlightError:
-    if status == HTTPStatus.UNAUTHORIZED:
-        return flight.FlightUnauthenticatedError(text)
-    if status == HTTPStatus.FORBIDDEN:
-        return flight.FlightUnauthorizedError(text)
-    if status in (0, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT):
-        return flight.FlightUnavailableError(text)
-    return flight.FlightServerError(text)
+def _browsed(
+    path: Path, fragment: FragmentId, ask: BulkAsk, wish: Wish
+) -> Iterator[pa.RecordBatch]:
+    for batch, damaged in read_fragment(path, fragment, ask, wish.columns):
+        if damaged:
+            log.error("%s, %s: left out damaged messages %s", wish.entity, fragment, damaged)
+        if batch.num_rows:
+            yield batch
 
 
 def _token(context: flight.ServerCallContext) -> str:
@@ -249,11 +198,15 @@ def _token(context: flight.ServerCallContext) -> str:
     return shown.text if isinstance(shown, _Token) else ""
 
 
+def _line(entity: str) -> int:
+    return parse_address(entity).line
+
+
 def _wish_of(descriptor: flight.FlightDescriptor) -> Wish:
     if descriptor.descriptor_type == flight.DescriptorType.CMD:
-        return Wish(descriptor.command or b"", "command")
+        return Wish(descriptor.command or b"", COMMAND)
     path = b"/".join(descriptor.path or []).decode(errors="replace")
-    return Wish(json.dumps({"entity": path}).encode(), "path")
+    return Wish(json.dumps({"entity": path}).encode(), COMMAND)
 
 
 def _action_body(body: bytes) -> tuple[dict[str, object], str]:
@@ -263,12 +216,3 @@ def _action_body(body: bytes) -> tuple[dict[str, object], str]:
     if not isinstance(entity, str) or not entity:
         raise Refused(INVALID_ARGUMENT, "The body of the action needs 'entity', a text.")
     return document, entity
-
-
-def _runs(claim: Fields) -> list[Range]:
-    runs: list[Range] = []
-    for value in claim.values("runs"):
-        assert isinstance(value, list)
-        first, last = value
-        runs.append((int(first), int(last)))
-    return runs

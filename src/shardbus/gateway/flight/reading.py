@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shardbus.core.message import Entry
 from shardbus.gateway.flight.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.rows import Rows, Wanted
 from shardbus.stores.base import FragmentId
 from shardbus.stores.bulk import BulkAsk, BulkReader, Slab
-
-log = logging.getLogger(__name__)
 
 
 def read_fragment(
@@ -48,16 +44,12 @@ def _batch(slab: Slab, maker: BatchMaker, wanted: Wanted) -> tuple[pa.RecordBatc
         damaged += rows.add_chunk(chunk, buffer, at)
         at += len(chunk.body)
     for entry, payload in zip(slab.entries, payloads, strict=True):
-        rows.add_entry(entry, buffer, at, at + len(payload))
+        if not rows.add_entry(entry, buffer, at, at + len(payload)):
+            damaged.append(entry.sequence_number)
         at += len(payload)
-    batch = maker.batch(rows, buffer)
-    if slab.chunks and slab.entries:
-        # What left its chunk was put behind the others: the buffer is read in one direction.
-        numbers = pa.Array.from_buffers(
-            pa.int64(), rows.count, [None, pa.py_buffer(rows.sequence_numbers.getvalue())]
-        )
-        batch = batch.take(pc.sort_indices(numbers))
-    return batch, damaged
+    # What left its chunk was put behind the others: the buffer is read in one direction.
+    is_sorted = not (slab.chunks and slab.entries)
+    return maker.batch(rows, buffer, is_sorted=is_sorted), damaged
 
 
 def _payload(entry: Entry) -> bytes:

@@ -1,7 +1,7 @@
 """Stored messages as rows: one pass over each payload, from which only places are noted.
 
-Payloads were checked when they came in and carry a checksum, so a pass that does not end where the
-payload ends means that the record is none of ours.
+Payloads were checked when they came in and carry a checksum. A pass that goes wrong all the same
+means that the record is none of ours: the row is left out, and the batch goes on.
 """
 
 from __future__ import annotations
@@ -76,11 +76,15 @@ class Wanted:
 
 @final
 class Rows:
-    """The columns of one batch. `fields[i]` is the i-th field of the properties section."""
+    """The columns of one batch. `fields[i]` is the i-th field of the properties section.
+
+    `left_out` are rows that are not to be shown, because their messages could not be read.
+    """
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self.count: i64 = 0
+        self.left_out: list[int] = []
         self.tiles = Tiles()
         self.sequence_numbers = BytesWriter()
         self.enqueued_at_us = BytesWriter()
@@ -102,6 +106,8 @@ class Rows:
         self._scheduled_at_us: i64 = NO_NUMBER
         self._ttl_ms: i64 = NO_NUMBER
         self._body_kind: i64 = 0
+        self._partition_key: i64 = NULL_TILE
+        self._source: i64 = NULL_TILE
 
     def add_plain(
         self,
@@ -111,10 +117,11 @@ class Rows:
         buffer: bytes,
         start: i64,
         end: i64,
-    ) -> None:
-        """A message that is as its sender left it."""
-        self._walk(buffer, start, end, b"", None, None)
+    ) -> bool:
+        """A message that is as its sender left it; whether it could be read."""
+        is_read = self._read(buffer, start, end, b"", None, None)
         self._end_row(number, enqueued_at_ms, expires_at_ms, 0, 0)
+        return is_read
 
     def add_chunk(self, chunk: ChunkPart, buffer: bytes, at: i64) -> list[int]:
         """The messages of a chunk whose body begins at a place; those whose payload is damaged."""
@@ -123,22 +130,23 @@ class Rows:
         for record in chunk.records:
             end: i64 = at + record[2]
             if chunk.keeps(number):
-                if is_intact(buffer[at:end], record[3]):
-                    self.add_plain(number, record[0], record[1], buffer, at, end)
-                elif record != HOLE:
+                if not is_intact(buffer[at:end], record[3]):
+                    if record != HOLE:
+                        damaged.append(number)
+                elif not self.add_plain(number, record[0], record[1], buffer, at, end):
                     damaged.append(number)
             at = end
             number += 1
         return damaged
 
-    def add_entry(self, entry: Entry, buffer: bytes, start: i64, end: i64) -> None:
-        """A message that was changed, is on another line, or has a session."""
+    def add_entry(self, entry: Entry, buffer: bytes, start: i64, end: i64) -> bool:
+        """A message that was changed, is on another line, or has a session; as `add_plain`."""
         row = self.count
         if entry.reason is not None:
             self.reason.put(row, self.tiles.extra(_utf8(entry.reason)))
         if entry.description is not None:
             self.description.put(row, self.tiles.extra(_utf8(entry.description)))
-        self._walk(buffer, start, end, entry.modified, entry.reason, entry.description)
+        is_read = self._read(buffer, start, end, entry.modified, entry.reason, entry.description)
         self._end_row(
             entry.sequence_number,
             entry.enqueued_at_ms,
@@ -146,6 +154,7 @@ class Rows:
             entry.delivery_count,
             entry.state,
         )
+        return is_read
 
     def _end_row(
         self, number: i64, enqueued_at_ms: i64, expires_at_ms: i64, deliveries: i64, state: i64
@@ -162,6 +171,32 @@ class Rows:
         self.annotations.end_row()
         self.count += 1
 
+    def _read(
+        self,
+        buffer: bytes,
+        start: i64,
+        end: i64,
+        modified: bytes,
+        reason: str | None,
+        description: str | None,
+    ) -> bool:
+        self._scheduled_at_us = NO_NUMBER
+        self._ttl_ms = NO_NUMBER
+        self._body_kind = 0
+        self._partition_key = NULL_TILE
+        self._source = NULL_TILE
+        self.tiles.enter(start, end)
+        try:
+            self._walk(buffer, start, end, modified, reason, description)
+        except (DecodeError, IndexError, ValueError):
+            self.left_out.append(self.count)
+            return False
+        if self._partition_key != NULL_TILE:
+            self.partition_key.put(self.count, self._partition_key)
+        if self._source != NULL_TILE:
+            self.deadletter_source.put(self.count, self._source)
+        return True
+
     def _walk(
         self,
         buffer: bytes,
@@ -171,22 +206,12 @@ class Rows:
         reason: str | None,
         description: str | None,
     ) -> None:
-        self._scheduled_at_us = NO_NUMBER
-        self._ttl_ms = NO_NUMBER
-        self._body_kind = 0
         is_changed = len(modified) > 0 or reason is not None or description is not None
         has_properties = False
         at: i64 = start
         while at < end:
-            if buffer[at] != codes.DESCRIBED:
-                raise DecodeError("a message is made of described sections")
-            code: i64
-            if buffer[at + 1] == codes.SMALLULONG:
-                code = buffer[at + 2]
-                at += 3
-            else:
-                code = buffer[at + 9]
-                at += 10
+            code: i64 = section_code(buffer, at)
+            at = section_value(buffer, at)
             if code == codes.APPLICATION_PROPERTIES and (is_changed or self._wanted.json):
                 after = skip(buffer, at)
                 self._overlay(buffer[at:after], modified, reason, description)
@@ -264,7 +289,7 @@ class Rows:
             key: i64 = self.tiles.cut(at + (2 if buffer[at] == codes.STRING8 else 5), after)
             at = after
             after = skip(buffer, at)
-            self.application_properties.put(key, self._text(buffer, at, after))
+            self.application_properties.put(key, self._text(buffer, at, after, True))
             at = after
             left -= 2
         return end
@@ -275,15 +300,15 @@ class Rows:
         at = list_start(buffer, at)
         while left > 0:
             after: i64 = skip(buffer, at)
+            value_end: i64 = skip(buffer, after)
             code: i64 = buffer[at]
-            if code == codes.SYMBOL8 or code == codes.STRING8:
-                name_at: i64 = at + 2
-                at = after
-                after = skip(buffer, at)
-                self._annotation(buffer, name_at, at, after)
-            else:
-                after = skip(buffer, after)
-            at = after
+            if code == codes.SYMBOL8:
+                self._annotation(buffer, at + 2, after, value_end)
+            elif code >= codes.BINARY8:
+                # Neither the bus nor SDKs write names like this, and nobody has checked them.
+                name: i64 = self._text(buffer, at, after, False)
+                self.annotations.put(name, self._text(buffer, after, value_end, False))
+            at = value_end
             left -= 2
         return end
 
@@ -292,28 +317,31 @@ class Rows:
         if buffer[name_at] == 0x78 and buffer[name_at + 1] == 0x2D:
             name = buffer[name_at:at]
             if name == _PARTITION_KEY:
-                self.partition_key.put(self.count, self._text(buffer, at, after))
+                # Of several the last one counts, as for the bus.
+                self._partition_key = self._text(buffer, at, after, False)
                 return
             if name == _SCHEDULED:
                 self._scheduled_at_us = _moment_us(number_at(buffer, at))
                 return
             if name == _DEADLETTER_SOURCE:
-                self.deadletter_source.put(self.count, self._text(buffer, at, after))
+                self._source = self._text(buffer, at, after, False)
                 return
             if name in _OWNED or name.startswith(b"x-shardbus-"):
                 return
-        self.annotations.put(self.tiles.cut(name_at, at), self._text(buffer, at, after))
+        self.annotations.put(self.tiles.cut(name_at, at), self._text(buffer, at, after, False))
 
-    def _text(self, buffer: bytes, at: i64, after: i64) -> i64:
-        """The tile that shows a value as text."""
+    def _text(self, buffer: bytes, at: i64, after: i64, is_checked: bool) -> i64:
+        """The tile that shows a value as text; `is_checked` when strings are known to be UTF-8."""
         code: i64 = buffer[at]
-        if code == codes.STRING8 or code == codes.SYMBOL8:
-            return self.tiles.cut(at + 2, after)
-        if code == codes.STRING32 or code == codes.SYMBOL32:
-            return self.tiles.cut(at + 5, after)
         if code == codes.NULL:
             return NULL_TILE
-        return self.tiles.extra(text_of(buffer[at:after]))
+        is_symbol = code == codes.SYMBOL8 or code == codes.SYMBOL32
+        if not is_symbol and code != codes.STRING8 and code != codes.STRING32:
+            return self.tiles.extra(text_of(buffer[at:after]))
+        start: i64 = content_at(buffer, at)
+        if (is_symbol or not is_checked) and not _is_utf8(buffer[start:after]):
+            return self.tiles.extra(text_of(buffer[at:after]))
+        return self.tiles.cut(start, after)
 
     def _overlay(
         self, section: bytes, modified: bytes, reason: str | None, description: str | None
@@ -345,9 +373,9 @@ class Rows:
             after: i64 = skip(buffer, at)
             pieces.append(buffer[content_at(buffer, at) : after])
             at = after
-            if at + 3 > end or buffer[at + 2] != codes.DATA or buffer[at + 1] != codes.SMALLULONG:
+            if at >= end or section_code(buffer, at) != codes.DATA:
                 break
-            at += 3
+            at = section_value(buffer, at)
         if self._wanted.body:
             self.body.put(self.count, self.tiles.extra(b"".join(pieces)))
         return at
@@ -371,12 +399,24 @@ class Rows:
             after: i64 = skip(buffer, at)
             pieces.append(buffer[at:after])
             at = after
-            if at + 3 > end or buffer[at + 2] != codes.AMQP_SEQUENCE:
+            if at >= end or section_code(buffer, at) != codes.AMQP_SEQUENCE:
                 break
-            at += 3
+            at = section_value(buffer, at)
         if self._wanted.body:
             self.body.put(self.count, self.tiles.extra(b"".join(pieces)))
         return at
+
+
+def section_code(buffer: bytes, at: i64) -> i64:
+    """Which section begins here; descriptors have one byte or eight."""
+    if buffer[at] != codes.DESCRIBED:
+        raise DecodeError("a message is made of described sections")
+    return buffer[at + 2] if buffer[at + 1] == codes.SMALLULONG else buffer[at + 9]
+
+
+def section_value(buffer: bytes, at: i64) -> i64:
+    """Where the value of the section that begins here begins."""
+    return at + 3 if buffer[at + 1] == codes.SMALLULONG else at + 10
 
 
 def skip(buffer: bytes, at: i64) -> i64:
@@ -395,6 +435,16 @@ def skip(buffer: bytes, at: i64) -> i64:
 def content_at(buffer: bytes, at: i64) -> i64:
     """Where the bytes of a binary, a string or a symbol begin."""
     return at + 2 if buffer[at] < codes.BINARY32 else at + 5
+
+
+def _is_utf8(content: bytes) -> bool:
+    if content.isascii():
+        return True
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def list_count(buffer: bytes, at: i64) -> i64:

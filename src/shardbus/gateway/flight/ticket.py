@@ -17,21 +17,26 @@ _STATES: Final = {
     "scheduled": SCHEDULED,
     "delayed": DELAYED,
 }
-_KNOWN: Final = frozenset(
-    ("entity", "columns", "states", "from", "to", "fragment", "reader", "ordinals")
-)
+COMMAND: Final = "command"
+TICKET: Final = "ticket"
+_KNOWN: Final = {
+    COMMAND: ("entity", "columns", "states", "from", "to"),
+    TICKET: ("entity", "columns", "states", "from", "to", "fragment", "reader", "ordinals"),
+}
+FRAGMENT_DIGITS_MAX: Final = 5
 
 
 @final
 class Wish:
-    """A command or a ticket; what it does not say is None."""
+    """A command or a ticket. What is not understood is refused, as is what is not known."""
 
     def __init__(self, text: bytes, what: str) -> None:
         self._what = what
         self._members = read_object(text, what, TICKET_BYTES_MAX)
         for name in self._members:
-            if name not in _KNOWN:
-                raise self._wrong(f"has a member '{name[:100]}', which is not known")
+            if name not in _KNOWN[what]:
+                known = ", ".join(_KNOWN[what])
+                raise self._wrong(f"has a member '{name[:100]}'; members are {known}")
         self.entity = self._text("entity")
         self.columns = columns_named(self._texts("columns"))
         self.state_names = self._chosen_states()
@@ -39,20 +44,20 @@ class Wish:
 
     def number(self, name: str) -> int:
         value = self._members.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and _is_number(value) and value >= 0:
             return value
         raise self._wrong(f"needs '{name}', a number")
 
     def numbers_by_fragment(self, name: str) -> dict[int, int]:
         """A JSON object whose names are fragments; nothing when it is left out."""
         value = self._members.get(name, {})
-        if not isinstance(value, dict):
-            raise self._wrong(f"has '{name}', which must be an object of numbers by fragment")
         numbers: dict[int, int] = {}
-        for fragment, number in value.items():
-            if not fragment.isdigit() or isinstance(number, bool) or not isinstance(number, int):
-                raise self._wrong(f"has '{name}', which must be an object of numbers by fragment")
-            numbers[int(fragment)] = number
+        if isinstance(value, dict):
+            for fragment, number in value.items():
+                if _is_fragment(fragment) and _is_number(number) and number >= 0:
+                    numbers[int(fragment)] = number
+        if not isinstance(value, dict) or len(numbers) != len(value):
+            raise self._wrong(f"has '{name}', which must be an object of numbers by fragment")
         return numbers
 
     @property
@@ -87,6 +92,8 @@ class Wish:
         names = self._texts("states")
         if names is None:
             return ["active"]
+        if not names:
+            raise self._wrong(f"names no state; states are {', '.join(_STATES)}")
         for name in names:
             if name not in _STATES:
                 raise self._wrong(f"has the state '{name[:100]}'; states are {', '.join(_STATES)}")
@@ -107,6 +114,10 @@ def read_object(text: bytes, what: str, bytes_max: int) -> dict[str, object]:
     if not isinstance(value, dict):
         raise Refused(INVALID_ARGUMENT, f"The {what} is not a JSON object.")
     return value
+
+
+def _is_fragment(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) <= FRAGMENT_DIGITS_MAX
 
 
 def _is_number(value: object) -> bool:

@@ -19,7 +19,8 @@ class Tiles:
     """The tiles of a buffer, in the order of its bytes, and values that are in no buffer.
 
     Between two of them is one that nobody names, so their numbers are even. Values that had to be
-    written anew, *extras*, have negative numbers until `extras_at` says where they begin.
+    written anew, *extras*, have negative numbers until `extras_at` says where they begin. Arrow
+    believes the offsets that it is given, so what is outside of the message is refused here.
     """
 
     def __init__(self) -> None:
@@ -28,9 +29,19 @@ class Tiles:
         write_i32_le(self.offsets, 0)
         self.last: i64 = 0
         self.extras: list[bytes] = []
+        self._at: i64 = 0
+        self._limit: i64 = 0
+
+    def enter(self, start: i64, end: i64) -> None:
+        """From now on tiles are cut from here to there, behind all that were cut before."""
+        self._at = start
+        self._limit = end
 
     def cut(self, start: i64, end: i64) -> i64:
-        """The number of a new tile; it may not begin before the last one has ended."""
+        """The number of a new tile; ValueError if it begins before the last one has ended."""
+        if start < self._at or end < start or end > self._limit:
+            raise ValueError("a value that is outside of its message")
+        self._at = end
         write_i32_le(self.offsets, i32(start))
         write_i32_le(self.offsets, i32(end))
         self.last += 2
@@ -56,6 +67,9 @@ class TileColumn:
         self._has_extras = False
 
     def put(self, row: i64, tile: i64) -> None:
+        """ValueError if the row, or a later one, has a value."""
+        if self._count > row:
+            raise ValueError("a second value")
         while self._count < row:
             write_i32_le(self._numbers, NULL_TILE)
             self._count += 1
@@ -63,10 +77,6 @@ class TileColumn:
         self._count += 1
         if tile < 0:
             self._has_extras = True
-
-    def has(self, row: int) -> bool:
-        """Whether a value was put for this row, or for a later one."""
-        return self._count > row
 
     def is_null(self) -> bool:
         return self._count == 0

@@ -87,7 +87,7 @@ def _decoded(raw: bytes) -> Json:
     try:
         return plain_of(Reader(raw, 0, len(raw)).value())
     except DecodeError:
-        # Nobody looked inside lists and maps before, and what was sent is kept as it is.
+        # Nobody looked inside lists, maps and symbols before: it is shown as it is encoded.
         return base64.b64encode(raw).decode()
 
 

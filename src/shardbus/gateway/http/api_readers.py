@@ -96,6 +96,7 @@ class ReaderPages:
                     "number": part.number,
                     "broker": f"broker-{homes[part.number]}",
                     "state": part.state,
+                    "is_counted": part.is_counted,
                     "first": sequence_number(part.number, 1),
                     "next": sequence_number(part.number, part.sent_total + 1),
                     "waiting": part.counts[place.line],

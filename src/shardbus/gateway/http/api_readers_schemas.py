@@ -67,6 +67,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "number": COUNT,
             "broker": TEXT,
             "state": TEXT,
+            "is_counted": described(FLAG, "False: the numbers behind this are not known."),
             "first": described(COUNT, "No sequence number is lower."),
             "next": described(COUNT, "All sequence numbers so far are lower."),
             "waiting": described(COUNT, "Active messages, locked and claimed ones among them."),
