@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 from http import HTTPStatus
-from typing import Final, final
+from typing import Final, Protocol, final
 from urllib.parse import quote
 
 from shardbus.core.document import Fields
@@ -28,9 +28,17 @@ class BusError(Exception):
         self.status = status
 
 
+class Bus(Protocol):
+    """What may be asked of the bus. BusError when it refuses or does not answer."""
+
+    def get(self, path: str, token: str) -> Document: ...
+
+    def post(self, path: str, token: str, document: Document) -> Document: ...
+
+
 @final
 class BusClient:
-    """Asks one gateway, over connections that live as long as both sides like.
+    """A Bus that asks one gateway, over connections that live as long as both sides like.
 
     Everything that is asked for here may be repeated, so what fails on a connection that was kept
     is asked once more on a new one.

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 import pyarrow as pa
 
 from shardbus.core.document import Fields
-from shardbus.gateway.flight.bus import BusClient, BusError, entity_path
+from shardbus.gateway.flight.bus import Bus, BusError, entity_path
 from shardbus.gateway.flight.reading import read_fragment
 from shardbus.stores.base import FragmentId
 from shardbus.stores.bulk import BulkAsk, Range
@@ -40,7 +40,7 @@ class _Claim:
 
 
 def claimed(
-    bus: BusClient, stores: Path, token: str, ask: ClaimAsk, columns: list[str]
+    bus: Bus, stores: Path, token: str, ask: ClaimAsk, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """BusError when a claim is, or while it is read becomes, somebody else's or nobody's."""
     found = _Claims(bus, token, ask, ask.ordinals)
@@ -68,9 +68,7 @@ def claimed(
 class _Claims:
     """Which messages claims have; refused by the bus for those that are done or lost."""
 
-    def __init__(
-        self, bus: BusClient, token: str, ask: ClaimAsk, ordinals: tuple[int, int]
-    ) -> None:
+    def __init__(self, bus: Bus, token: str, ask: ClaimAsk, ordinals: tuple[int, int]) -> None:
         body = _asked(ask, ordinals)
         fields = Fields(bus.post(entity_path(ask.entity, "readers/runs"), token, body), "answer")
         self.entity_id = fields.integer("entity_id")
@@ -78,7 +76,7 @@ class _Claims:
         self.claims = [_Claim(value) for value in fields.values("claims")]
 
 
-def _check(bus: BusClient, token: str, ask: ClaimAsk, ordinal: int, count: int) -> None:
+def _check(bus: Bus, token: str, ask: ClaimAsk, ordinal: int, count: int) -> None:
     """Whether this is all that the claim has by now."""
     [claim] = _Claims(bus, token, ask, (ordinal, ordinal)).claims
     if claim.count() != count:
@@ -87,7 +85,7 @@ def _check(bus: BusClient, token: str, ask: ClaimAsk, ordinal: int, count: int) 
         )
 
 
-def _set_aside(bus: BusClient, token: str, ask: ClaimAsk, ordinal: int) -> None:
+def _set_aside(bus: Bus, token: str, ask: ClaimAsk, ordinal: int) -> None:
     """Completing a claim must not take evidence along: its broker reads it and keeps that."""
     body = _asked(ask, (ordinal, ordinal))
     bus.post(entity_path(ask.entity, "readers/check"), token, body)

@@ -14,7 +14,7 @@ import pyarrow.flight as flight
 
 from shardbus.core.address import parse_address
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.flight.bus import BusClient, entity_path
+from shardbus.gateway.flight.bus import Bus, entity_path
 from shardbus.gateway.flight.claimed import ClaimAsk, claimed
 from shardbus.gateway.flight.describing import Described, with_first_numbers
 from shardbus.gateway.flight.reading import read_fragment
@@ -72,7 +72,7 @@ class Lane(flight.FlightServerBase):
     def __init__(
         self,
         location: str,
-        bus: BusClient,
+        bus: Bus,
         stores: Path,
         *,
         certificate: tuple[str, str] | None = None,

@@ -61,20 +61,20 @@ class ReaderPages:
             (_posted("keep", "Reader", "ReaderReached", "Renew a reader's claims."), self._keep),
             (_posted("claim", "NewClaims", "Claims", "Set messages aside."), self._claim),
             (
-                _posted("complete", "DoneClaims", "Completed", "Remove what was claimed."),
-                self._complete,
-            ),
-            (
-                _posted("release", "Reader", "ReaderReached", "Give back what is claimed."),
-                self._release,
-            ),
-            (
                 _posted("runs", "AskedClaims", "ClaimRuns", "Which messages claims have."),
                 self._runs,
             ),
             (
                 _posted("check", "AskedClaims", "CheckedClaims", "Set damaged messages aside."),
                 self._check,
+            ),
+            (
+                _posted("complete", "DoneClaims", "Completed", "Remove what was claimed."),
+                self._complete,
+            ),
+            (
+                _posted("release", "Reader", "ReaderReached", "Give back what is claimed."),
+                self._release,
             ),
             (
                 _posted("drop", "DroppedReader", "ReaderReached", "Forget a reader.", right=MANAGE),
