@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 ROWS_DEFAULT: Final = 1_000_000
 # The bus shuts another owner out for 15 s after the last was heard of.
 TAKE_OVER_S: Final = 40.0
+# A driver that was killed on this machine takes a moment to be gone.
+ENDING_S: Final = 10.0
 KEEP_S: Final = 4.0
 POLL_S: Final = 0.1
 POLLS: Final = 3
@@ -144,7 +146,10 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _opened(self) -> Claims:
         if self._claims is None:
             options = self._options
-            self._ownership = take_ownership(options.address.url, options.entity, options.reader)
+            if self._ownership is None:
+                self._ownership = take_ownership(
+                    options.address.url, options.entity, options.reader, wait_s=ENDING_S
+                )
             claims = Claims(
                 client_for(options.address),
                 options.entity,

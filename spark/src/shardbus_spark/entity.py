@@ -79,14 +79,14 @@ def describe_whole(client: Client, entity: str, *, retry_s: float = RETRY_S) -> 
 def _fragment(part: dict[str, object]) -> FragmentState:
     first, following = _number(part, "first"), _number(part, "next")
     # One that cannot be written still has its numbers; one that cannot be asked has none.
-    is_known = part["state"] == AVAILABLE or following > first
+    is_known = part.get("is_counted", part["state"] == AVAILABLE or following > first)
     return FragmentState(
         _number(part, "number"),
         first,
         following,
         _number(part, "waiting"),
         _number(part, "size_bytes"),
-        is_known,
+        bool(is_known),
     )
 
 

@@ -14,6 +14,9 @@ BROWSE: Final = "browse"
 CONSUME: Final = "consume"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+LEASE_MS_MIN: Final = 10_000
+LEASE_MS_DEFAULT: Final = 600_000
+LEASE_MS_MAX: Final = 24 * 3600 * 1000
 STATES: Final = ("active", "deferred", "scheduled", "delayed")
 
 KNOWN: Final[dict[str, str]] = {
@@ -26,14 +29,14 @@ KNOWN: Final[dict[str, str]] = {
     "entity": "queue, topic/Subscriptions/name, or either with /$DeadLetterQueue",
     "path": "the same as entity: load('orders')",
     "mode": "browse (nobody is disturbed) or consume (streams only: what is read is removed)",
-    "states": "browse only: active, deferred, scheduled, delayed; separated by commas",
+    "states": "batch only: active, deferred, scheduled, delayed; separated by commas",
     "startingOffsets": "browse only: earliest, latest, or JSON: sequence number by fragment",
     "endingOffsets": "batch only: latest, or JSON: sequence number by fragment (not included)",
     "maxRowsPerTrigger": "most rows of a micro-batch",
     "maxBytesPerTrigger": "most bytes of messages of a micro-batch",
     "inputPartitions": "Spark partitions to read with",
     "readerName": "consume only: the name under which messages are set aside",
-    "leaseMs": "consume only: after so long unheard, messages go back to receivers",
+    "leaseMs": "consume only: after so long unheard (600000), messages go back to receivers",
     "failOnDataLoss": "true: a query fails when messages it expects are gone; false: it warns",
     "includeJson": "true: one more column, properties_json",
 }
@@ -82,7 +85,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         bytes_max=values.number("maxBytesPerTrigger", 0),
         partitions=values.number("inputPartitions", 0),
         reader=values.text("readerName"),
-        lease_ms=values.number("leaseMs", 600_000),
+        lease_ms=values.number("leaseMs", LEASE_MS_DEFAULT),
         fails_on_data_loss=values.flag("failOnDataLoss", True),
         includes_json=values.flag("includeJson", False),
     )
@@ -97,6 +100,10 @@ def _check(options: SourceOptions, values: _Values) -> None:
         for name in ("states", "startingOffsets", "endingOffsets"):
             if values.text(name):
                 raise OptionError(f"{name} has no meaning with mode=consume: leave it out")
+        if not LEASE_MS_MIN <= options.lease_ms <= LEASE_MS_MAX:
+            raise OptionError(
+                f"leaseMs is {options.lease_ms}; it must be from {LEASE_MS_MIN} to {LEASE_MS_MAX}"
+            )
         if not options.reader:
             raise OptionError(
                 "readerName is missing: mode=consume sets messages aside under a name, which must "

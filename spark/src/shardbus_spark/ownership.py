@@ -21,7 +21,6 @@ from shardbus_spark.errors import ReaderInUse
 if sys.platform != "win32":
     import fcntl
 
-WAIT_S: Final = 10.0
 _POLL_S: Final = 0.1
 _WORD_BYTES: Final = 32
 
@@ -40,21 +39,14 @@ class Ownership:
             self._descriptor = -1
 
 
-def take_ownership(
-    endpoint: str,
-    entity: str,
-    reader: str,
-    *,
-    directory: Path | None = None,
-    wait_s: float = WAIT_S,
-) -> Ownership:
+def take_ownership(endpoint: str, entity: str, reader: str, *, wait_s: float) -> Ownership:
     """The ownership of a reader; ReaderInUse when another process of this machine keeps it."""
     if sys.platform == "win32":
         # Files are locked otherwise there: the bus alone decides.
         return Ownership(uuid.uuid4().hex)
     name = hashlib.sha256("\n".join((endpoint, entity.lower(), reader)).encode()).hexdigest()
     try:
-        descriptor = _open((directory or _directory()) / name[:_WORD_BYTES])
+        descriptor = _open(_directory() / name[:_WORD_BYTES])
     except OSError:
         # Without a place to write, a restart waits until the bus has forgotten the last driver.
         return Ownership(uuid.uuid4().hex)
@@ -81,7 +73,6 @@ def _open(path: Path) -> int:
 
 
 def _lock(descriptor: int, wait_s: float) -> bool:
-    """A driver that was killed may take a moment to be gone."""
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
