@@ -150,6 +150,82 @@ def test_a_store_that_is_not_there_and_a_fragment_that_is_not_in_it(tmp_path: Pa
         reader.local(FragmentId(1, 2))
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_the_first_number_is_the_lowest_that_browsing_shows(tmp_path: Path, seed: int) -> None:
+    """P1."""
+    path = filled(tmp_path / "store.db", rounds=10, seed=seed, payload_bytes=30).path
+    store = SqliteStore(path)
+    with BulkReader(path) as reader:
+        for fragment in FRAGMENTS:
+            for line in (MAIN_LINE, DEAD_LETTER_LINE):
+                everything = [(sequence_base(fragment.number), sequence_base(fragment.number + 1))]
+                ask = BulkAsk(fragment.number, line, everything, ALL_STATES)
+                first = reader.first_number(reader.local(fragment), fragment.number, line)
+                assert first == min(browsed(store, fragment, ask), default=0)
+    store.close()
+
+
+def test_a_store_that_breaks_while_it_is_read_is_an_error_of_the_store(tmp_path: Path) -> None:
+    """P1: of the whole family of SQLite's errors callers know one."""
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, durability="relaxed")
+    pen = Pen(FragmentId(1, 0))
+    store.create([pen.fragment])
+    pen.append([b"a"])
+    pen.write(store)
+    with BulkReader(path) as reader:
+        local = reader.local(pen.fragment)
+        with Scalpel(path) as scalpel:
+            scalpel.execute("DROP TABLE entry")
+
+        with pytest.raises(StoreError, match=r"store\.db"):
+            reader.slab(local, BulkAsk(0, MAIN_LINE, [(1, 9)]), 1)
+        with pytest.raises(StoreError, match=r"store\.db"):
+            reader.first_number(local, 0, MAIN_LINE)
+    store.close()
+
+
+def test_between_slabs_nothing_keeps_the_log_of_a_store_from_being_cut(tmp_path: Path) -> None:
+    """P1: a reader that takes its time does not make the broker's log grow."""
+    path = tmp_path / "store.db"
+    store = SqliteStore(path, durability="relaxed")
+    pen = Pen(FragmentId(1, 0))
+    store.create([pen.fragment])
+    for _ in range(3):
+        pen.append([b"x" * 1_000] * 10)
+        pen.write(store)
+    with BulkReader(path, slab_bytes=1) as reader:
+        local, ask = reader.local(pen.fragment), BulkAsk(0, MAIN_LINE, [(1, 99)])
+        first = reader.slab(local, ask, 1)
+        with Scalpel(path) as scalpel:
+            [(is_busy, *_)] = scalpel.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        second = reader.slab(local, ask, first.next_start)
+
+    assert is_busy == 0
+    assert min(shown_of(second)) == max(shown_of(first)) + 1
+    store.close()
+
+
+def test_a_file_that_was_replaced_is_seen_by_whoever_opens_it_anew(tmp_path: Path) -> None:
+    """P1: `shardbus check --repair` writes a new file and puts it in the place of the old."""
+    path, fragment = tmp_path / "store.db", FragmentId(1, 0)
+    for name, payload in (("store.db", b"old"), ("new.db", b"new")):
+        store, pen = SqliteStore(tmp_path / name, durability="relaxed"), Pen(fragment)
+        store.create([fragment])
+        pen.append([payload])
+        pen.write(store)
+        store.close()
+    ask = BulkAsk(0, MAIN_LINE, [(1, 9)])
+    with BulkReader(path) as reader:
+        local = reader.local(fragment)
+        (tmp_path / "new.db").rename(path)
+        still = shown_of(reader.slab(local, ask, 1))
+    with BulkReader(path) as reader:
+        then = shown_of(reader.slab(reader.local(fragment), ask, 1))
+
+    assert (still, then) == ({1: (ACTIVE, b"old")}, {1: (ACTIVE, b"new")})
+
+
 def test_bits_of_ranges() -> None:
     ask = BulkAsk(0, MAIN_LINE, [(3, 5), (8, 8), (20, 40)])
     assert ask.bits(1, 10) == 0b10011100

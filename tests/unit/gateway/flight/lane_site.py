@@ -109,4 +109,7 @@ class LaneSite:
 
 
 def options(token: str = TOKEN) -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(headers=[(b"authorization", token.encode())], timeout=30)
+    return flight.FlightCallOptions(
+        headers=[(b"authorization", token.encode())],  # type: ignore[list-item]  # wants bytes
+        timeout=30,
+    )
