@@ -51,7 +51,7 @@ def serving(
     command = [
         chosen, "serve", "--host", _HOST, "--data-dir", str(directory / "data"),
         "--amqp-port", str(amqp_port), "--http-port", str(http_port), "--tls-port", "0",
-        "--log-level", "warning", *options,
+        "--flight-port", "0", "--log-level", "warning", *options,
     ]  # fmt: skip
     process = ServerProcess("shardbus", command, directory, {})
     try:

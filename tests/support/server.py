@@ -24,6 +24,7 @@ _POLL_S: Final = 0.01
 _CONNECTION_STRING: Final = re.compile(r"Endpoint=sb://\S+")
 _HTTP_URL: Final = re.compile(r"https?://[^\s/;]+:(\d+)")
 _TLS_URL: Final = re.compile(r"amqps://[^\s/;]+:(\d+)")
+_FLIGHT_URL: Final = re.compile(r"grpc(?:\+tls)?://\S+:\d+")
 
 
 class ServerFailed(AssertionError):
@@ -39,6 +40,7 @@ class Ready:
     amqp_port: int
     http_port: int
     tls_port: int
+    flight_url: str
 
 
 class Server:
@@ -84,6 +86,11 @@ class Server:
     def tls_port(self) -> int:
         """Where AMQP is spoken with TLS only; 0 when that port is off."""
         return self._known().tls_port
+
+    @property
+    def flight_url(self) -> str:
+        """Where the bulk lane is; empty without `--flight-port`, which is off here otherwise."""
+        return self._known().flight_url
 
     @property
     def ca_file(self) -> Path:
@@ -153,6 +160,8 @@ class Server:
             (self._ready.amqp_port, self._ready.http_port) if self._ready else (0, 0)
         )
         ports = ["--amqp-port", str(amqp_port), "--http-port", str(http_port), "--tls-port", "0"]
+        # A bulk lane is a process more, which few tests have a use for.
+        ports += ["--flight-port", "0"]
         return [*ports, "--data-dir", str(self.data_dir), *self._options]
 
     def _wait_until_ready(self, position: int, deadline: float) -> Ready:
@@ -251,5 +260,12 @@ def _read_ready(line: str) -> Ready:
     address = parse_connection_string(found[0])
     if address.port is None:
         raise ServerFailed(f"the connection string names no port: {line}")
-    tls = _TLS_URL.search(line)
-    return Ready(found[0], address.host, address.port, int(http[1]), int(tls[1]) if tls else 0)
+    tls, flight = _TLS_URL.search(line), _FLIGHT_URL.search(line)
+    return Ready(
+        found[0],
+        address.host,
+        address.port,
+        int(http[1]),
+        int(tls[1]) if tls else 0,
+        flight[0] if flight else "",
+    )

@@ -1,7 +1,28 @@
-"""The Spark connector of Shardbus: sources, sinks and pipelines over the bulk lane.
+"""The Spark connector of Shardbus: entities as tables and streams over the bulk lane.
 
-Nothing of it exists yet but its version; the README of this distribution says what is missing.
-It meets the bus on the wire only: nothing here may import `shardbus`.
+`format("shardbus")` is in `source`, the client for Python without Spark in `client`, column
+expressions in `functions`, and `session` gives a good Spark session on this machine.
+It meets the bus on the wire only: nothing here may import `shardbus`, and importing this package
+loads neither Spark nor Arrow.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["__version__", "session"]
+
 __version__ = "0.1.0"
+
+
+def session(app_name: str = "shardbus", *, master: str = "", **conf: object) -> SparkSession:
+    """A local Spark session with settings that suit the bus, and with a Java if pip brought one.
+
+    `conf` overrides them; underscores stand for dots: `session("mine", spark_ui_enabled=True)`.
+    """
+    from shardbus_spark.local import local_session
+
+    return local_session(app_name, master=master, conf=conf)

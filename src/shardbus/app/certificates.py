@@ -16,13 +16,15 @@ from shardbus.gateway.tls import LOCAL_HOSTS, CertificateFiles, development_cert
 def served_certificate(settings: Settings, clock: Clock) -> ServedCertificate:
     """The certificate of the settings, or else one for development; Unavailable if it is bad."""
 
-    def find() -> tuple[Path, Path]:
-        if settings.tls_cert is not None and settings.tls_key is not None:
-            return settings.tls_cert, settings.tls_key
-        files = development_files(settings, clock)
-        return files.certificate, files.key
+    return ServedCertificate(lambda: certificate_files(settings, clock), clock)
 
-    return ServedCertificate(find, clock)
+
+def certificate_files(settings: Settings, clock: Clock) -> tuple[Path, Path]:
+    """The chain and the key of the settings, or else those for development."""
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        return settings.tls_cert, settings.tls_key
+    files = development_files(settings, clock)
+    return files.certificate, files.key
 
 
 def development_files(settings: Settings, clock: Clock) -> CertificateFiles:

@@ -15,6 +15,7 @@ from shardbus.app.completion import completion
 from shardbus.app.console import Console, run_command
 from shardbus.app.deadletter_commands import deadletter
 from shardbus.app.export_command import export
+from shardbus.app.flight_commands import flight
 from shardbus.app.fragment_commands import fragments
 from shardbus.app.peek_command import peek
 from shardbus.app.purge_command import purge_command
@@ -125,6 +126,7 @@ main.add_command(check)
 main.add_command(completion)
 main.add_command(deadletter)
 main.add_command(export)
+main.add_command(flight)
 main.add_command(fragments)
 main.add_command(peek)
 main.add_command(purge_command)

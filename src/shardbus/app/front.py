@@ -14,8 +14,9 @@ import click
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
-from shardbus.app.certificates import served_certificate, told_by_hangup
+from shardbus.app.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.descriptors import places, raise_limit
+from shardbus.app.flight_child import FlightChild, flight_port, flight_url
 from shardbus.app.sas import Credential
 from shardbus.app.serving import Work, alongside
 from shardbus.app.settings import Settings
@@ -74,12 +75,14 @@ async def serve_clients(
     shared = places(raise_limit(), settings.connections_max)
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
     opened: list[Listener] = []
+    lanes: list[FlightChild] = []
 
     def health() -> list[str]:
         out = [outage for outage in outages() if outage]
         # What keeps clients out is the same on all ports.
         closed = {problem for listener in opened for problem in listener.problems()}
-        return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(closed)]
+        silent = [problem for lane in lanes for problem in lane.problems()]
+        return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(closed), *silent]
 
     def brokers() -> list[BrokerHealth]:
         return broker_healths(bus, broker_names, outages())
@@ -111,7 +114,12 @@ async def serve_clients(
             amqp=await listen(doors.everything, settings.amqp_port),
             http=await listen(doors.web, settings.http_port),
             tls=await listen(doors.secure, settings.tls_port) if settings.tls_port else 0,
+            flight=flight_port(settings),
         )
+        if ports.flight:
+            files = certificate_files(settings, bus.clock)
+            lanes.append(FlightChild(settings, ports.http, files))
+            metrics.add_source(lanes[0].readings)
         garbage.calm()
         await bus.open_timed()
         click.echo(ready_line(settings, ports))
@@ -119,6 +127,7 @@ async def serve_clients(
             garbage.collect_now_and_then(lambda: amqp.closed_connections),
             certificate.follow(doors.all(), told_by_hangup()),
             forwarder.run(),
+            *(lane.run() for lane in lanes),
         ]
         await alongside(_until(stopping), [*chores, *_chores(bus)])
         amqp.close()
@@ -257,11 +266,12 @@ async def _delete_idle_now_and_then(bus: Bus) -> None:
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the server listens; `tls` is 0 when that port is off."""
+    """Where the server listens; `tls` and `flight` are 0 when those ports are off."""
 
     amqp: int
     http: int
     tls: int
+    flight: int
 
 
 def ready_line(settings: Settings, ports: Ports) -> str:
@@ -278,6 +288,8 @@ def ready_line(settings: Settings, ports: Ports) -> str:
     ]
     if ports.tls:
         words.append(f"amqps://{host}:{ports.tls}")
+    if ports.flight:
+        words.append(flight_url(settings, host))
     return " ".join(words)
 
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -59,7 +60,8 @@ def run_gateway(settings: Settings) -> int:
     addresses = read_broker_list(settings.brokers_config)
     secret = read_secret(settings.secret_file)
     with data_directory(settings.data_dir):
-        _run(_gateway(settings, addresses, secret))
+        # The stores are elsewhere, and the bulk lane is where they are.
+        _run(_gateway(replace(settings, flight_port=0), addresses, secret))
     return 0
 
 

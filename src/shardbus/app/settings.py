@@ -86,7 +86,10 @@ TABLE: Final[tuple[Setting, ...]] = (
     Setting("host", Kind.TEXT, "127.0.0.1", "Address to listen on; beyond loopback needs a key."),
     _port("amqp_port", 5672, "AMQP port; 0 takes a free one."),
     _port("http_port", 5300, "HTTP port (management, health); 0 takes a free one."),
-    _port("flight_port", 5301, "Kept for the bulk lane, which comes later; nothing listens there."),
+    _port("flight_port", 5301, "Bulk lane (Arrow Flight); 0 switches it off."),
+    _choice(
+        "flight_tls", ("auto", "on", "off"), "auto", "TLS on the bulk lane; auto: beyond loopback."
+    ),
     _port("tls_port", 5671, "AMQP over TLS; 0 switches it off."),
     Setting("tls_cert", Kind.PATH, "", "PEM certificate chain; empty makes a development one."),
     Setting("tls_key", Kind.PATH, "", "PEM private key that belongs to the certificate."),
@@ -206,6 +209,7 @@ class Settings:
     amqp_port: int
     http_port: int
     flight_port: int
+    flight_tls: str
     tls_port: int
     tls_cert: Path | None
     tls_key: Path | None
@@ -313,6 +317,7 @@ class _Gathered:
             amqp_port=self._number("amqp_port"),
             http_port=self._number("http_port"),
             flight_port=self._number("flight_port"),
+            flight_tls=self._text("flight_tls"),
             tls_port=self._number("tls_port"),
             tls_cert=self._optional_path("tls_cert"),
             tls_key=self._optional_path("tls_key"),

@@ -34,12 +34,20 @@ class Supervisor:
     """
 
     def __init__(
-        self, children: Sequence[Child], *, restart_ms: int, say: Callable[[str], None]
+        self,
+        children: Sequence[Child],
+        *,
+        restart_ms: int,
+        say: Callable[[str], None],
+        ended: Callable[[str], None] | None = None,
     ) -> None:
-        """`say` gets every line that a child writes, with the child's name before it."""
+        """`say` gets every line that a child writes, with the child's name before it, and `ended`
+        how each life of a child ended.
+        """
         self._children = children
         self._restart_ms = restart_ms
         self._say = say
+        self._ended = ended
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -54,6 +62,8 @@ class Supervisor:
             end = await self._live(child)
             if (loop.time() - started_s) * 1000 >= WELL_MS:
                 wait_ms = self._restart_ms
+            if self._ended is not None:
+                self._ended(end)
             log.error("%s %s; it is started again in %d ms", child.name, end, wait_ms)
             await asyncio.sleep(wait_ms / 1000)
             wait_ms = max(self._restart_ms, min(wait_ms * 2, RESTART_MS_MAX))

@@ -14,6 +14,7 @@ WRONG_KEYS: Final = "shardbus_wrong_keys_total"
 GUESSERS_TURNED_AWAY: Final = "shardbus_guessers_turned_away_total"
 TRANSACTIONS: Final = "shardbus_transactions_total"
 FORWARDED: Final = "shardbus_forwarded_messages_total"
+FLIGHT_UP: Final = "shardbus_flight_up"
 
 
 @final

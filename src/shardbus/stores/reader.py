@@ -52,7 +52,7 @@ READ_BYTES_MAX: Final = 1024 * 1024
 # Heads that one query brings when payloads are not asked for.
 HEADS_MAX: Final = 64
 
-_CHUNKS_FROM: Final = """
+CHUNKS_FROM: Final = """
 SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' ||
     coalesce(hex(bitmap), ''), ';')
 FROM (
@@ -94,7 +94,7 @@ SELECT group_concat(id || ' 0 ' || length(CAST(body AS BLOB)), ';'), x'',
     CAST(group_concat(body, '') AS BLOB)
 FROM part WHERE id IN (SELECT value FROM json_each(?1))
 """
-_ENTRIES_FROM: Final = """
+ENTRIES_FROM: Final = """
 SELECT group_concat(key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
 FROM (
     SELECT key, size, chunk, data FROM entry
@@ -316,13 +316,13 @@ class Reader(Lookup):
         limit = ask.count_max + 1
         if ask.session is None:
             line = (ask.line, state, ask.start_key, ask.high_key, limit)
-            return entry_rows(self.text(_ENTRIES_FROM, line))
+            return entry_rows(self.text(ENTRIES_FROM, line))
         session = (ask.local, ask.session, state, ask.start_key, ask.high_key, limit)
         return entry_rows(self.text(_ENTRIES_IN_SESSION, session))
 
     def _chunk_rows(self, ask: Ask, start_key: int, limit: int) -> list[ChunkRow]:
         parameters = (ask.low_key, start_key, ask.high_key, limit)
-        return chunk_rows(self.text(_CHUNKS_FROM, parameters))
+        return chunk_rows(self.text(CHUNKS_FROM, parameters))
 
     def _add_heads(self, builder: PageBuilder, ask: Ask) -> bool:
         """Like `_add_chunks`, but the bodies stay where they are."""

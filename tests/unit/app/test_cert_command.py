@@ -66,7 +66,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_key_that_is_kept_in_a_file_is_not_in_the_ready_line(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("my-secret-key")
-    ports = Ports(amqp=1, http=2, tls=3)
+    ports = Ports(amqp=1, http=2, tls=3, flight=0)
 
     hidden = ready_line(load({"sas_key_file": str(file)}, {}), ports)
     told = ready_line(load({"sas_key": "my-secret-key"}, {}), ports)

@@ -7,6 +7,7 @@ from typing import Final
 from shardbus.gateway.http.documents_schema import Document
 
 _LOCK_TOKEN: Final = "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
+_READER: Final[Document] = {"reader": "nightly-report", "owner": "driver-1"}
 
 BODIES: Final[dict[str, Document]] = {
     "NewMessages": {
@@ -28,4 +29,18 @@ BODIES: Final[dict[str, Document]] = {
     "Resubmit": {"count": 100},
     "AccessRuleChange": {"rights": ["Send", "Listen"]},
     "KeyRotation": {"key": "primary"},
+    "OpenReader": {**_READER, "lease_ms": 600_000},
+    "Reader": _READER,
+    "NewClaims": {
+        **_READER,
+        "claims": [{"fragment": 0, "ordinal": 1, "count_max": 1000, "bytes_max": 8_000_000}],
+    },
+    "AskedClaims": {
+        "reader": "nightly-report",
+        "fragment": 0,
+        "first_ordinal": 1,
+        "last_ordinal": 1,
+    },
+    "DoneClaims": {**_READER, "claims": [{"fragment": 0, "ordinal": 1}]},
+    "DroppedReader": {"reader": "nightly-report"},
 }

@@ -1,0 +1,167 @@
+"""`spark.readStream` with mode=browse: new messages as they come; receivers notice nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from shardbus_spark.batch import browse_pieces
+from shardbus_spark.entity import EntityState, FragmentState, describe, describe_whole
+from shardbus_spark.errors import OptionError
+from shardbus_spark.limits import bounds, default_limit, shared
+from shardbus_spark.offsets import (
+    NUMBERS,
+    VERSION,
+    Offset,
+    begin,
+    check_same,
+    following,
+    in_order,
+    initial,
+    positions,
+)
+from shardbus_spark.options import EARLIEST, LATEST, SourceOptions
+from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Share, shares
+from shardbus_spark.reading import client_for, read_tickets
+
+POLL_S: Final = 0.1
+POLLS: Final = 3
+
+
+class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the sequence numbers of every fragment.
+
+    What receivers remove before it was read is not seen: that is no loss, it was received.
+    """
+
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        _check_followable(options)
+        self._options = options
+        self._columns = columns
+        self._initial: Offset | None = None
+        self._target: dict[int, int] | None = None
+        self._seen: EntityState | None = None
+
+    def initialOffset(self) -> Offset:
+        if self._initial is None:
+            entity = self._whole()
+            starting = self._options.starting
+            firsts = {part.number: _start(part, starting) for part in entity.fragments}
+            self._initial = initial(self._offset(entity, firsts))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return default_limit(self._options)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = {part.number: part.next for part in self._whole().fragments}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        begun = positions(start, NUMBERS)
+        for attempt in range(POLLS):
+            entity = self._whole() if self._target is not None else self._look()
+            check_same(start, self._offset(entity, {}), NUMBERS)
+            ends = self._ends(entity, begun, limit)
+            if ends != begun:
+                return following(self._offset(entity, ends), start, NUMBERS)
+            if self._target is not None or attempt + 1 == POLLS:
+                break
+            time.sleep(POLL_S)
+        return start
+
+    def reportLatestOffset(self) -> Offset:
+        """Where the entity ended when last looked at: from the end of a batch it is the backlog."""
+        entity = self._seen or self._look()
+        return self._offset(entity, {part.number: part.next for part in entity.fragments})
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        entity = self._seen or self._look()
+        check_same(end, self._offset(entity, {}), NUMBERS)
+        firsts, stops = begin(start, end, NUMBERS), positions(end, NUMBERS)
+        partitions = self._options.partitions or PARTITIONS_DEFAULT
+        rows = sum(max(stop - firsts.get(number, 0), 0) for number, stop in stops.items())
+        piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
+        lowest = {part.number: part.first for part in entity.fragments}
+        pieces = [
+            piece
+            for number, stop in sorted(stops.items())
+            for piece in browse_pieces(
+                self._options,
+                FragmentState(number, lowest.get(number, stop), stop, stop, 0),
+                firsts.get(number, 0),
+                stop,
+                piece_rows=piece_rows,
+            )
+        ]
+        return shares(pieces, partitions) if pieces else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
+        return read_tickets(self._options.address, partition.tickets, self._columns)
+
+    def commit(self, end: Offset) -> None:
+        """The bus has nothing to forget."""
+
+    def _look(self) -> EntityState:
+        self._seen = describe(client_for(self._options.address), self._options.entity)
+        return self._seen
+
+    def _whole(self) -> EntityState:
+        self._seen = describe_whole(client_for(self._options.address), self._options.entity)
+        return self._seen
+
+    def _offset(self, entity: EntityState, numbers: dict[int, int]) -> Offset:
+        return {
+            "v": VERSION,
+            "entity": self._options.entity,
+            "inc": entity.incarnation,
+            NUMBERS: in_order(numbers),
+        }
+
+    def _ends(self, entity: EntityState, begun: dict[int, int], limit: ReadLimit) -> dict[int, int]:
+        """Where the next batch ends in each fragment; a limit is shared by how much waits."""
+        begins: dict[int, int] = {}
+        available: dict[int, int] = {}
+        for part in entity.fragments:
+            stop = part.next
+            if self._target is not None:
+                stop = min(stop, self._target.get(part.number, stop))
+            begins[part.number] = max(begun.get(part.number, part.first), part.first)
+            available[part.number] = max(stop - begins[part.number], 0) if part.is_known else 0
+        taken = shared(available, self._rows_max(entity, limit))
+        return {**begun, **{number: begins[number] + count for number, count in taken.items()}}
+
+    def _rows_max(self, entity: EntityState, limit: ReadLimit) -> int:
+        rows_max, bytes_max = bounds(self._options, limit)
+        if bytes_max:
+            waiting = sum(part.waiting for part in entity.fragments)
+            size_bytes = sum(part.size_bytes for part in entity.fragments)
+            by_size = max(bytes_max * max(waiting, 1) // max(size_bytes, 1), 1)
+            rows_max = min(rows_max, by_size) if rows_max else by_size
+        return rows_max
+
+
+def _check_followable(options: SourceOptions) -> None:
+    """What gets into a state or among dead letters later keeps the number it had: a stream that
+    follows numbers has passed it by then.
+    """
+    if options.states != ("active",):
+        raise OptionError("states is for batch reads: a stream with mode=browse reads active ones")
+    if options.entity.lower().endswith("/$deadletterqueue"):
+        raise OptionError(
+            "mode=browse cannot follow dead letters, which come in any order: use mode=consume, "
+            "or read them as a batch"
+        )
+
+
+def _start(part: FragmentState, starting: str | dict[int, int]) -> int:
+    if starting == LATEST:
+        return part.next
+    if starting == EARLIEST or isinstance(starting, str):
+        return part.first
+    return starting.get(part.number, part.first)

@@ -1,0 +1,225 @@
+"""The bulk lane for Python: tables and batches of messages, readers and their claims.
+
+    import shardbus_spark.client as shardbus
+
+    table = shardbus.connect("grpc://localhost:5301").read("orders")
+    table.to_pandas()
+
+A client may be used by several threads. It retries for a while what a restart of the bus makes
+fail; what was refused is raised at once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar, final
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from shardbus_spark.address import Address, address_from
+from shardbus_spark.errors import (
+    ClaimLost,
+    NotFound,
+    OptionError,
+    ReaderInUse,
+    ReaderLost,
+    ShardbusError,
+    Unauthorized,
+    Unavailable,
+)
+
+CALL_TIMEOUT_S: Final = 60.0
+STREAM_TIMEOUT_S: Final = 3600.0
+RETRY_S: Final = 60.0
+_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+Document = dict[str, object]
+T = TypeVar("T")
+
+_KINDS: Final[dict[str, type[ShardbusError]]] = {
+    "not-found": NotFound,
+    "reader-not-found": NotFound,
+    "unauthorized": Unauthorized,
+    "reader-in-use": ReaderInUse,
+    "reader-lost": ReaderLost,
+    "claim-lost": ClaimLost,
+    "claim-completed": ClaimLost,
+    "invalid-argument": OptionError,
+    "not-allowed": OptionError,
+}
+_ADVICE: Final[dict[type[ShardbusError], str]] = {
+    NotFound: "Check the name, and that the endpoint is that of the right bus.",
+    Unauthorized: "Reading needs a key or token with Listen on the entity: check "
+    "connectionString, keyName and key, or token.",
+}
+# A connection that ends in the middle of an answer is told as one of these, too.
+_BROKEN: Final = ("Stream removed", "Socket closed", "Connection reset", "RST_STREAM", "GOAWAY")
+
+
+def connect(
+    url: str = "",
+    *,
+    connection_string: str = "",
+    key_name: str = "",
+    key: str = "",
+    token: str = "",
+    ca_file: str = "",
+) -> Client:
+    """A client of the bulk lane at a URL; of the development bus on this machine without one."""
+    address = address_from(
+        url,
+        connection_string=connection_string,
+        key_name=key_name,
+        key=key,
+        token=token,
+        ca_file=ca_file,
+    )
+    return Client(address)
+
+
+@final
+class Client:
+    """One bulk lane."""
+
+    def __init__(self, address: Address, *, retry_s: float = RETRY_S) -> None:
+        """What fails because nobody answers is tried again for `retry_s`."""
+        self._address = address
+        self._retry_s = retry_s
+        self._flight: flight.FlightClient | None = None
+
+    def close(self) -> None:
+        if self._flight is not None:
+            self._flight.close()
+            self._flight = None
+
+    def read(
+        self,
+        entity: str,
+        *,
+        columns: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """All messages of an entity as a table. Nobody who receives is disturbed."""
+        batches = list(self.batches(entity, columns=columns, states=states))
+        if batches:
+            return pa.Table.from_batches(batches)
+        info = self._info(entity, columns, states)
+        return info.schema.empty_table()
+
+    def batches(
+        self,
+        entity: str,
+        *,
+        columns: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """What `read` gives, piece by piece, one fragment after the other."""
+        for endpoint in self._info(entity, columns, states).endpoints:
+            yield from self.fetch(endpoint.ticket.ticket)
+
+    def fetch(self, ticket: bytes, *, retry_s: float | None = None) -> Iterator[pa.RecordBatch]:
+        """The batches of one ticket; a stream that breaks is not begun again."""
+        reader = self._retried(
+            lambda: self._client().do_get(flight.Ticket(ticket), self._options(STREAM_TIMEOUT_S)),
+            retry_s,
+        )
+        while True:
+            try:
+                batch = reader.read_chunk().data
+            except StopIteration:
+                return
+            except (flight.FlightError, pa.ArrowException) as error:
+                raise _told(error) from error
+            if batch is not None and batch.num_rows:
+                yield batch
+
+    def describe(self, entity: str) -> Document:
+        """What an entity is made of, and how far its fragments go."""
+        return self.act("describe", entity)
+
+    def act(
+        self,
+        action: str,
+        entity: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        retry_s: float | None = None,
+    ) -> Document:
+        """One of the actions that the bulk lane has; what it answered."""
+        content = json.dumps({"entity": entity, **(body or {})}).encode()
+
+        def ask() -> Document:
+            asked = flight.Action(action, content)
+            [result] = list(self._client().do_action(asked, self._options()))
+            answer: object = json.loads(result.body.to_pybytes())
+            if not isinstance(answer, dict):
+                raise ShardbusError("The bus answered something that is no JSON object.")
+            return answer
+
+        return self._retried(ask, retry_s)
+
+    def _info(
+        self, entity: str, columns: Sequence[str] | None, states: Sequence[str] | None
+    ) -> flight.FlightInfo:
+        command: Document = {"entity": entity}
+        if columns is not None:
+            command["columns"] = list(columns)
+        if states is not None:
+            command["states"] = list(states)
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+        return self._retried(lambda: self._client().get_flight_info(descriptor, self._options()))
+
+    def _retried(self, work: Callable[[], T], retry_s: float | None = None) -> T:
+        deadline_s = time.monotonic() + (self._retry_s if retry_s is None else retry_s)
+        for attempt in range(1_000_000):
+            try:
+                return work()
+            except (flight.FlightError, pa.ArrowException, OSError) as error:
+                told = _told(error)
+                pause_s = _PAUSES_S[min(attempt, len(_PAUSES_S) - 1)]
+                if not isinstance(told, Unavailable) or time.monotonic() + pause_s > deadline_s:
+                    raise told from error
+                time.sleep(pause_s)
+        raise AssertionError("the deadline comes first")
+
+    def _client(self) -> flight.FlightClient:
+        if self._flight is None:
+            file = self._address.ca_file
+            trusted = Path(file).read_text("utf-8") if file else None
+            self._flight = flight.connect(self._address.location(), tls_root_certs=trusted)
+        return self._flight
+
+    def _options(self, timeout_s: float = CALL_TIMEOUT_S) -> flight.FlightCallOptions:
+        headers = [(b"authorization", self._address.authorization().encode())]
+        return flight.FlightCallOptions(
+            timeout=timeout_s,
+            headers=headers,  # type: ignore[arg-type]  # the stubs say text, Flight wants bytes
+        )
+
+
+def _told(error: Exception) -> ShardbusError:
+    """The error in our words: the bus puts its code before a colon."""
+    text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: ")[0]
+    code, separator, message = text.partition(": ")
+    if separator and code in _KINDS:
+        return _advised(_KINDS[code], message)
+    if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+        return _advised(Unauthorized, text)
+    if _is_passing(error, text):
+        return Unavailable(f"the bulk lane does not answer: {text}")
+    return ShardbusError(text)
+
+
+def _is_passing(error: Exception, text: str) -> bool:
+    if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError | OSError):
+        return True
+    return isinstance(error, flight.FlightError) and any(sign in text for sign in _BROKEN)
+
+
+def _advised(kind: type[ShardbusError], text: str) -> ShardbusError:
+    advice = _ADVICE.get(kind)
+    return kind(f"{text} {advice}" if advice else text)

@@ -1,0 +1,292 @@
+"""`spark.readStream` with mode=consume: what is read leaves the bus, exactly once (P2).
+
+A micro-batch is a range of claims. They are made before Spark writes down the batch, read alike as
+often as it is run, and completed only when Spark asks for what comes after it: by then it is in
+Spark's commit log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from shardbus_spark.claims import Claims, reader_positions
+from shardbus_spark.client import RETRY_S
+from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, ShardbusError, Unavailable
+from shardbus_spark.limits import bounds, default_limit, shared
+from shardbus_spark.offsets import (
+    CLAIMS,
+    READER,
+    VERSION,
+    Offset,
+    begin,
+    check_same,
+    following,
+    in_order,
+    initial,
+    positions,
+)
+from shardbus_spark.options import SourceOptions
+from shardbus_spark.ownership import Ownership, take_ownership
+from shardbus_spark.planning import PARTITIONS_DEFAULT, Piece, Share, shares
+from shardbus_spark.reading import client_for, read_tickets
+
+log = logging.getLogger(__name__)
+
+# Without a limit a batch is what waits, but not more than this.
+ROWS_DEFAULT: Final = 1_000_000
+# The bus shuts another owner out for 15 s after the last was heard of.
+TAKE_OVER_S: Final = 40.0
+# A driver that was killed on this machine takes a moment to be gone.
+ENDING_S: Final = 10.0
+KEEP_S: Final = 4.0
+POLL_S: Final = 0.1
+POLLS: Final = 3
+
+
+class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Claims on the driver, reads on executors, completes on the driver."""
+
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._claims: Claims | None = None
+        self._ownership: Ownership | None = None
+        self._left: dict[int, int] | None = None
+        self._ended = threading.Event()
+
+    def __getstate__(self) -> dict[str, object]:
+        # Executors read tickets; what the driver knows of the reader is its own.
+        return {"_options": self._options, "_columns": self._columns}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _claims=None, _ownership=None, _left=None)
+        self._ended = threading.Event()
+
+    def initialOffset(self) -> Offset:
+        """What is completed stays the same until the first batch is committed."""
+        claims = self._opened()
+        return initial(self._offset(claims, claims.completed()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = default_limit(self._options)
+        return ReadMaxRows(ROWS_DEFAULT) if isinstance(limit, ReadAllAvailable) else limit
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._left = self._opened().waiting(is_whole=True)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        claims = self._checked(start)
+        done = positions(start, CLAIMS)
+        self._complete(done)
+        rows_max, bytes_max = bounds(self._options, limit)
+        batch = rows_max or ROWS_DEFAULT, bytes_max
+        is_last_call = self._left is not None
+        deadline_s = time.monotonic() + (RETRY_S if is_last_call else POLLS * POLL_S)
+        while True:
+            ends = claims.taken_after(done, *batch)
+            problem = "" if ends else self._make(claims, *batch)
+            ends = ends or claims.taken_after(done, *batch)
+            if ends:
+                return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
+            is_late = time.monotonic() + POLL_S > deadline_s
+            if is_last_call and problem and is_late:
+                raise Unavailable(f"{problem}; start the query again when the bus is healthy")
+            if is_late or (is_last_call and not problem):
+                return start
+            time.sleep(POLL_S)
+
+    def reportLatestOffset(self) -> Offset:
+        """`waiting` is the backlog: messages that nobody has claimed."""
+        claims = self._opened()
+        return {**self._offset(claims, claims.last()), "waiting": claims.backlog}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        claims = self._checked(end)
+        first, last = begin(start, end, CLAIMS), positions(end, CLAIMS)
+        pieces: list[Piece] = []
+        for fragment, ordinal in sorted(last.items()):
+            after = first.get(fragment, 0)
+            if not self._options.fails_on_data_loss:
+                after = max(after, min(claims.lost(fragment), ordinal))
+            if ordinal > after:
+                rows = claims.rows(fragment, after, ordinal)
+                ticket = self._ticket(fragment, after + 1, ordinal)
+                pieces.append(Piece(ticket, rows, (fragment, after)))
+        return shares(pieces, self._options.partitions or PARTITIONS_DEFAULT) if pieces else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
+        for ticket in partition.tickets:
+            yield from self._read(ticket)
+
+    def commit(self, end: Offset) -> None:
+        """Spark has the batch that ends here in its commit log."""
+        self._opened()
+        self._complete(positions(end, CLAIMS))
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._ownership is not None:
+            self._ownership.close()
+
+    def _opened(self) -> Claims:
+        if self._claims is None:
+            options = self._options
+            if self._ownership is None:
+                self._ownership = take_ownership(
+                    options.address.url, options.entity, options.reader, wait_s=ENDING_S
+                )
+            claims = Claims(
+                client_for(options.address),
+                options.entity,
+                reader=options.reader,
+                owner=self._ownership.word,
+                lease_ms=options.lease_ms,
+            )
+            _open(claims)
+            threading.Thread(
+                target=_keep, args=(claims, self._ended), name="shardbus reader", daemon=True
+            ).start()
+            self._claims = claims
+        return self._claims
+
+    def _checked(self, offset: Offset) -> Claims:
+        """The claims, if the offset is about them."""
+        claims = self._opened()
+        check_same(offset, self._offset(claims, {}), CLAIMS)
+        last = claims.last()
+        for number, ordinal in positions(offset, CLAIMS).items():
+            if ordinal > last.get(number, ordinal):
+                raise DataLoss(
+                    f"reader {self._options.reader!r} was dropped since the checkpoint was "
+                    "written, and what it had set aside went back to receivers. Use another "
+                    "checkpointLocation to begin anew"
+                )
+        return claims
+
+    def _make(self, claims: Claims, rows_max: int, bytes_max: int) -> str:
+        """Claim what a batch may hold; why some fragments could not be asked, if so."""
+        left = self._left
+        waiting = claims.waiting(is_whole=left is not None)
+        if left is not None:
+            waiting = {number: min(count, left.get(number, 0)) for number, count in waiting.items()}
+        if bytes_max:
+            rows_max = min(rows_max, claims.rows_within(bytes_max))
+        made, problem = claims.make(shared(waiting, rows_max), bytes_max)
+        if left is not None:
+            for number, count in made.items():
+                left[number] -= count
+        return problem
+
+    def _complete(self, ordinals: dict[int, int]) -> None:
+        """What cannot be completed now is completed with the next batch."""
+        claims = self._opened()
+        if not self._options.fails_on_data_loss:
+            ordinals = {
+                number: ordinal
+                for number, ordinal in ordinals.items()
+                if ordinal > claims.lost(number)
+            }
+        try:
+            claims.complete(ordinals)
+        except Unavailable as error:
+            log.warning("completing waits for the next batch: %s", error)
+        except ClaimLost as error:
+            text = (
+                f"messages that this query has read went back to receivers before it could remove "
+                f"them, and may be received again: {error} Choose a longer leaseMs. To go on all "
+                "the same, set failOnDataLoss to false"
+            )
+            if self._options.fails_on_data_loss:
+                raise DataLoss(text) from error
+            log.warning("%s", text)
+            claims.open()
+
+    def _read(self, ticket: str) -> Iterator[pa.RecordBatch]:
+        address = self._options.address
+        try:
+            yield from read_tickets(address, [ticket], self._columns)
+            return
+        except ClaimLost as error:
+            if self._options.fails_on_data_loss:
+                raise DataLoss(
+                    f"messages that this query had set aside went back to receivers: {error} "
+                    "It was away for longer than leaseMs: choose a longer one. To go on without "
+                    "them, set failOnDataLoss to false"
+                ) from error
+            log.warning("messages that were set aside are lost to this query: %s", error)
+        rest = self._rest(ticket)
+        if rest:
+            yield from read_tickets(address, [rest], self._columns)
+
+    def _rest(self, ticket: str) -> str:
+        """The ticket without the claims that are lost; empty when that is all."""
+        options = self._options
+        wish = json.loads(ticket)
+        fragment, (first, last) = wish["fragment"], wish["ordinals"]
+        gone = reader_positions(client_for(options.address), options.entity, options.reader)
+        first = max(first, gone.get(fragment, last) + 1)
+        return self._ticket(fragment, first, last) if first <= last else ""
+
+    def _ticket(self, fragment: int, first: int, last: int) -> str:
+        return json.dumps(
+            {
+                "entity": self._options.entity,
+                "reader": self._options.reader,
+                "fragment": fragment,
+                "ordinals": [first, last],
+            }
+        )
+
+    def _offset(self, claims: Claims, ordinals: dict[int, int]) -> Offset:
+        return {
+            "v": VERSION,
+            "entity": self._options.entity,
+            "inc": claims.incarnation,
+            READER: self._options.reader,
+            CLAIMS: in_order(ordinals),
+        }
+
+
+def _open(claims: Claims) -> None:
+    """Wait for a former driver of the same query to be forgotten; two at once is a mistake."""
+    deadline_s = time.monotonic() + TAKE_OVER_S
+    while True:
+        try:
+            claims.open()
+            return
+        except Unavailable:
+            if time.monotonic() > deadline_s:
+                raise
+        except ReaderInUse as error:
+            if time.monotonic() > deadline_s:
+                raise ReaderInUse(
+                    f"{error} Another query uses this readerName: stop it, or choose another name"
+                ) from error
+        time.sleep(1.0)
+
+
+def _keep(claims: Claims, ended: threading.Event) -> None:
+    """Be heard of while a batch takes its time."""
+    while not ended.wait(KEEP_S):
+        try:
+            claims.keep()
+        except Unavailable:
+            continue
+        except ShardbusError as error:
+            log.error("the reader is not ours any more: %s", error)
+            return

@@ -1,0 +1,97 @@
+"""What the bus says of an entity, read with care."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from shardbus_spark.client import RETRY_S, Client
+from shardbus_spark.errors import ShardbusError, Unavailable
+
+AVAILABLE: Final = "available"
+_PAUSE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentState:
+    """How far a fragment goes: messages have numbers from `first` on and below `next`.
+
+    `is_known` is false when the bus cannot tell at this moment.
+    """
+
+    number: int
+    first: int
+    next: int
+    waiting: int
+    size_bytes: int
+    is_known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EntityState:
+    """`incarnation` is another one when the entity was deleted and made again."""
+
+    incarnation: str
+    requires_session: bool
+    fragments: tuple[FragmentState, ...]
+
+    def unknown(self) -> list[int]:
+        return [part.number for part in self.fragments if not part.is_known]
+
+
+def describe(client: Client, entity: str) -> EntityState:
+    """The entity as it is now; ShardbusError when the answer cannot be read."""
+    answer = client.describe(entity)
+    try:
+        fragments = answer["fragments"]
+        assert isinstance(fragments, list)
+        return EntityState(
+            incarnation=str(answer["incarnation"]),
+            requires_session=bool(answer["requires_session"]),
+            fragments=tuple(
+                sorted((_fragment(part) for part in fragments), key=lambda part: part.number)
+            ),
+        )
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise ShardbusError(f"the bus describes {entity} in words we do not know") from error
+
+
+def describe_whole(client: Client, entity: str, *, retry_s: float = RETRY_S) -> EntityState:
+    """The entity when every fragment of it is known; Unavailable when that takes too long.
+
+    Where a range is decided once and for all, a fragment that is out for a moment would be taken
+    for an empty one.
+    """
+    deadline_s = time.monotonic() + retry_s
+    while True:
+        state = describe(client, entity)
+        if not state.unknown():
+            return state
+        if time.monotonic() + _PAUSE_S > deadline_s:
+            raise Unavailable(
+                f"fragments {state.unknown()} of {entity} are out of reach; try again when "
+                "the bus is healthy"
+            )
+        time.sleep(_PAUSE_S)
+
+
+def _fragment(part: dict[str, object]) -> FragmentState:
+    first, following = _number(part, "first"), _number(part, "next")
+    # One that cannot be written still has its numbers; one that cannot be asked has none.
+    is_known = part.get("is_counted", part["state"] == AVAILABLE or following > first)
+    return FragmentState(
+        _number(part, "number"),
+        first,
+        following,
+        _number(part, "waiting"),
+        _number(part, "size_bytes"),
+        bool(is_known),
+    )
+
+
+def _number(part: dict[str, object], name: str) -> int:
+    found = part[name]
+    if not isinstance(found, int):
+        raise TypeError(f"{name} is no number")
+    return found

@@ -1,0 +1,39 @@
+"""What can go wrong between a client and the bus; each text says what to do about it."""
+
+from __future__ import annotations
+
+
+class ShardbusError(Exception):
+    """The bus refused, or could not be asked."""
+
+
+class OptionError(ShardbusError, ValueError):
+    """An option that cannot be used; the text names it and says what is allowed."""
+
+
+class Unauthorized(ShardbusError):
+    """The key or token does not give the right."""
+
+
+class NotFound(ShardbusError):
+    """There is no such entity, or no such reader."""
+
+
+class Unavailable(ShardbusError):
+    """Nobody answered in time; trying again may help."""
+
+
+class ReaderInUse(ShardbusError):
+    """Somebody else reads under this name at this moment."""
+
+
+class ReaderLost(ShardbusError):
+    """Somebody else has taken over the reader."""
+
+
+class ClaimLost(ShardbusError):
+    """What was set aside went back to receivers, or is done already."""
+
+
+class DataLoss(ShardbusError):
+    """Messages that a checkpoint expects are not there any more."""

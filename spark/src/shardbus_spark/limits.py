@@ -1,0 +1,38 @@
+"""How much a micro-batch takes, as Spark says it or as the options do."""
+
+from __future__ import annotations
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+)
+
+from shardbus_spark.options import SourceOptions
+
+
+def default_limit(options: SourceOptions) -> ReadLimit:
+    """Spark knows one limit at a time: of two it is told the rows."""
+    if options.rows_max:
+        return ReadMaxRows(options.rows_max)
+    return ReadMaxBytes(options.bytes_max) if options.bytes_max else ReadAllAvailable()
+
+
+def bounds(options: SourceOptions, limit: ReadLimit) -> tuple[int, int]:
+    """The most rows and the most bytes of a batch; 0 is no bound."""
+    if isinstance(limit, ReadAllAvailable):
+        return 0, 0
+    rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else options.rows_max
+    bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.bytes_max
+    return rows_max, bytes_max
+
+
+def shared(amounts: dict[int, int], most: int) -> dict[int, int]:
+    """So many of the amounts, from each by its size and from none nothing; all if they fit."""
+    total = sum(amounts.values())
+    return {
+        number: amount if not most or total <= most else max(most * amount // total, 1)
+        for number, amount in amounts.items()
+        if amount
+    }

@@ -1,0 +1,79 @@
+"""Offsets as Spark keeps them: JSON whose text must not change while nothing new has come.
+
+Browsing counts in sequence numbers: `next` is the first that was not read. Consuming counts in
+claims: `claims` is the ordinal of the last that was read. Both by fragment, in numeric order.
+
+Spark asks for the initial offset several times and does not keep it until the first batch is
+done. So that a first batch which is run again begins where it began, its end holds that, as
+`first`; `initial` marks an offset that was asked for so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from shardbus_spark.errors import DataLoss, ShardbusError
+
+VERSION: Final = 1
+NUMBERS: Final = "next"
+CLAIMS: Final = "claims"
+READER: Final = "reader"
+
+Offset = dict[str, object]
+
+
+def positions(offset: Mapping[str, object], name: str) -> dict[int, int]:
+    """The numbers by fragment under a name; nothing where there are none."""
+    found = offset.get(name, {})
+    if not isinstance(found, dict):
+        raise ShardbusError(f"the checkpoint holds an offset that is none of ours: {offset}")
+    return {int(fragment): int(number) for fragment, number in found.items()}
+
+
+def in_order(numbers: Mapping[int, int]) -> dict[str, int]:
+    return {str(fragment): numbers[fragment] for fragment in sorted(numbers)}
+
+
+def initial(offset: Offset) -> Offset:
+    return {**offset, "initial": True}
+
+
+def following(offset: Offset, start: Offset, name: str) -> Offset:
+    """The end of a batch that begins at `start`."""
+    return {**offset, "first": start[name]} if start.get("initial") else offset
+
+
+def begin(start: Offset, end: Offset, name: str) -> dict[int, int]:
+    """Where the batch between two offsets begins."""
+    if start.get("initial") and "first" in end:
+        return positions(end, "first")
+    return positions(start, name)
+
+
+def check_same(offset: Mapping[str, object], expected: Mapping[str, object], name: str) -> None:
+    """Refuse a checkpoint that is about something else than the query.
+
+    DataLoss when its entity is not there any more.
+    """
+    entity = expected["entity"]
+    if offset.get("v") != VERSION or offset.get("entity") != entity:
+        raise ShardbusError(
+            f"the checkpoint is about {offset.get('entity')!r} (version {offset.get('v')}), the "
+            f"query about {entity!r}: use another checkpointLocation"
+        )
+    if name not in offset:
+        raise ShardbusError(
+            "the checkpoint is that of a query with another mode: use another checkpointLocation, "
+            "or the mode that it was begun with"
+        )
+    if offset.get(READER) != expected.get(READER):
+        raise ShardbusError(
+            f"the checkpoint was begun with readerName {offset.get(READER)!r}, the query has "
+            f"{expected.get(READER)!r}: use that name, or another checkpointLocation"
+        )
+    if offset.get("inc") != expected["inc"]:
+        raise DataLoss(
+            f"{entity} was deleted and made again since the checkpoint was written: its messages "
+            "are others. Use another checkpointLocation to begin anew"
+        )

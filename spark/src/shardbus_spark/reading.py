@@ -1,0 +1,124 @@
+"""What an executor does: it fetches what tickets name and hands Arrow batches to Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Final, final
+
+import pyarrow as pa
+
+from shardbus_spark.address import Address
+from shardbus_spark.client import Client
+from shardbus_spark.errors import ShardbusError, Unavailable
+
+NUMBER: Final = "sequence_number"
+# A stream that broke is taken up again; so long without a new row, the task is given up.
+PATIENCE_S: Final = 120.0
+_PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
+
+_clients: dict[Address, Client] = {}
+
+
+def client_for(address: Address) -> Client:
+    """The client of this process: Spark uses its Python workers again and again."""
+    client = _clients.get(address)
+    if client is None:
+        client = _clients[address] = Client(address)
+    return client
+
+
+def read_tickets(
+    address: Address, tickets: list[str], columns: list[str], *, patience_s: float = PATIENCE_S
+) -> Iterator[pa.RecordBatch]:
+    """The rows of these tickets, each of them once also when the bus restarts in between."""
+    client = client_for(address)
+    wanted = columns if NUMBER in columns else [*columns, NUMBER]
+    for ticket in tickets:
+        wish = {**json.loads(ticket), "columns": wanted}
+        patience = _Patience(patience_s)
+        rows = _claimed if "reader" in wish else _browsed
+        for batch in rows(client, wish, patience):
+            yield batch.select(columns)
+
+
+@final
+class _Patience:
+    """How long to go on without a new row."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self.forget()
+
+    def forget(self) -> None:
+        """Something came."""
+        self._failures = 0
+        self._deadline_s = 0.0
+
+    def bear(self, error: Unavailable) -> None:
+        """Wait a little, or raise what has gone on for too long."""
+        pause_s = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
+        self._failures += 1
+        now_s = time.monotonic()
+        if self._failures == 1:
+            self._deadline_s = now_s + self._patience_s
+        if now_s + pause_s > self._deadline_s:
+            raise error
+        time.sleep(pause_s)
+
+
+def _browsed(
+    client: Client, wish: dict[str, object], patience: _Patience
+) -> Iterator[pa.RecordBatch]:
+    """Goes on behind the last number that it has given out."""
+    while True:
+        try:
+            for batch in client.fetch(json.dumps(wish).encode(), retry_s=0.0):
+                patience.forget()
+                wish["from"] = _number_at(batch, batch.num_rows - 1) + 1
+                yield batch
+            return
+        except Unavailable as error:
+            patience.bear(error)
+
+
+def _claimed(
+    client: Client, wish: dict[str, object], patience: _Patience
+) -> Iterator[pa.RecordBatch]:
+    """A claim is always read alike: what was given out before is passed over."""
+    ticket = json.dumps(wish).encode()
+    given = last = 0
+    while True:
+        passed = 0
+        try:
+            for batch in client.fetch(ticket, retry_s=0.0):
+                known = min(max(given - passed, 0), batch.num_rows)
+                passed += batch.num_rows
+                if known and passed >= given:
+                    _check_alike(_number_at(batch, known - 1), last)
+                if known < batch.num_rows:
+                    patience.forget()
+                    given = passed
+                    last = _number_at(batch, batch.num_rows - 1)
+                    yield batch.slice(known)
+            if passed < given:
+                _check_alike(0, last)
+            return
+        except Unavailable as error:
+            patience.bear(error)
+
+
+def _number_at(batch: pa.RecordBatch, row: int) -> int:
+    number = batch.column(NUMBER)[row].as_py()
+    assert isinstance(number, int)
+    return number
+
+
+def _check_alike(found: int, expected: int) -> None:
+    # Damage that was found in between takes rows out; only from its start is a claim alike again.
+    if found != expected:
+        raise ShardbusError(
+            "a claim changed while it was read, so its rows cannot be told apart: the task must "
+            "be run again (local[2,4] makes Spark try four times)"
+        )

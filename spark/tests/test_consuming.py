@@ -1,0 +1,243 @@
+"""Consuming, call by call as Spark makes them, against a lane that fails on demand."""
+
+import json
+
+import pyarrow.flight as flight
+import pytest
+from spark.tests.fake_lane import FakeLane
+from spark.tests.streams import EVERYTHING, as_stored, bodies, consuming, plan, rows, run
+
+from shardbus_spark import consuming as consuming_module
+from shardbus_spark.errors import DataLoss, ReaderInUse, ReaderLost, ShardbusError, Unavailable
+
+TEN = sorted(f"{fragment}-{number}" for fragment in range(2) for number in range(1, 6))
+
+
+def test_nothing_leaves_the_bus_before_spark_asks_for_what_comes_after(lane: FakeLane) -> None:
+    """P2"""
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    end = plan(stream, start)
+
+    read = run(stream, start, end)
+
+    assert (read, lane.left()) == (TEN, 10)
+    assert plan(stream, end) == end
+    assert lane.left() == 0
+
+
+def test_when_nothing_is_new_the_end_is_the_start_letter_for_letter(lane: FakeLane) -> None:
+    lane.send(5)
+    stream = consuming(lane)
+    end = as_stored(plan(stream, stream.initialOffset()))
+
+    again = stream.latestOffset(end, EVERYTHING)
+
+    assert json.dumps(again) == json.dumps(end)
+
+
+def test_a_batch_is_read_alike_by_the_next_driver_with_other_partitions(lane: FakeLane) -> None:
+    lane.send(5)
+    first = consuming(lane, inputPartitions="1")
+    start = first.initialOffset()
+    end = plan(first, start)
+    read = run(first, start, end)
+    first.stop()
+    lane.send(5)
+
+    second = consuming(lane, inputPartitions="2")
+
+    assert len(second.partitions(second.initialOffset(), end)) == 2
+    assert run(second, second.initialOffset(), end) == read == TEN
+
+
+def test_claims_of_a_driver_that_died_before_it_wrote_them_down_are_read(lane: FakeLane) -> None:
+    lane.send(5)
+    dead = consuming(lane)
+    plan(dead, dead.initialOffset())
+    dead.stop()
+
+    stream = consuming(lane)
+    start = stream.initialOffset()
+
+    assert run(stream, start, plan(stream, start)) == TEN
+
+
+def test_a_claim_whose_answer_was_lost_is_made_once(lane: FakeLane) -> None:
+    lane.send(5)
+    lane.lost_answers["claim"] = [flight.FlightUnavailableError("unavailable: cut")]
+    stream = consuming(lane)
+    start = stream.initialOffset()
+
+    end = plan(stream, start)
+
+    assert run(stream, start, end) == TEN
+    assert [part.last for part in lane.fragments.values()] == [1, 1]
+
+
+def test_a_fragment_out_of_reach_is_left_for_a_later_batch(lane: FakeLane) -> None:
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    lane.missing = {1}
+    end = plan(stream, start)
+
+    assert run(stream, start, end) == TEN[:5]
+    lane.missing = set()
+    assert run(stream, end, plan(stream, end)) == TEN[5:]
+
+
+def test_available_now_reads_what_waited_and_ends_though_more_comes(lane: FakeLane) -> None:
+    lane.send(5)
+    stream = consuming(lane, maxBytesPerTrigger="250")
+    stream.prepareForTriggerAvailableNow()
+    lane.send(5)
+    offset = stream.initialOffset()
+    read: list[str] = []
+    for _ in range(20):
+        end = plan(stream, offset, stream.getDefaultReadLimit())
+        if end == offset:
+            break
+        read += run(stream, offset, end)
+        offset = end
+
+    assert sorted(read) == TEN
+    assert lane.left() == 10
+
+
+def test_available_now_does_not_end_while_a_fragment_is_out_of_reach(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane.send(5)
+    stream = consuming(lane)
+    stream.prepareForTriggerAvailableNow()
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    lane.missing = {0, 1}
+    monkeypatch.setattr("shardbus_spark.entity._PAUSE_S", 1e9)
+
+    with pytest.raises(Unavailable, match="fragments \\[0, 1\\] of orders are out of reach"):
+        plan(stream, end)
+
+
+def test_a_limit_of_rows_is_shared_by_the_fragments(lane: FakeLane) -> None:
+    lane.send(50)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+
+    end = plan(stream, start, rows(20))
+
+    assert len(run(stream, start, end)) == 20
+    assert sum(len(part.held()) for part in lane.fragments.values()) == 20
+
+
+def test_a_batch_whose_claims_were_lost_ends_the_query_and_says_what_to_do(lane: FakeLane) -> None:
+    """Also the first batch, of which Spark has kept no start."""
+    lane.send(5)
+    dead = consuming(lane)
+    end = plan(dead, dead.initialOffset())
+    dead.stop()
+    lane.fragments[0].lose()
+
+    stream = consuming(lane)
+
+    with pytest.raises(DataLoss, match=r"choose a longer one.*set failOnDataLoss to false"):
+        run(stream, stream.initialOffset(), end)
+
+
+def test_a_lost_claim_takes_nothing_else_along_when_loss_is_accepted(lane: FakeLane) -> None:
+    lane.send(5)
+    stream = consuming(lane, failOnDataLoss="false", inputPartitions="1")
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    partitions = stream.partitions(start, end)
+    lane.fragments[0].lose()
+
+    read = bodies(stream, partitions)
+
+    assert read == TEN[5:]
+    assert plan(stream, end) != end, "what went back is claimed again"
+
+
+def test_messages_lost_after_they_were_read_end_the_query(lane: FakeLane) -> None:
+    lane.send(5)
+    stream = consuming(lane)
+    end = plan(stream, stream.initialOffset())
+    lane.fragments[1].lose()
+
+    with pytest.raises(DataLoss, match="may be received again"):
+        plan(stream, end)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"entity": "others"}, "the checkpoint is about 'others'"),
+        ({"v": 2}, "version 2"),
+        ({"reader": "other"}, "begun with readerName 'other'"),
+        ({"inc": "0"}, "deleted and made again"),
+        ({"claims": {"0": 7}}, "was dropped since"),
+    ],
+)
+def test_a_checkpoint_about_something_else_is_refused(
+    lane: FakeLane, change: dict[str, object], told: str
+) -> None:
+    stream = consuming(lane)
+    offset = {**stream.initialOffset(), **change}
+
+    with pytest.raises(ShardbusError, match=f"{told}.*another checkpointLocation"):
+        stream.latestOffset(offset, EVERYTHING)
+
+
+def test_a_checkpoint_of_a_browsing_query_is_refused(lane: FakeLane) -> None:
+    stream = consuming(lane)
+    offset = stream.initialOffset()
+    del offset["claims"]
+
+    with pytest.raises(ShardbusError, match="another mode"):
+        stream.latestOffset(offset, EVERYTHING)
+
+
+def test_two_queries_with_one_reader_on_one_machine_are_told_at_once(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming_module, "ENDING_S", 0.0)
+    first, second = consuming(lane), consuming(lane)
+    first.initialOffset()
+
+    with pytest.raises(ReaderInUse, match="choose another readerName"):
+        second.initialOffset()
+
+    first.stop()
+    assert second.initialOffset()
+
+
+def test_a_reader_that_another_machine_uses_is_waited_for_and_then_refused(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming_module, "TAKE_OVER_S", 0.0)
+    lane.refusals["open"] = [flight.FlightServerError("reader-in-use: It is in use.")] * 9
+
+    with pytest.raises(ReaderInUse, match="stop it, or choose another name"):
+        consuming(lane).initialOffset()
+
+
+def test_a_driver_whose_reader_was_taken_over_claims_nothing_more(lane: FakeLane) -> None:
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    lane.owner = "somebody"
+
+    with pytest.raises(ReaderLost, match="somebody else"):
+        plan(stream, start)
+
+    assert lane.fragments[0].last == 0
+
+
+def test_the_backlog_is_in_the_progress(lane: FakeLane) -> None:
+    lane.send(50)
+    stream = consuming(lane)
+    plan(stream, stream.initialOffset(), rows(20))
+
+    assert stream.reportLatestOffset()["waiting"] == 80

@@ -1,0 +1,97 @@
+"""Options and addresses: what is allowed, and what the refusal of the rest says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shardbus_spark.address import Address, address_from
+from shardbus_spark.errors import OptionError
+from shardbus_spark.options import KNOWN, read_options
+
+README = Path(__file__).parents[1] / "README.md"
+CONSUME = {"entity": "orders", "mode": "consume", "readerName": "r"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "entity is missing"),
+        ({"entity": "a", "mode": "eat"}, "mode is 'eat'; it must be browse or consume"),
+        ({"entity": "a", "nope": "1"}, "nope is no option; options are endpoint"),
+        ({"entity": "a", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger is '0'.*above 0"),
+        ({"entity": "a", "inputPartitions": "two"}, "inputPartitions is 'two'"),
+        ({"entity": "a", "failOnDataLoss": "perhaps"}, "failOnDataLoss is 'perhaps'"),
+        ({"entity": "a", "states": "dead"}, "states has 'dead'"),
+        ({"entity": "a", "startingOffsets": "[1]"}, "startingOffsets is .*by fragment"),
+        ({"entity": "a", "endingOffsets": "earliest"}, "endingOffsets is 'earliest'"),
+        ({"entity": "a", "endpoint": "http://x"}, "endpoint is 'http://x'.*grpc://host:5301"),
+        ({"entity": "a", "endpoint": "grpc://x:y"}, "endpoint is"),
+        ({"entity": "a", "readerName": "r"}, "readerName has no meaning with mode=browse"),
+        ({"entity": "a", "mode": "consume"}, "readerName is missing"),
+        ({**CONSUME, "states": "active"}, "states has no meaning with mode=consume"),
+        ({**CONSUME, "startingOffsets": "latest"}, "startingOffsets has no meaning"),
+        ({**CONSUME, "leaseMs": "9999"}, "leaseMs is 9999.*10000"),
+        ({"entity": "a", "connectionString": "x"}, "connectionString has 'x' without a value"),
+        ({"entity": "a", "connectionString": "A=1"}, "connectionString has no Endpoint"),
+        ({"entity": "a", "connectionString": "Endpoint=sb://h"}, "SharedAccessKeyName"),
+        (
+            {"entity": "a", "connectionString": "Endpoint=sb://h", "key": "k"},
+            "give either connectionString, or keyName and key",
+        ),
+    ],
+)
+def test_a_bad_option_is_named_and_told_what_is_allowed(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        read_options(given)
+
+
+def test_names_of_options_are_read_in_any_case() -> None:
+    options = read_options({"PATH": "orders", "maxrowspertrigger": "5", "INCLUDEJSON": "True"})
+
+    assert (options.entity, options.rows_max, options.includes_json) == ("orders", 5, True)
+
+
+def test_offsets_may_be_given_by_fragment() -> None:
+    options = read_options({"path": "a", "startingOffsets": '{"0": 7, "3": 281474976710660}'})
+
+    assert options.starting == {0: 7, 3: 281474976710660}
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("grpc://host", "grpc+tcp://host:5301"),
+        ("grpc+tls://host:1", "grpc+tls://host:1"),
+        ("grpc://[::1]:7", "grpc+tcp://[::1]:7"),
+    ],
+)
+def test_an_endpoint_becomes_a_location_of_flight(url: str, location: str) -> None:
+    assert Address(url).location() == location
+
+
+def test_a_connection_string_gives_host_and_key_and_the_endpoint_wins() -> None:
+    text = "Endpoint=sb://bus.example:5672;SharedAccessKeyName=n;SharedAccessKey=a=b="
+
+    derived = address_from(connection_string=text)
+    named = address_from("grpc://other:1", connection_string=text)
+
+    assert (derived.url, derived.key_name, derived.key) == (
+        "grpc+tls://bus.example:5301",
+        "n",
+        "a=b=",
+    )
+    assert named.url == "grpc://other:1"
+
+
+def test_keys_are_not_in_what_is_shown_of_an_address() -> None:
+    shown = repr(Address(key="secret-key", token="secret-token"))
+
+    assert "secret" not in shown
+
+
+def test_the_readme_has_every_option_as_the_table_says_it() -> None:
+    section = README.read_text("utf-8").partition("## Options")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
+
+    assert dict(rows) == KNOWN

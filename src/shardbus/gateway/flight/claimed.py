@@ -1,0 +1,109 @@
+"""Claims as streams: all that was claimed, always the same, or an error that says why not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, final
+
+import pyarrow as pa
+
+from shardbus.core.document import Fields
+from shardbus.gateway.flight.bus import Bus, BusError, entity_path
+from shardbus.gateway.flight.reading import read_fragment
+from shardbus.stores.base import FragmentId
+from shardbus.stores.bulk import BulkAsk, Range
+
+log = logging.getLogger(__name__)
+
+
+class ClaimAsk(NamedTuple):
+    """Claims of a reader in one fragment, from the first to the last ordinal."""
+
+    entity: str
+    line: int
+    fragment: int
+    reader: str
+    ordinals: tuple[int, int]
+
+
+@final
+class _Claim:
+    def __init__(self, value: object) -> None:
+        fields = Fields(value, "claim")
+        self.ordinal = fields.integer("ordinal")
+        self.runs: list[Range] = [_run(run) for run in fields.values("runs")]
+
+    def count(self) -> int:
+        return sum(last - first + 1 for first, last in self.runs)
+
+
+def claimed(
+    bus: Bus, stores: Path, token: str, ask: ClaimAsk, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """BusError when a claim is, or while it is read becomes, somebody else's or nobody's."""
+    found = _Claims(bus, token, ask, ask.ordinals)
+    fragment = FragmentId(found.entity_id, ask.fragment)
+    for claim in found.claims:
+        if not claim.runs:
+            continue
+        wanted = BulkAsk(ask.fragment, ask.line, claim.runs)
+        count = 0
+        damaged: list[int] = []
+        for batch, unread in read_fragment(stores / found.store_name, fragment, wanted, columns):
+            count += batch.num_rows
+            damaged += unread
+            if batch.num_rows:
+                yield batch
+        if damaged:
+            log.error("%s, %s: damaged messages %s of a claim", ask.entity, fragment, damaged)
+            _set_aside(bus, token, ask, claim.ordinal)
+        if count + len(damaged) != claim.count():
+            # The lease ran out, say, and others have had some of it since.
+            _check(bus, token, ask, claim.ordinal, count)
+
+
+@final
+class _Claims:
+    """Which messages claims have; refused by the bus for those that are done or lost."""
+
+    def __init__(self, bus: Bus, token: str, ask: ClaimAsk, ordinals: tuple[int, int]) -> None:
+        body = _asked(ask, ordinals)
+        fields = Fields(bus.post(entity_path(ask.entity, "readers/runs"), token, body), "answer")
+        self.entity_id = fields.integer("entity_id")
+        self.store_name = f"{fields.text('broker')}.db"
+        self.claims = [_Claim(value) for value in fields.values("claims")]
+
+
+def _check(bus: Bus, token: str, ask: ClaimAsk, ordinal: int, count: int) -> None:
+    """Whether this is all that the claim has by now."""
+    [claim] = _Claims(bus, token, ask, (ordinal, ordinal)).claims
+    if claim.count() != count:
+        raise BusError(
+            0, "unavailable", f"Claim {ordinal} was changed while it was read; read it again."
+        )
+
+
+def _set_aside(bus: Bus, token: str, ask: ClaimAsk, ordinal: int) -> None:
+    """Completing a claim must not take evidence along: its broker reads it and keeps that."""
+    body = _asked(ask, (ordinal, ordinal))
+    bus.post(entity_path(ask.entity, "readers/check"), token, body)
+
+
+def _asked(ask: ClaimAsk, ordinals: tuple[int, int]) -> dict[str, object]:
+    first, last = ordinals
+    return {
+        "reader": ask.reader,
+        "fragment": ask.fragment,
+        "first_ordinal": first,
+        "last_ordinal": last,
+    }
+
+
+def _run(value: object) -> Range:
+    if isinstance(value, list) and len(value) == 2:
+        first, last = value
+        if isinstance(first, int) and isinstance(last, int):
+            return first, last
+    raise ValueError("a run of a claim is not two numbers")

@@ -1,0 +1,57 @@
+"""Messages of one fragment as a stream of record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from shardbus.core.message import Entry
+from shardbus.gateway.flight.batches import BatchMaker, wanted_for
+from shardbus.gateway.flight.rows import Rows, Wanted
+from shardbus.stores.base import FragmentId
+from shardbus.stores.bulk import BulkAsk, BulkReader, Slab
+
+
+def read_fragment(
+    path: Path, fragment: FragmentId, ask: BulkAsk, columns: list[str]
+) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+    """Batches in the order of sequence numbers, each with the messages that were left out of it
+    because their records are damaged. StoreError when the store cannot be read.
+    """
+    maker, wanted = BatchMaker(columns, fragment.number), wanted_for(columns)
+    with BulkReader(path) as reader:
+        local = reader.local(fragment)
+        start = ask.ranges[0][0]
+        while True:
+            slab = reader.slab(local, ask, start)
+            batch, damaged = _batch(slab, maker, wanted)
+            if batch.num_rows or damaged:
+                yield batch, damaged
+            if not slab.next_start:
+                return
+            start = slab.next_start
+
+
+def _batch(slab: Slab, maker: BatchMaker, wanted: Wanted) -> tuple[pa.RecordBatch, list[int]]:
+    payloads = [_payload(entry) for entry in slab.entries]
+    buffer = b"".join([*(chunk.body for chunk in slab.chunks), *payloads])
+    rows = Rows(wanted)
+    damaged = list(slab.damaged)
+    at = 0
+    for chunk in slab.chunks:
+        damaged += rows.add_chunk(chunk, buffer, at)
+        at += len(chunk.body)
+    for entry, payload in zip(slab.entries, payloads, strict=True):
+        if not rows.add_entry(entry, buffer, at, at + len(payload)):
+            damaged.append(entry.sequence_number)
+        at += len(payload)
+    # What left its chunk was put behind the others: the buffer is read in one direction.
+    is_sorted = not (slab.chunks and slab.entries)
+    return maker.batch(rows, buffer, is_sorted=is_sorted), damaged
+
+
+def _payload(entry: Entry) -> bytes:
+    assert entry.payload is not None
+    return entry.payload

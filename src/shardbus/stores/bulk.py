@@ -1,0 +1,292 @@
+"""Large reads of a SQLite store by another process: many messages at a time, off the broker's time.
+
+Each slab is one short transaction, because the log cannot be cut while a read lasts.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, final
+
+from shardbus.core.message import ACTIVE, MAIN_LINE, Entry
+from shardbus.stores.base import FragmentId, UnknownFragment
+from shardbus.stores.chunk import (
+    COUNTER_MAX,
+    Record,
+    holes_of,
+    key_of,
+    sequence_base,
+    sequence_of,
+    unpack_head,
+    unpack_state,
+)
+from shardbus.stores.database import open_reader, store_error
+from shardbus.stores.page import ChunkRow, EntryRow, chunk_rows, entry_rows
+from shardbus.stores.reader import BROWSABLE, CHUNKS_FROM, ENTRIES_FROM, Bytes, Lookup, Snapshot
+
+SLAB_BYTES: Final = 4 * 1024 * 1024
+SLAB_CHUNKS_MAX: Final = 256
+SLAB_ENTRIES_MAX: Final = 2_048
+# The process has nothing else to do with memory, and a mapped page is not copied on its way.
+MAPPED_BYTES: Final = 1 << 33
+CACHE_KIB: Final = 8_192
+
+_WHOLE: Final = "SELECT id, head, body FROM chunk WHERE id IN (SELECT value FROM json_each(?1))"
+
+Range = tuple[int, int]
+"""The first and the last of successive sequence numbers."""
+
+
+@final
+class ChunkPart:
+    """A chunk of which some or all messages are wanted; `kept` has a bit for each, -1 means all."""
+
+    def __init__(self, first_number: int, records: list[Record], kept: int, body: bytes) -> None:
+        self.first_number = first_number
+        self.records = records
+        self.kept = kept
+        self.body = body
+
+    def keeps(self, number: int) -> bool:
+        return self.kept < 0 or bool(self.kept >> (number - self.first_number) & 1)
+
+
+@final
+class Slab:
+    """Messages of one line of one fragment: whole chunks, and entries with payloads.
+
+    `damaged` could not be read. `next_start` is where the next slab begins, 0 at the end.
+    """
+
+    def __init__(self) -> None:
+        self.chunks: list[ChunkPart] = []
+        self.entries: list[Entry] = []
+        self.damaged: list[int] = []
+        self.next_start = 0
+
+
+@final
+class BulkReader(Lookup):
+    """Reads one store file. Not for several threads at once.
+
+    A file that is replaced meanwhile is read as it was: whoever wants the new one opens it anew.
+    """
+
+    def __init__(
+        self, path: Path, *, slab_bytes: int = SLAB_BYTES, entries_max: int = SLAB_ENTRIES_MAX
+    ) -> None:
+        """StoreError when the file is not there or not ours, and from everything else here when
+        it cannot be read.
+        """
+        self._path = path
+        self._slab_bytes = slab_bytes
+        self._entries_max = entries_max
+        with _Translated(path):
+            super().__init__(open_reader(path))
+            self.connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
+            self.connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.connection.close()
+
+    def local(self, fragment: FragmentId) -> int:
+        """What a fragment is called in this file; UnknownFragment when it is not there."""
+        with _Translated(self._path):
+            found = self.connection.execute(
+                "SELECT local FROM fragment WHERE entity_id = ? AND number = ? AND is_deleted = 0",
+                fragment,
+            ).fetchone()
+        if found is None:
+            raise UnknownFragment(f"no fragment {fragment.number} of entity {fragment.entity_id}")
+        return int(found[0])
+
+    def first_number(self, local: int, number: int, line: int) -> int:
+        """The lowest sequence number on a line of a fragment, 0 if it is empty."""
+        low_key, high_key = key_of(local, 0), key_of(local, COUNTER_MAX)
+        keys: list[int] = []
+        with _Translated(self._path), Snapshot(self.connection):
+            for state in BROWSABLE:
+                asked = (line, state, low_key, high_key, 1)
+                keys += [row.key for row in entry_rows(self.text(ENTRIES_FROM, asked))]
+            if line == MAIN_LINE:
+                rows = chunk_rows(self.text(CHUNKS_FROM, (low_key, low_key, high_key, 1)))
+                keys += [_first_left(row) for row in rows]
+        return sequence_of(sequence_base(number), min(keys)) if keys else 0
+
+    def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
+        """What is asked for from a sequence number on, about SLAB_BYTES of it."""
+        slab = Slab()
+        base = sequence_base(ask.number)
+        start_key = key_of(local, max(start - base, 0))
+        last = ask.ranges[-1][1]
+        end_key = key_of(local, min(last - base, COUNTER_MAX))
+        if start_key > end_key:
+            return slab
+        with _Translated(self._path), Snapshot(self.connection):
+            rows, covered_key = self._chunk_rows(local, ask, start_key, end_key)
+            entries, covered_key = self._entry_rows(ask, start_key, covered_key)
+            found = self._read([row.number for row in rows if row.first <= covered_key])
+            self._add_entries(slab, ask, base, entries)
+        for row in rows:
+            if row.first <= covered_key:
+                head, body = found.get(row.number, (b"", b""))
+                kept = _kept(ask, base, row, start_key, covered_key)
+                _add_chunk(slab, base, row, kept, head, body)
+        if covered_key < end_key:
+            slab.next_start = sequence_of(base, covered_key) + 1
+        return slab
+
+    def _read(self, numbers: list[int]) -> Bytes:
+        """Like `chunks`, but row by row: nobody else waits here for the interpreter's lock, and
+        joined rows would be copied twice more.
+        """
+        found: Bytes = {}
+        shared: list[int] = []
+        for number, head, body in self.connection.execute(_WHOLE, (str(numbers),)):
+            if isinstance(body, bytes):
+                found[number] = (head, body)
+            else:
+                shared.append(number)
+        if shared:
+            found |= self.chunks(shared)
+        return found
+
+    def _chunk_rows(
+        self, local: int, ask: BulkAsk, start_key: int, end_key: int
+    ) -> tuple[list[ChunkRow], int]:
+        """Chunks of about a slab, and the key up to which they are all there are."""
+        if ask.line != MAIN_LINE or ACTIVE not in ask.states:
+            return [], end_key
+        parameters = (key_of(local, 0), start_key, end_key, SLAB_CHUNKS_MAX)
+        rows = chunk_rows(self.text(CHUNKS_FROM, parameters))
+        size_bytes = 0
+        for position, row in enumerate(rows):
+            if position and size_bytes + row.size_bytes > self._slab_bytes:
+                return rows[:position], row.first - 1
+            size_bytes += row.size_bytes
+        if len(rows) == SLAB_CHUNKS_MAX:
+            return rows, min(rows[-1].first + rows[-1].span - 1, end_key)
+        return rows, end_key
+
+    def _entry_rows(
+        self, ask: BulkAsk, start_key: int, covered_key: int
+    ) -> tuple[list[EntryRow], int]:
+        rows: list[EntryRow] = []
+        for state in ask.states:
+            found = (ask.line, state, start_key, covered_key, self._entries_max + 1)
+            rows += entry_rows(self.text(ENTRIES_FROM, found))
+        rows.sort(key=lambda row: row.key)
+        size_bytes = 0
+        for position, row in enumerate(rows):
+            size_bytes += row.size_bytes
+            if position and (position >= self._entries_max or size_bytes > self._slab_bytes):
+                return rows[:position], row.key - 1
+        return rows, covered_key
+
+    def _add_entries(self, slab: Slab, ask: BulkAsk, base: int, rows: list[EntryRow]) -> None:
+        wanted = [row for row in rows if ask.wants(sequence_of(base, row.key))]
+        for row, payload in self.own_payloads(wanted):
+            entry = None if payload is None else unpack_state(row.key, base, row.data)
+            if entry is None:
+                slab.damaged.append(sequence_of(base, row.key))
+            else:
+                entry.payload = payload
+                slab.entries.append(entry)
+
+
+@final
+class _Translated:
+    """Errors of SQLite as what they mean for a store."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise store_error(self._path, error) from error
+
+
+@final
+class BulkAsk:
+    """Which messages of a line: those with numbers in rising ranges, in these states."""
+
+    def __init__(
+        self, number: int, line: int, ranges: Sequence[Range], states: tuple[int, ...] = (ACTIVE,)
+    ) -> None:
+        """`number` is that of the fragment; ranges must not be empty."""
+        self.number = number
+        self.line = line
+        self.ranges = list(ranges)
+        self.states = states
+        self._firsts = [first for first, _ in self.ranges]
+
+    def wants(self, number: int) -> bool:
+        position = bisect_right(self._firsts, number) - 1
+        return position >= 0 and number <= self.ranges[position][1]
+
+    def bits(self, first: int, count: int) -> int:
+        """A bit for each of `count` numbers from `first` on that is wanted; -1 for all of them."""
+        last = first + count - 1
+        position = max(bisect_right(self._firsts, first) - 1, 0)
+        bits = 0
+        for low, high in self.ranges[position:]:
+            if low > last:
+                break
+            low, high = max(low, first), min(high, last)
+            if low == first and high == last:
+                return -1
+            if low <= high:
+                bits |= ((1 << (high - low + 1)) - 1) << (low - first)
+        return bits
+
+
+def _first_left(row: ChunkRow) -> int:
+    """The key of the first message that is still in a chunk; a lower one if that is not known."""
+    gone = max(row.gone, 0)
+    return row.first + (~gone & (gone + 1)).bit_length() - 1
+
+
+def _kept(ask: BulkAsk, base: int, row: ChunkRow, start_key: int, covered_key: int) -> int:
+    """A bit for each message of a chunk that is wanted and still in it; -1 for all of them."""
+    bits = ask.bits(sequence_of(base, row.first), row.span)
+    is_inside = start_key <= row.first and row.first + row.span - 1 <= covered_key
+    if is_inside and row.gone == 0:
+        return bits
+    whole = (1 << row.span) - 1
+    below = max(start_key - row.first, 0)
+    count = min(covered_key - row.first + 1, row.span)
+    inside = (whole >> below << below) & ((1 << count) - 1)
+    return bits & inside & ~max(row.gone, 0)
+
+
+def _add_chunk(slab: Slab, base: int, row: ChunkRow, kept: int, head: bytes, body: bytes) -> None:
+    records = unpack_head(row.first, head)
+    first_number = sequence_of(base, row.first)
+    if records is not None and row.gone >= 0:
+        if kept:
+            slab.chunks.append(ChunkPart(first_number, records, kept, body))
+        return
+    holes = 0 if records is None else holes_of(records)
+    for position in range(row.span):
+        if (kept & ~holes) >> position & 1:
+            slab.damaged.append(first_number + position)

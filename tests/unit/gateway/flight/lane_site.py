@@ -1,0 +1,115 @@
+"""A bulk lane in this process: a real Flight server over real stores, and a bus in a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from shardbus.amqp.message import encode_data_message
+from shardbus.gateway.flight.bus import BusError, Document
+from shardbus.gateway.flight.lane import Lane
+from shardbus.stores.base import FragmentId
+from shardbus.stores.sqlite import SqliteStore
+from tests.stores.harness import Pen
+
+ENTITY_ID = 7
+TOKEN = "SharedAccessSignature sr=q"
+COLUMNS = ["sequence_number", "body"]
+Answer = Document | BusError | Callable[[], Document]
+
+
+class TableBus:
+    """Answers what the table says for a path, and notes what was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.posted: list[Document] = []
+
+    def get(self, path: str, token: str) -> Document:
+        self.asked.append((path, token))
+        answer = self.answers[path]
+        if isinstance(answer, BusError):
+            raise answer
+        return json.loads(json.dumps(answer)) if isinstance(answer, dict) else answer()
+
+    def post(self, path: str, token: str, document: Document) -> Document:
+        self.posted.append(document)
+        return self.get(path, token)
+
+
+class LaneSite:
+    """The queue `q` with one fragment, number 0, whose store is that of the first broker."""
+
+    def __init__(self, directory: Path, *, streams_max: int = 64) -> None:
+        self.path = directory / "broker-0.db"
+        self.bus = TableBus()
+        self.pen = Pen(FragmentId(ENTITY_ID, 0))
+        self.store = SqliteStore(self.path, durability="relaxed")
+        self.store.create([self.pen.fragment])
+        self.lane = Lane("grpc://127.0.0.1:0", self.bus, directory, streams_max=streams_max)
+        self.client = self.connect()
+        self.describe()
+        self._is_stopped = False
+
+    def connect(self) -> flight.FlightClient:
+        return flight.connect(f"grpc://127.0.0.1:{self.lane.port}")
+
+    def close(self) -> None:
+        self.client.close()
+        self.lane.shutdown()
+        self.stop()
+
+    def stop(self) -> None:
+        """Nobody writes the store from now on."""
+        if not self._is_stopped:
+            self.store.close()
+        self._is_stopped = True
+
+    def send(self, *bodies: bytes) -> None:
+        """Store messages in one chunk."""
+        self.pen.append([encode_data_message(body) for body in bodies])
+        self.pen.write(self.store)
+
+    def describe(self, next_number: int = 1, *, is_counted: bool = True) -> None:
+        """What the bus tells of the queue from now on."""
+        part = {
+            "number": 0,
+            "broker": "broker-0",
+            "state": "available" if is_counted else "unavailable",
+            "is_counted": is_counted,
+            "first": 1,
+            "next": next_number,
+            "waiting": next_number - 1,
+            "size_bytes": 0,
+        }
+        self.bus.answers["entities/q/bulk"] = {"entity_id": ENTITY_ID, "fragments": [part]}
+
+    def claims(self, *runs: list[list[int]]) -> Document:
+        """What the bus tells of claims from ordinal 1 on."""
+        claims = [{"ordinal": at, "runs": pairs} for at, pairs in enumerate(runs, 1)]
+        return {"entity_id": ENTITY_ID, "broker": "broker-0", "claims": claims}
+
+    def get(self, **ticket: object) -> flight.FlightStreamReader:
+        asked = {"entity": "q", "fragment": 0, "columns": COLUMNS, **ticket}
+        return self.client.do_get(flight.Ticket(json.dumps(asked).encode()), options())
+
+    def read(self, **ticket: object) -> pa.Table:
+        return self.get(**ticket).read_all()
+
+    def act(self, action: str, **body: object) -> Document:
+        asked = flight.Action(action, json.dumps({"entity": "q", **body}).encode())
+        [result] = self.client.do_action(asked, options())
+        answer: Document = json.loads(result.body.to_pybytes())
+        return answer
+
+
+def options(token: str = TOKEN) -> flight.FlightCallOptions:
+    return flight.FlightCallOptions(
+        headers=[(b"authorization", token.encode())],  # type: ignore[list-item]  # wants bytes
+        timeout=30,
+    )
