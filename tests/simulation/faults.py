@@ -174,6 +174,10 @@ class Disk:
         self.before_read(fragment, "payloads")
         return self.kept.read_payloads(fragment, sequence_numbers)
 
+    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+        self.before_read(fragment, "stage")
+        return self.kept.read_stage(fragment, stage)
+
     def read_due(
         self,
         fragment: FragmentId,

@@ -64,6 +64,10 @@ class StoreCase(ABC):
     def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
         """Spoil a record that a fragment keeps."""
 
+    @abstractmethod
+    def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        """Spoil a piece of a stage."""
+
     def close(self) -> None:
         self.store.close()
 
@@ -84,6 +88,9 @@ class MemoryCase(StoreCase):
 
     def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
         self._memory.damage_record(fragment, kind, key)
+
+    def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        self._memory.damage_piece(fragment, stage, piece)
 
 
 class SqliteCase(StoreCase):
@@ -111,6 +118,10 @@ class SqliteCase(StoreCase):
     def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
         with Scalpel(self.path) as scalpel:
             scalpel.flip_record(fragment, kind, key)
+
+    def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        with Scalpel(self.path) as scalpel:
+            scalpel.flip_piece(fragment, stage, piece)
 
 
 def open_case(kind: str, directory: Path) -> StoreCase:
@@ -202,6 +213,15 @@ class Scalpel:
         number = self.execute(sql, *fragment, kind, key)[0][0]
         assert isinstance(number, int)
         self._flip("record", "id", number, "data", at)
+
+    def flip_piece(self, fragment: FragmentId, stage: bytes, piece: int, at: int = -1) -> None:
+        sql = (
+            "SELECT id FROM stage JOIN fragment USING (local) WHERE entity_id = ? "
+            "AND number = ? AND stage = ? AND piece = ? AND is_deleted = 0"
+        )
+        number = self.execute(sql, *fragment, stage, piece)[0][0]
+        assert isinstance(number, int)
+        self._flip("stage", "id", number, "data", at)
 
     def assert_parts_agree(self) -> None:
         """Every part has as many users as are counted, and none is left without."""

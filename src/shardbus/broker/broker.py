@@ -23,7 +23,8 @@ from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
 from shardbus.core.readers import claimed_in
-from shardbus.core.records import DECISION, PREPARED, TRANSFERRED
+from shardbus.core.records import DECISION, PREPARED, STAGE, TRANSFERRED
+from shardbus.core.stages import staged_in
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 
@@ -31,8 +32,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Counted: TypeAlias = tuple[Counters, int] | str
-"""What a fragment holds and how much of it is claimed, or why that is not known."""
+Counted: TypeAlias = tuple[Counters, int, int] | str
+"""What a fragment holds, how much of it is claimed and how many bytes are staged beside it, or why
+that is not known.
+"""
 
 
 @final
@@ -127,7 +130,11 @@ class Broker:
         self._sweep_soon()
 
     async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
-        return await self._read(lambda store: store.timed() if is_timed else store.fragments())
+        if not is_timed:
+            return await self._read(lambda store: store.fragments())
+        # Stages end in time, too.
+        found = await self._read(lambda store: store.timed() + store.recorded((STAGE,)))
+        return list(dict.fromkeys(found))
 
     async def in_doubt(self) -> list[FragmentId]:
         return await self._read(lambda store: store.recorded((PREPARED, DECISION)))
@@ -170,7 +177,8 @@ class Broker:
             runner = self._runners.get(fragment_id)
             fragment = runner.statistics() if runner is not None else None
             if fragment is not None:
-                found[fragment_id] = (fragment.counters, fragment.claimed())
+                staged_bytes = fragment.size_bytes() - fragment.counters.total_bytes()
+                found[fragment_id] = (fragment.counters, fragment.claimed(), staged_bytes)
         return found
 
     async def _stored_counters(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, Counted]:
@@ -181,7 +189,7 @@ class Broker:
         def load(store: MessageStore, fragment: FragmentId) -> Counted:
             try:
                 image = store.load(fragment)
-                return image.counters, claimed_in(image.records)
+                return image.counters, claimed_in(image.records), staged_in(image.records)
             except StoreError as error:
                 return f"Broker {self.name}: {error}"
 
@@ -197,8 +205,9 @@ class Broker:
         if isinstance(counted, str):
             found = out_of_reach(number, counted)
         else:
-            counters, claimed = counted
+            counters, claimed, staged_bytes = counted
             found = _statistics(number, counters)
+            found.size_bytes += staged_bytes
             found.claimed_count = claimed
             if runner is not None and runner.state == UNAVAILABLE:
                 # What cannot be written can often be read: the numbers are right, and nobody is

@@ -17,6 +17,7 @@ from shardbus.broker.operations import Operations
 from shardbus.broker.readers import Readers
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import UNAVAILABLE
+from shardbus.broker.staging import Staging
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base import FragmentId
@@ -67,12 +68,14 @@ class EntityHandle:
         router: EntityRouter,
         operations: Operations,
         readers: Readers,
+        staging: Staging,
     ) -> None:
         self.entity = entity
         self.runners = runners
         self.router = router
         self.operations = operations
         self.readers = readers
+        self.staging = staging
 
 
 @final
@@ -174,7 +177,8 @@ class Bus:
         )
         operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
         readers = Readers(ports, [home.number for home in entity.fragments])
-        return EntityHandle(entity, runners, router, operations, readers)
+        staging = Staging(entity.entity_id, router, clock=self.clock, new_seed=self._new_seed)
+        return EntityHandle(entity, runners, router, operations, readers, staging)
 
     def in_use(self) -> list[EntityHandle]:
         """The entities that somebody has asked for since the start."""

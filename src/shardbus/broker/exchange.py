@@ -19,6 +19,7 @@ from shardbus.broker.fields import (
 )
 from shardbus.broker.wire_commands import checked_line
 from shardbus.broker.wire_readers import decode_read, encode_read, is_read
+from shardbus.broker.wire_stages import decode_staged, encode_staged, is_staged
 from shardbus.broker.wire_transactions import DECIDED, IN_DOUBT, decode_decided, encode_decided
 from shardbus.broker.wire_transfers import (
     OUTSTANDING,
@@ -33,7 +34,9 @@ from shardbus.core.command import (
     InDoubt,
     NoSession,
     Outstanding,
+    Producers,
     Purged,
+    ReaderReply,
     Received,
     Renewed,
     Reply,
@@ -41,6 +44,8 @@ from shardbus.core.command import (
     SessionAccepted,
     SessionState,
     Settled,
+    StageReply,
+    StagesHeld,
     TakenOver,
 )
 from shardbus.core.errors import ALL_KINDS, ErrorKind, Refused, Unavailable
@@ -99,6 +104,12 @@ def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
         return encode_transferred(writer, answer)
     if isinstance(answer, (SessionAccepted, NoSession, SessionState, Done)):
         return _encode_session(writer, answer)
+    return _encode_bulk(writer, answer)
+
+
+def _encode_bulk(writer: Writer, answer: ReaderReply | StageReply) -> int:
+    if isinstance(answer, (StagesHeld, Producers)):
+        return encode_staged(writer, answer)
     return encode_read(writer, answer, _encode_entry)
 
 
@@ -189,6 +200,8 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
         return decode_transferred(tag, reader)
     if is_read(tag):
         return decode_read(tag, reader, _decode_entry)
+    if is_staged(tag):
+        return decode_staged(tag, reader)
     return _decode_session(tag, reader)
 
 

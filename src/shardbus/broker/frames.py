@@ -20,13 +20,14 @@ from shardbus.core.command import (
     Send,
     SetState,
     Settle,
+    StageCommand,
 )
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.transactions import TransactionCommand
 from shardbus.core.transfers import TransferCommand
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 4
+PROTOCOL_VERSION: Final = 5
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 
@@ -46,6 +47,7 @@ ClientCommand = (
     | TransactionCommand
     | TransferCommand
     | ReaderCommand
+    | StageCommand
 )
 """The commands that come from gateways; the others are a broker's own."""
 

@@ -77,11 +77,11 @@ class Readers:
 
     async def keep(self, line: int, name: str, owner: bytes) -> Spread[Done]:
         """Renew the claims of a reader everywhere, so that none is lost."""
-        return await self._all(KeepReader(line, name, owner), _done)
+        return await self._all(KeepReader(line, name, owner), done)
 
     async def release(self, line: int, name: str, owner: bytes) -> Spread[Done]:
         """Give back everything that a reader has claimed; all of those claims are lost."""
-        return await self._all(ReleaseClaims(line, name, owner), _done)
+        return await self._all(ReleaseClaims(line, name, owner), done)
 
     async def drop(self, line: int, name: str) -> Spread[Done]:
         """Forget a reader and give back what it has, whoever owns it.
@@ -98,7 +98,7 @@ class Readers:
             for number, answer in answers.items()
             if not _is_of_kind(answer, READER_NOT_FOUND.name)
         }
-        return _spread(dropped, _done)
+        return spread(dropped, done)
 
     async def known(self, line: int = ALL_LINES) -> Spread[list[ReaderStatus]]:
         """Who reads, and how far they are, in each fragment."""
@@ -119,7 +119,7 @@ class Readers:
                 for number, ordinal in ordinals.items()
             )
         )
-        return _spread(dict(zip(ordinals, answers, strict=True)), _completed)
+        return spread(dict(zip(ordinals, answers, strict=True)), _completed)
 
     async def _complete(self, number: int, command: CompleteClaim) -> Answer:
         """One claim for each command, until all are done."""
@@ -185,7 +185,7 @@ class Readers:
             after = answer.after
 
     async def _all(self, command: Command, read: Callable[[Answer], T]) -> Spread[T]:
-        return _spread(await self._ask(command, self._ports), read)
+        return spread(await self._ask(command, self._ports), read)
 
     async def _ask(self, command: Command, ports: Mapping[int, FragmentPort]) -> dict[int, Answer]:
         answers = await ask_all([to_port(port, command) for port in ports.values()])
@@ -197,7 +197,7 @@ class Readers:
                 raise Refused(INVALID_ARGUMENT, f"The entity has no fragment {number}.")
 
 
-def _spread(answers: Mapping[int, Answer], read: Callable[[Answer], T]) -> Spread[T]:
+def spread(answers: Mapping[int, Answer], read: Callable[[Answer], T]) -> Spread[T]:
     """The answers by what they are; the first refusal is raised."""
     found: dict[int, T] = {}
     missing: dict[int, Unavailable] = {}
@@ -220,7 +220,7 @@ def _opened(answer: Answer) -> ReaderOpened:
     return answer
 
 
-def _done(answer: Answer) -> Done:
+def done(answer: Answer) -> Done:
     assert isinstance(answer, Done)
     return answer
 

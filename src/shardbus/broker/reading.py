@@ -22,8 +22,10 @@ from shardbus.core.need import (
     NeedPayloads,
     NeedSession,
     NeedSessions,
+    NeedStages,
     NeedState,
 )
+from shardbus.core.stages import ReadStage, unpacked_piece
 from shardbus.stores.base import (
     FragmentId,
     FragmentImage,
@@ -67,7 +69,15 @@ class Loaded:
         self.history = history
 
 
-Found = Page | SessionPage | ReadState | list[Entry | None] | dict[int, bytes | None]
+@final
+class ReadStages:
+    """The messages of stages by their names."""
+
+    def __init__(self, stages: dict[bytes, ReadStage]) -> None:
+        self.stages = stages
+
+
+Found = Page | SessionPage | ReadState | ReadStages | list[Entry | None] | dict[int, bytes | None]
 
 
 def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int) -> Loaded:
@@ -117,6 +127,8 @@ def read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
         )
     if isinstance(need, NeedSessions):
         return store.read_sessions(fragment, after=need.after, count_max=need.count_max)
+    if isinstance(need, NeedStages):
+        return _stages(store, fragment, need)
     return _replaced_state(store, fragment, need.session_id)
 
 
@@ -148,6 +160,8 @@ def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Chan
         ranks = [session.rank for session in found.sessions]
         names = [session.session_id for session in found.sessions]
         intake.sessions_in(ranks, names, found.is_end)
+    elif isinstance(found, ReadStages):
+        intake.stages_in(found.stages)
     else:
         assert isinstance(need, NeedState)
         # How large a damaged state was cannot be told any more: it stays counted.
@@ -159,6 +173,28 @@ def _payloads(
     store: MessageStore, fragment: FragmentId, numbers: list[int]
 ) -> dict[int, bytes | None]:
     return dict(zip(numbers, store.read_payloads(fragment, numbers), strict=True))
+
+
+def _stages(store: MessageStore, fragment: FragmentId, need: NeedStages) -> ReadStages:
+    found: dict[bytes, ReadStage] = {}
+    for name, numbers in zip(need.stages, need.pieces, strict=True):
+        pieces = store.read_stage(fragment, name)
+        stage = ReadStage([], [])
+        for number in numbers:
+            _unpack(stage, number, pieces.pop(number, None))
+            # Compiled code lets no other thread run: a large stage would stop the event loop.
+            time.sleep(0)
+        if stage.damaged:
+            log.error("fragment %s: pieces %s of a stage are damaged", fragment, stage.damaged)
+        found[name] = stage
+    return ReadStages(found)
+
+
+def _unpack(stage: ReadStage, number: int, data: bytes | None) -> None:
+    try:
+        stage.messages += unpacked_piece(b"" if data is None else data)
+    except ValueError:
+        stage.damaged.append(number)
 
 
 def _replaced_state(store: MessageStore, fragment: FragmentId, session_id: str) -> ReadState:

@@ -164,7 +164,7 @@ class Runner(StoredFragment):
 
     def size_bytes(self) -> int:
         """What the fragment holds; 0 while it is not in memory."""
-        return 0 if self._fragment is None else self._fragment.counters.total_bytes()
+        return 0 if self._fragment is None else self._fragment.size_bytes()
 
     def stop(self) -> None:
         """Answer nothing any more and forget the fragment; what was stored stays stored."""

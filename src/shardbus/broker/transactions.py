@@ -56,8 +56,10 @@ class Transactor:
         self._decide_ms = decide_ms
         self._commits: set[asyncio.Task[None]] = set()
 
-    async def commit(self, transaction_id: bytes, parts: Sequence[Part]) -> None:
-        """Return when all of it is done.
+    async def commit(
+        self, transaction_id: bytes, parts: Sequence[Part], decider: Part | None = None
+    ) -> None:
+        """Return when all of it is done. Without a `decider`, any of the parts may decide.
 
         Refused, or Unavailable that is not unknown: nothing of it is done and nothing will be. An
         Unavailable that is unknown: it will be all or nothing.
@@ -65,7 +67,7 @@ class Transactor:
         if len(self._commits) >= COMMITS_MAX:
             raise Unavailable("Too many transactions are being committed.")
         # A commit that is given up half-way would keep messages from receivers for a while.
-        task = asyncio.ensure_future(self._commit(transaction_id, parts))
+        task = asyncio.ensure_future(self._commit(transaction_id, parts, decider))
         self._commits.add(task)
         task.add_done_callback(self._ended)
         await asyncio.shield(task)
@@ -76,9 +78,14 @@ class Transactor:
             # Whoever asked has it, unless they are gone.
             task.exception()
 
-    async def _commit(self, transaction_id: bytes, parts: Sequence[Part]) -> None:
+    async def _commit(
+        self, transaction_id: bytes, parts: Sequence[Part], decider: Part | None
+    ) -> None:
         if len(parts) == 1:
             await ask(parts[0].port, Transact(parts[0].work))
+        elif decider is not None:
+            others = [part for part in parts if part is not decider]
+            await self._commit_in_phases(transaction_id, decider, others)
         elif parts:
             # Whoever decides writes its messages once, the others twice.
             ordered = sorted(parts, key=Part.payload_bytes, reverse=True)

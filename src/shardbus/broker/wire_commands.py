@@ -18,16 +18,26 @@ from shardbus.broker.fields import (
 )
 from shardbus.broker.frames import ClientCommand
 from shardbus.broker.wire_readers import decode_reader, encode_reader, is_reader
+from shardbus.broker.wire_stages import (
+    decode_published,
+    decode_stage,
+    encode_published,
+    encode_stage,
+    is_stage,
+)
 from shardbus.broker.wire_transactions import decode_transaction, encode_transaction
 from shardbus.broker.wire_transfers import decode_transfer, encode_transfer, is_transfer
 from shardbus.core.command import (
     DEFER,
     AcceptSession,
+    AskProducers,
+    AskStages,
     Cancel,
     Claim,
     CompleteClaim,
     DescribeClaim,
     DropReader,
+    DropStages,
     GetState,
     KeepReader,
     ListReaders,
@@ -47,6 +57,8 @@ from shardbus.core.command import (
     Send,
     SetState,
     Settle,
+    Stage,
+    StageCommand,
     TakeOver,
     TakeTransfers,
     TransfersDone,
@@ -112,7 +124,8 @@ def _encode_rare(
     | SetState
     | TransactionCommand
     | TransferCommand
-    | ReaderCommand,
+    | ReaderCommand
+    | StageCommand,
 ) -> int:
     if isinstance(command, ReceiveDeferred):
         writer.u8(command.line)
@@ -148,6 +161,8 @@ def _encode_rare(
         ),
     ):
         return encode_reader(writer, command)
+    if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
+        return encode_stage(writer, command, _encode_message)
     if not isinstance(command, (RenewSession, ReleaseSession, GetState, SetState)):
         return encode_transaction(writer, command, _encode_work)
     writer.data(command.session)
@@ -178,11 +193,13 @@ def _encode_work(writer: Writer, work: Work) -> None:
     writer.count(len(work.settlements))
     for settlement in work.settlements:
         _encode_settle(writer, settlement)
+    encode_published(writer, work.stages, work.publication)
 
 
 def _decode_work(reader: Reader) -> Work:
     messages = [_decode_message(reader) for _ in range(reader.count(_MESSAGE.size))]
-    return Work(messages, [_decode_settle(reader) for _ in range(reader.count(LENGTH.size))])
+    settlements = [_decode_settle(reader) for _ in range(reader.count(LENGTH.size))]
+    return Work(messages, settlements, *decode_published(reader))
 
 
 def _encode_message(writer: Writer, message: Message) -> None:
@@ -252,6 +269,8 @@ def _decode_rare(tag: int, reader: Reader) -> ClientCommand:
         return decode_transfer(tag, reader, _decode_message)
     if is_reader(tag):
         return decode_reader(tag, reader)
+    if is_stage(tag):
+        return decode_stage(tag, reader, _decode_message)
     return decode_transaction(tag, reader, _decode_work)
 
 

@@ -10,6 +10,7 @@ from shardbus.core.limits import (
     LOCKS_MAX,
     PAGE_BYTES_MAX,
     PAGE_COUNT_MAX,
+    PRODUCERS_MAX,
     REMEMBERED_MAX,
     SESSION_WINDOW_BYTES_MAX,
     SESSION_WINDOW_COUNT_MAX,
@@ -17,6 +18,8 @@ from shardbus.core.limits import (
     SESSIONS_HELD_MAX,
     SESSIONS_KNOWN_MAX,
     SESSIONS_PAGE_MAX,
+    STAGED_BYTES_MAX,
+    STAGES_MAX,
     STATES_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_COUNT_LOW,
@@ -47,6 +50,9 @@ class Bounds:
         states_max: int = STATES_MAX,
         remembered_max: int = REMEMBERED_MAX,
         claim_runs_max: int = CLAIM_RUNS_MAX,
+        stages_max: int = STAGES_MAX,
+        staged_bytes_max: int = STAGED_BYTES_MAX,
+        producers_max: int = PRODUCERS_MAX,
     ) -> None:
         assert page_bytes_max <= window_bytes_max
         assert sessions_page_max <= sessions_known_max
@@ -66,3 +72,6 @@ class Bounds:
         self.states_max = states_max
         self.remembered_max = remembered_max
         self.claim_runs_max = claim_runs_max
+        self.stages_max = stages_max
+        self.staged_bytes_max = staged_bytes_max
+        self.producers_max = producers_max

@@ -78,7 +78,35 @@ class RecordChange:
         self.data = data
 
 
-Change = Append | Update | Remove | StateChange | Remember | ForgetIds | RecordChange
+@final
+class StagePut:
+    """A piece of a stage: packed messages that nobody sees. One of that number is replaced."""
+
+    def __init__(self, stage: bytes, piece: int, data: bytes) -> None:
+        self.stage = stage
+        self.piece = piece
+        self.data = data
+
+
+@final
+class StageDrop:
+    """A stage is over: all of its pieces go."""
+
+    def __init__(self, stage: bytes) -> None:
+        self.stage = stage
+
+
+Change = (
+    Append
+    | Update
+    | Remove
+    | StateChange
+    | Remember
+    | ForgetIds
+    | RecordChange
+    | StagePut
+    | StageDrop
+)
 
 
 @final

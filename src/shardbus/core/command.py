@@ -26,6 +26,18 @@ from shardbus.core.reader_command import ReaderReply as ReaderReply
 from shardbus.core.reader_command import Readers as Readers
 from shardbus.core.reader_command import ReaderStatus as ReaderStatus
 from shardbus.core.reader_command import ReleaseClaims as ReleaseClaims
+from shardbus.core.stage_command import AskProducers as AskProducers
+from shardbus.core.stage_command import AskStages as AskStages
+from shardbus.core.stage_command import DropStages as DropStages
+from shardbus.core.stage_command import HeldStage as HeldStage
+from shardbus.core.stage_command import Producer as Producer
+from shardbus.core.stage_command import Producers as Producers
+from shardbus.core.stage_command import Publication as Publication
+from shardbus.core.stage_command import Stage as Stage
+from shardbus.core.stage_command import StageCommand as StageCommand
+from shardbus.core.stage_command import StageReply as StageReply
+from shardbus.core.stage_command import StageShare as StageShare
+from shardbus.core.stage_command import StagesHeld as StagesHeld
 from shardbus.core.transaction_command import COMMITTED as COMMITTED
 from shardbus.core.transaction_command import ROLLED_BACK as ROLLED_BACK
 from shardbus.core.transaction_command import UNDECIDED as UNDECIDED
@@ -406,6 +418,7 @@ Command = (
     | ListTransfers
     | TakeOver
     | ReaderCommand
+    | StageCommand
     | SetAside
     | Configure
     | Tick
@@ -544,5 +557,6 @@ Reply = (
     | TakenOver
     | Outstanding
     | ReaderReply
+    | StageReply
     | Done
 )

@@ -36,12 +36,16 @@ class Entrance:
             self.wake_at_ms = history.newest_ms() + max(ledger.rules.duplicate_window_ms, 1)
 
     def send(self, command: Send, now_ms: int) -> Sent:
-        self._check(command.messages)
+        self.check_kind(command.messages)
         return self.admit(command.messages, now_ms, is_checked=False)
 
     def check(self, messages: list[Message], now_ms: int) -> None:
         """Refused when these messages cannot be sent now."""
-        self._check(messages)
+        self.check_kind(messages)
+        self.check_ids(messages, now_ms)
+
+    def check_ids(self, messages: list[Message], now_ms: int) -> None:
+        """Refused when their ids cannot all be remembered."""
         rules = self._ledger.rules
         if rules.duplicate_window_ms > 0:
             until_ms = now_ms - rules.duplicate_window_ms
@@ -117,9 +121,11 @@ class Entrance:
         return self._total_bytes() >= self._ledger.rules.size_bytes_max
 
     def _total_bytes(self) -> int:
-        return self._ledger.counters.total_bytes() + self._ledger.subscribed_bytes
+        ledger = self._ledger
+        return ledger.counters.total_bytes() + ledger.subscribed_bytes + ledger.staged_bytes
 
-    def _check(self, messages: list[Message]) -> None:
+    def check_kind(self, messages: list[Message]) -> None:
+        """Refused when the fragment is full, or does not take messages such as these."""
         self._check_size()
         if self._ledger.sessions is not None:
             _check_sessions(messages)

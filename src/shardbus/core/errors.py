@@ -60,6 +60,8 @@ READER_IN_USE: Final = ErrorKind("reader-in-use", "shardbus:reader-in-use", 409,
 READER_LOST: Final = ErrorKind("reader-lost", "shardbus:reader-lost", 410, 41000)
 CLAIM_COMPLETED: Final = ErrorKind("claim-completed", "shardbus:claim-completed", 410, 41000)
 CLAIM_LOST: Final = ErrorKind("claim-lost", "shardbus:claim-lost", 410, 41000)
+STAGE_LOST: Final = ErrorKind("stage-lost", "shardbus:stage-lost", 410, 41000)
+ALREADY_PUBLISHED: Final = ErrorKind("already-published", "shardbus:already-published", 409, 40900)
 
 ALL_KINDS: Final = (
     NOT_FOUND,
@@ -86,6 +88,8 @@ ALL_KINDS: Final = (
     READER_LOST,
     CLAIM_COMPLETED,
     CLAIM_LOST,
+    STAGE_LOST,
+    ALREADY_PUBLISHED,
 )
 
 

@@ -17,6 +17,8 @@ from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
     AskDecision,
+    AskProducers,
+    AskStages,
     Cancel,
     Claim,
     Command,
@@ -27,6 +29,7 @@ from shardbus.core.command import (
     DescribeClaim,
     Done,
     DropReader,
+    DropStages,
     Finish,
     ForgetDecision,
     FragmentRules,
@@ -39,6 +42,7 @@ from shardbus.core.command import (
     Purge,
     Purged,
     ReadClaim,
+    ReaderCommand,
     Receive,
     Received,
     ReceiveDeferred,
@@ -52,6 +56,8 @@ from shardbus.core.command import (
     SetAside,
     SetState,
     Settle,
+    Stage,
+    StageCommand,
     TakeTransfers,
     Tick,
     Transact,
@@ -86,8 +92,20 @@ from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import HeldSession
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
-from shardbus.core.transactions import Transactions
+from shardbus.core.staging import Staging
+from shardbus.core.transactions import TransactionCommand, Transactions
 from shardbus.core.transfers import TransferCommand, Transfers
+
+_SessionCommand = AcceptSession | RenewSession | ReleaseSession | GetState | SetState
+_RunnerCommand = SetAside | Configure | Tick
+_RareCommand = (
+    _RunnerCommand
+    | TransactionCommand
+    | ReaderCommand
+    | StageCommand
+    | _SessionCommand
+    | TransferCommand
+)
 
 
 @final
@@ -132,7 +150,10 @@ class Fragment:
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
         kept = {} if records is None else records
-        self._transactions = Transactions(self._ledger, self._entrance, self._settling, kept)
+        self._staging = Staging(number, self._ledger, self._entrance, kept)
+        self._transactions = Transactions(
+            self._ledger, self._entrance, self._settling, self._staging, kept
+        )
         self._transfers = Transfers(number, self._ledger, self._entrance, kept)
         self._readers = self._ledger.readers
         self._readers.load(kept, loaded_at_ms)
@@ -171,13 +192,17 @@ class Fragment:
             return self._cancel(command)
         if isinstance(command, Purge):
             return self._purge(command, now_ms)
+        return self._decide_rarely(command, now_ms)
+
+    def _decide_rarely(self, command: _RareCommand, now_ms: int) -> Reply:
         if isinstance(command, (SetAside, Configure, Tick)):
             return self._decide_for_runner(command, now_ms)
         if isinstance(
             command,
             (Transact, Prepare, Decide, AskDecision, Finish, ForgetDecision, ListTransactions),
         ):
-            return self._transactions.decide(command, self.intake.entries, now_ms)
+            intake = self.intake
+            return self._transactions.decide(command, intake.entries, intake.stages, now_ms)
         if isinstance(
             command,
             (
@@ -193,22 +218,20 @@ class Fragment:
             ),
         ):
             return self._claiming.decide(command, self.intake.entries, now_ms)
+        if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
+            return self._staging.decide(command, now_ms)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
         return self._decide_about_transfers(command, now_ms)
 
-    def _decide_for_runner(self, command: SetAside | Configure | Tick, now_ms: int) -> Reply:
+    def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
         if isinstance(command, SetAside):
             return Purged(self._ledger.set_aside(command.sequence_numbers, MAIN_LINE))
         if isinstance(command, Configure):
             return self.configure(command.rules)
         return self._tick(now_ms)
 
-    def _decide_about_session(
-        self,
-        command: AcceptSession | RenewSession | ReleaseSession | GetState | SetState,
-        now_ms: int,
-    ) -> Reply:
+    def _decide_about_session(self, command: _SessionCommand, now_ms: int) -> Reply:
         holds = self._holds
         if holds is None and isinstance(command, ReleaseSession):
             return Done()
@@ -261,6 +284,7 @@ class Fragment:
         at_ms = _sooner(self._locks.next_deadline_ms(), self._ledger.next_due_ms)
         at_ms = _sooner(at_ms, self._entrance.wake_at_ms)
         at_ms = _sooner(at_ms, self._readers.deadline_ms)
+        at_ms = _sooner(at_ms, self._staging.deadline_ms)
         if self._sessions is not None:
             at_ms = _sooner(at_ms, self._sessions.next_deadline_ms())
         return at_ms
@@ -302,6 +326,10 @@ class Fragment:
     def claimed(self) -> int:
         """How many messages readers have claimed; they count as active."""
         return self._readers.claimed()
+
+    def size_bytes(self) -> int:
+        """What the fragment holds, staged messages included."""
+        return self.counters.total_bytes() + self._ledger.staged_bytes
 
     def held_sessions(self) -> int:
         return 0 if self._sessions is None else self._sessions.held_count()
@@ -512,6 +540,7 @@ class Fragment:
         if self._holds is not None:
             self._holds.end_overdue(now_ms)
         self._claiming.end_overdue(now_ms)
+        self._staging.end_overdue(now_ms)
         self._entrance.forget_expired_ids(now_ms)
         return Done()
 

@@ -12,7 +12,9 @@ from shardbus.core.command import (
     Cancel,
     Claim,
     Command,
+    Decide,
     Finish,
+    Prepare,
     Purge,
     ReadClaim,
     Receive,
@@ -24,6 +26,7 @@ from shardbus.core.command import (
     SetState,
     Settle,
     TakeTransfers,
+    Transact,
     TransfersDone,
 )
 from shardbus.core.holds import Holds
@@ -38,8 +41,10 @@ from shardbus.core.need import (
     NeedPage,
     NeedPayloads,
     NeedSession,
+    NeedStages,
     NeedState,
 )
+from shardbus.core.stages import ReadStage
 from shardbus.core.transactions import Transactions
 from shardbus.core.transfers import Transfers
 
@@ -69,12 +74,17 @@ class Intake:
         self._fed: dict[int, Entry | None] = {}
         # What was read by number for the command that is being applied.
         self.entries: dict[int, Entry | None] = {}
+        self._fed_stages: dict[bytes, ReadStage] = {}
+        self.stages: dict[bytes, ReadStage] = {}
 
     def begin(self) -> None:
         """A command is applied: what was read for it is its own, and nobody's afterwards."""
         if self._fed or self.entries:
             self.entries = self._fed
             self._fed = {}
+        if self._fed_stages or self.stages:
+            self.stages = self._fed_stages
+            self._fed_stages = {}
         if self._holds is not None:
             self._holds.begin()
 
@@ -94,12 +104,15 @@ class Intake:
             return self._need_entries(command.sequence_numbers, CANCEL_COUNT_MAX, bytes_max=0)
         if isinstance(command, Finish):
             unread = self._transactions.unread(command.transaction_id)
-            return self._need_entries(unread, len(unread), bytes_max=0)
+            need = self._need_entries(unread, len(unread), bytes_max=0)
+            return self._need_stages(command, now_ms) if need is None else need
         if isinstance(command, (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers)):
             return self._need_to_transfer(command)
         return self._need_rarely(command, now_ms)
 
     def _need_rarely(self, command: Command, now_ms: int) -> Need | None:
+        if isinstance(command, (Transact, Prepare, Decide)):
+            return self._need_stages(command, now_ms) if command.work.stages else None
         if isinstance(command, Claim):
             return self._claiming.need_heads(command)
         if isinstance(command, ReadClaim):
@@ -112,6 +125,14 @@ class Intake:
             if isinstance(command, SetState):
                 return self._holds.need_to_set_state(command, now_ms)
         return None
+
+    def _need_stages(
+        self, command: Transact | Prepare | Decide | Finish, now_ms: int
+    ) -> NeedStages | None:
+        need = self._transactions.unread_stages(command, now_ms)
+        if need is None or all(name in self._fed_stages for name in need.stages):
+            return None
+        return need
 
     def line(self, number: int, session: bytes, now_ms: int) -> Line | None:
         """The window that a command takes from; None when the command is to be refused."""
@@ -250,6 +271,9 @@ class Intake:
     def entries_in(self, need: NeedEntries, entries: list[Entry | None]) -> None:
         for number, entry in zip(need.sequence_numbers, entries, strict=True):
             self._fed[number] = entry
+
+    def stages_in(self, stages: dict[bytes, ReadStage]) -> None:
+        self._fed_stages = stages
 
     def session_in(
         self,

@@ -80,6 +80,25 @@ LEASE_MS_DEFAULT: Final = 600_000
 # An owner that was heard of within this time keeps all others out.
 OWNER_MS_MAX: Final = 15_000
 
+# Stages of one fragment, and what is in them. All of a publication that is in one fragment is read
+# and stored at once.
+STAGES_MAX: Final = 4_096
+STAGE_PIECES_MAX: Final = 1_024
+STAGE_PIECE_BYTES_MAX: Final = 1024 * 1024
+STAGED_BYTES_MAX: Final = 64 * 1024 * 1024
+STAGED_COUNT_MAX: Final = 262_144
+STAGE_NAME_CHARACTERS_MAX: Final = 128
+STAGE_NAME_BYTES_MAX: Final = 4 * STAGE_NAME_CHARACTERS_MAX
+STAGE_MS_MIN: Final = 60_000
+STAGE_MS_MAX: Final = 24 * 3600 * 1000
+STAGE_MS_DEFAULT: Final = 3600 * 1000
+# Producers that a fragment remembers the last batch of; an idle one makes room for another.
+PRODUCERS_MAX: Final = 4_096
+PRODUCER_NAME_CHARACTERS_MAX: Final = 256
+PRODUCER_NAME_BYTES_MAX: Final = 4 * PRODUCER_NAME_CHARACTERS_MAX
+PRODUCER_KEPT_MS: Final = 30 * 24 * 3600 * 1000
+BATCH_MAX: Final = (1 << 63) - 1
+
 PEEK_COUNT_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 256 * 1024
 

@@ -85,4 +85,22 @@ class NeedState:
         self.session = session
 
 
-Need = NeedPage | NeedHeads | NeedPayloads | NeedEntries | NeedSession | NeedSessions | NeedState
+@final
+class NeedStages:
+    """All messages of stages: `MessageStore.read_stage`, and these pieces of each."""
+
+    def __init__(self, stages: list[bytes], pieces: list[list[int]]) -> None:
+        self.stages = stages
+        self.pieces = pieces
+
+
+Need = (
+    NeedPage
+    | NeedHeads
+    | NeedPayloads
+    | NeedEntries
+    | NeedSession
+    | NeedSessions
+    | NeedState
+    | NeedStages
+)

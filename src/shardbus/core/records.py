@@ -14,3 +14,7 @@ READER: Final = 5
 """By line and name: who reads there, and which claims are completed or lost (see `readers`)."""
 CLAIM: Final = 6
 """By line, ordinal and name: the messages that a reader has set aside under that ordinal."""
+STAGE: Final = 7
+"""By name: which pieces of a stage the store has, and until when (see `stages`)."""
+PRODUCER: Final = 8
+"""By name: the last batch that was published, kept by the one fragment that decides about it."""

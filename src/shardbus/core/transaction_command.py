@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from shardbus.core.message import Message
+from shardbus.core.stage_command import Publication, StageShare
 
 if TYPE_CHECKING:
     from shardbus.core.command import Settle
@@ -15,11 +16,24 @@ Home = tuple[int, int]
 
 @final
 class Work:
-    """What a transaction does in one fragment, all of it or nothing."""
+    """What a transaction does in one fragment, all of it or nothing.
 
-    def __init__(self, messages: list[Message], settlements: list[Settle]) -> None:
+    It sends messages, settles others, publishes stages that have exactly so many messages here,
+    and, only where it is decided, remembers that a batch of a producer is published: one that was
+    published before is refused with ALREADY_PUBLISHED.
+    """
+
+    def __init__(
+        self,
+        messages: list[Message],
+        settlements: list[Settle],
+        stages: list[StageShare] | None = None,
+        publication: Publication | None = None,
+    ) -> None:
         self.messages = messages
         self.settlements = settlements
+        self.stages: list[StageShare] = [] if stages is None else stages
+        self.publication = publication
 
 
 @final

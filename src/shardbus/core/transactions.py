@@ -30,7 +30,7 @@ from shardbus.core.command import (
     Work,
 )
 from shardbus.core.entrance import Entrance
-from shardbus.core.errors import SERVER_BUSY, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, Refused
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     DECISIONS_MAX,
@@ -40,6 +40,7 @@ from shardbus.core.limits import (
 )
 from shardbus.core.lock import LockBatch
 from shardbus.core.message import SET_ASIDE, Entry
+from shardbus.core.need import NeedStages
 from shardbus.core.prepared import (
     Decision,
     Prepared,
@@ -51,6 +52,8 @@ from shardbus.core.prepared import (
 )
 from shardbus.core.records import DECISION, PREPARED
 from shardbus.core.settling import Settling
+from shardbus.core.stages import ReadStage
+from shardbus.core.staging import Staging
 
 TransactionCommand = (
     Transact | Prepare | Decide | AskDecision | Finish | ForgetDecision | ListTransactions
@@ -68,11 +71,15 @@ class Transactions:
         ledger: Ledger,
         entrance: Entrance,
         settling: Settling,
+        staging: Staging,
         records: dict[tuple[int, bytes], bytes],
     ) -> None:
         self._ledger = ledger
         self._entrance = entrance
         self._settling = settling
+        self._staging = staging
+        # What was read of stages for the command that is being decided.
+        self._staged: dict[bytes, ReadStage] = {}
         self._prepared: dict[bytes, Prepared] = {}
         self._prepared_bytes = 0
         # The sessions whose messages are pinned, by number: a rollback gives them back to those.
@@ -90,11 +97,19 @@ class Transactions:
         for promise in prepared.promises:
             for number in promise.numbers:
                 self._ledger.locks.pin_unread(number)
+        self._staging.promise(prepared.stages)
 
     def decide(
-        self, command: TransactionCommand, read: dict[int, Entry | None], now_ms: int
+        self,
+        command: TransactionCommand,
+        read: dict[int, Entry | None],
+        staged: dict[bytes, ReadStage],
+        now_ms: int,
     ) -> Done | Decided | InDoubt:
-        """`read` holds the messages that `unread` named, as they are stored."""
+        """`read` holds the messages that `unread` named, `staged` the stages that `unread_stages`
+        did, as they are stored.
+        """
+        self._staged = staged
         if isinstance(command, Transact):
             self._check(command.work, now_ms)
             self._do(command.work, now_ms)
@@ -122,14 +137,35 @@ class Transactions:
                         numbers.append(number)
         return numbers
 
+    def unread_stages(self, command: TransactionCommand, now_ms: int) -> NeedStages | None:
+        """The stages to read from the store before a command is decided."""
+        if isinstance(command, Transact):
+            return self._staging.need(command.work)
+        if isinstance(command, Prepare):
+            is_known = command.transaction_id in self._prepared
+            return None if is_known else self._staging.need(command.work)
+        if isinstance(command, Decide):
+            is_over = now_ms >= command.expires_at_ms or command.transaction_id in self._decisions
+            return None if is_over else self._staging.need(command.work)
+        if isinstance(command, Finish) and command.is_commit:
+            prepared = self._prepared.get(command.transaction_id)
+            return None if prepared is None else self._staging.need_of(prepared.stages)
+        return None
+
     def _check(self, work: Work, now_ms: int) -> None:
         if work.messages:
             self._entrance.check(work.messages, now_ms)
+        if work.stages or work.publication is not None:
+            self._staging.check(work, self._staged, now_ms)
         self._settling.check_held(work.settlements, now_ms)
 
     def _do(self, work: Work, now_ms: int) -> None:
         if work.messages:
             self._entrance.admit(work.messages, now_ms, is_checked=True)
+        if work.stages:
+            self._staging.publish(work.stages, self._staged, now_ms)
+        if work.publication is not None:
+            self._staging.note(work.publication, now_ms)
         for settlement in work.settlements:
             self._settling.settle(settlement, now_ms)
 
@@ -139,6 +175,10 @@ class Transactions:
         transaction_id, work = command.transaction_id, command.work
         if transaction_id in self._prepared:
             return Done()
+        if work.publication is not None:
+            raise Refused(
+                INVALID_ARGUMENT, "That a batch is published is remembered where it is decided."
+            )
         self._check(work, now_ms)
         locks = self._ledger.locks
         promises: list[Promise] = []
@@ -150,11 +190,14 @@ class Transactions:
                 numbers.append(entry.sequence_number)
             deadlines_ms = [locks.deadline_ms(token) for token in settle.tokens]
             promises.append(Promise(settle, numbers, settle.tokens, deadlines_ms))
-        prepared = Prepared(command.decider, command.expires_at_ms, work.messages, promises)
+        prepared = Prepared(
+            command.decider, command.expires_at_ms, work.messages, promises, work.stages
+        )
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
         self._pin(promises)
+        self._staging.promise(work.stages)
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += len(data)
         self._ledger.changes.append(RecordChange(PREPARED, transaction_id, data))
@@ -249,6 +292,11 @@ class Transactions:
         self._ledger.changes.append(RecordChange(PREPARED, command.transaction_id, None))
         if command.is_commit and prepared.messages:
             self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+        if prepared.stages:
+            if command.is_commit:
+                self._staging.publish(prepared.stages, self._staged, now_ms)
+            else:
+                self._staging.let_go(prepared.stages)
         for promise in prepared.promises:
             if command.is_commit:
                 self._settling.end(promise.command, self._unpinned(promise, read), now_ms)

@@ -247,6 +247,13 @@ class MessageStore(Protocol):
         """Payloads in the order asked for; None for one that is gone or damaged."""
         ...
 
+    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+        """The pieces of a stage by their numbers, rising; None for one that is damaged.
+
+        A stage that was never put, or was dropped, has none.
+        """
+        ...
+
     def read_due(
         self,
         fragment: FragmentId,

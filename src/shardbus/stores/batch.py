@@ -13,6 +13,8 @@ from shardbus.core.change import (
     RecordChange,
     Remember,
     Remove,
+    StageDrop,
+    StagePut,
     StateChange,
     Update,
 )
@@ -86,6 +88,7 @@ class Delta:
         self.states: dict[str, StateChange] = {}
         self.records: dict[tuple[int, bytes], bytes | None] = {}
         self.remembered: list[tuple[int, list[bytes]]] = []
+        self.stages: list[StagePut | StageDrop] = []
         self.forgotten_at_ms = 0
         self.is_empty = True
 
@@ -113,6 +116,8 @@ class Delta:
             self.remembered[-1][1].append(change.digests)
         elif isinstance(change, RecordChange):
             self.records[change.kind, change.key] = change.data
+        elif isinstance(change, (StagePut, StageDrop)):
+            self.stages.append(change)
         else:
             assert isinstance(change, ForgetIds)
             self.forgotten_at_ms = max(self.forgotten_at_ms, change.until_ms)
@@ -155,6 +160,8 @@ class Batch:
         self.directory = directory
         self.known = known
         self.cells: list[Cell] = []
+        # In order, with the local numbers of their fragments.
+        self.stages: list[tuple[int, StagePut | StageDrop]] = []
         self._deltas: dict[int, Delta] = {}
         self._removed: list[int] = []
         self._updated: list[tuple[int, Entry]] = []
@@ -238,6 +245,8 @@ class Batch:
                 self._add_others(delta)
             if delta.records:
                 self._add_records(delta)
+            if delta.stages:
+                self.stages += [(local, change) for change in delta.stages]
             packed = pack_counters(local, delta.counters)
             if delta.is_empty:
                 # SQLite writes no page for bytes that stay the same, and then a full disk would

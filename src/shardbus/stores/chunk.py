@@ -471,6 +471,17 @@ def unpack_record(packed: bytes) -> tuple[int, int, bytes, bytes] | None:
     return local, kind, packed[key_at:data_at], packed[data_at:end]
 
 
+def pack_piece(local: int, stage: bytes, piece: int, data: bytes) -> bytes:
+    """A piece of a stage, as a record that has the number of the piece for its kind."""
+    return pack_record(local, piece, stage, data)
+
+
+def unpack_piece(packed: bytes) -> tuple[int, bytes, int, bytes] | None:
+    """Local number, stage, number of the piece and data; None if it is damaged."""
+    found = unpack_record(packed)
+    return None if found is None else (found[0], found[2], found[1], found[3])
+
+
 def encoded(text: str | None) -> bytes:
     # Clients may send lone surrogates; they must come back as they came.
     return b"" if text is None else text.encode("utf-8", "surrogatepass")

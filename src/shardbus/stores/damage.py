@@ -68,6 +68,8 @@ class StoreReport:
         self.remembered = 0
         # Records that fragments keep.
         self.records = 0
+        # Pieces of stages.
+        self.pieces = 0
         self.damages: list[Damage] = []
         # Whether SQLite could not read everything, so that rows may be missing without a trace.
         self.is_torn = False

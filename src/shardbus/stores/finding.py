@@ -157,6 +157,10 @@ class Sink(Protocol):
         """A sound record that the fragment keeps, packed."""
         ...
 
+    def staged(self, owner: Owner, stage: bytes, piece: int, data: bytes) -> None:
+        """A sound piece of a stage, packed."""
+        ...
+
 
 @final
 class Nowhere:
@@ -181,6 +185,9 @@ class Nowhere:
         """It is in the report."""
 
     def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
+        """It is in the report."""
+
+    def staged(self, owner: Owner, stage: bytes, piece: int, data: bytes) -> None:
         """It is in the report."""
 
 

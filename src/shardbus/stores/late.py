@@ -130,6 +130,9 @@ class LateStore:
     ) -> list[bytes | None]:
         return self.open().read_payloads(fragment, sequence_numbers)
 
+    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+        return self.open().read_stage(fragment, stage)
+
     def read_due(
         self,
         fragment: FragmentId,

@@ -14,6 +14,8 @@ from shardbus.core.change import (
     RecordChange,
     Remember,
     Remove,
+    StageDrop,
+    StagePut,
     StateChange,
     Update,
     new_counters,
@@ -172,6 +174,10 @@ class MemoryStore:
         known = self._known(fragment)
         return [known.payload(number) for number in sequence_numbers]
 
+    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+        pieces = self._known(fragment).stages.get(stage, {})
+        return dict(sorted(pieces.items()))
+
     def read_due(
         self,
         fragment: FragmentId,
@@ -218,6 +224,10 @@ class MemoryStore:
         """Make a kept record fail its checksum until it is written again or removed."""
         self._known(fragment).damaged_records.add((kind, key))
 
+    def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        """Make a piece of a stage fail its checksum until it is put again."""
+        self._known(fragment).stages[stage][piece] = None
+
     def _known(self, fragment: FragmentId) -> MemoryFragment:
         known = self._fragments.get(fragment)
         if known is None:
@@ -256,6 +266,7 @@ class MemoryFragment:
         self.remembered: list[Remember] = []
         self.records: dict[tuple[int, bytes], bytes] = {}
         self.damaged_records: set[tuple[int, bytes]] = set()
+        self.stages: dict[bytes, dict[int, bytes | None]] = {}
         self._last = 0
 
     def check(self, commit: FragmentCommit) -> None:
@@ -297,6 +308,14 @@ class MemoryFragment:
             self.remembered.append(change)
         elif isinstance(change, RecordChange):
             self._set_record(change)
+        else:
+            self._apply_other(change)
+
+    def _apply_other(self, change: StagePut | StageDrop | ForgetIds) -> None:
+        if isinstance(change, StagePut):
+            self.stages.setdefault(change.stage, {})[change.piece] = change.data
+        elif isinstance(change, StageDrop):
+            self.stages.pop(change.stage, None)
         else:
             self._forget_ids(change)
 

@@ -215,6 +215,10 @@ class Copy:
         sql = "INSERT OR IGNORE INTO record (local, kind, key, data) VALUES (?, ?, ?, ?)"
         self._write(sql, (owner.local, kind, key, data))
 
+    def staged(self, owner: Owner, stage: bytes, piece: int, data: bytes) -> None:
+        sql = "INSERT OR IGNORE INTO stage (local, stage, piece, data) VALUES (?, ?, ?, ?)"
+        self._write(sql, (owner.local, stage, piece, data))
+
     def stray(self, owner: Owner | None, piece: Piece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
         # Several chunks may have the same parts, so these are kept once here too.

@@ -12,6 +12,7 @@ from shardbus.stores.chunk import (
     decoded,
     key_of,
     sequence_of,
+    unpack_piece,
     unpack_record,
     unpack_remembered,
     unpack_session_state,
@@ -46,6 +47,7 @@ FROM (
     SELECT key, CAST(data AS BLOB) AS data FROM remembered
     WHERE key > ?1 AND key <= ?2 ORDER BY key LIMIT ?3)
 """
+_PIECES: Final = "SELECT piece, data FROM stage WHERE local = ? AND stage = ? ORDER BY piece"
 _RECORDS: Final = "SELECT kind, key, data FROM record WHERE local = ? ORDER BY kind, key"
 
 
@@ -114,6 +116,15 @@ class ImageReader(Lookup):
             self._remembered(local, image)
             self._records(local, image)
         return image
+
+    def stage(self, local: int, name: bytes) -> dict[int, bytes | None]:
+        """As `MessageStore.read_stage`."""
+        pieces: dict[int, bytes | None] = {}
+        for piece, data in self.connection.execute(_PIECES, (local, name)):
+            found = unpack_piece(data) if isinstance(data, bytes) else None
+            is_sound = found is not None and found[:3] == (local, name, piece)
+            pieces[piece] = found[3] if found is not None and is_sound else None
+        return pieces
 
     def recorded(self, kinds: Sequence[int]) -> set[int]:
         """The fragments that keep records of one of these kinds."""

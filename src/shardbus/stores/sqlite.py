@@ -234,6 +234,11 @@ class SqliteStore:
         with Translated(self.path):
             return self._reader.payloads(local, fragment.number, sequence_numbers)
 
+    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._images.stage(local, stage)
+
     def read_due(
         self,
         fragment: FragmentId,

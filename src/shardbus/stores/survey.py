@@ -24,7 +24,12 @@ from shardbus.stores.chunk import (
     unpack_head,
 )
 from shardbus.stores.damage import StoreReport
-from shardbus.stores.database import SESSIONS_VERSION, TOPICS_VERSION, user_version
+from shardbus.stores.database import (
+    SESSIONS_VERSION,
+    STAGES_VERSION,
+    TOPICS_VERSION,
+    user_version,
+)
 from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink, Stored
 from shardbus.stores.part_survey import PartSurvey
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
@@ -61,6 +66,7 @@ class Survey:
         # A file that was not opened since has none of what later schemas brought.
         self._has_sessions = user_version(connection) >= SESSIONS_VERSION
         self._has_parts = user_version(connection) >= TOPICS_VERSION
+        self._has_stages = user_version(connection) >= STAGES_VERSION
 
     def run(self) -> None:
         self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
@@ -77,6 +83,8 @@ class Survey:
             self._sessions.finish(self._sink)
         if self._has_parts:
             self._sessions.records(self._sink)
+        if self._has_stages:
+            self._sessions.stages(self._sink)
         self._strays()
         if self._has_parts:
             self._parts.finish(self.owners)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final, final
 
-from shardbus.core.change import new_counters
+from shardbus.core.change import StagePut, new_counters
 from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
 from shardbus.stores.batch import COLUMNS, Batch, Cell, Head
 from shardbus.stores.chunk import (
@@ -14,6 +14,7 @@ from shardbus.stores.chunk import (
     LOCALS_MAX,
     key_of,
     pack_counters,
+    pack_piece,
     unpack_counters,
 )
 from shardbus.stores.directory import Directory, Known, listed_chunks
@@ -28,6 +29,7 @@ SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
 SWEEP_SESSIONS_MAX: Final = 64
 SWEEP_RECORDS_MAX: Final = 16
+SWEEP_PIECES_MAX: Final = 16
 
 _ROW: Final = "(" + ",".join("?" * COLUMNS) + ")"
 _INSERT: Final = tuple(
@@ -130,6 +132,12 @@ _SWEEP_SESSIONS: Final = (
 _SWEEP_RECORDS: Final = """
 DELETE FROM record WHERE id IN (SELECT id FROM record WHERE local = ?1 LIMIT ?2)
 """
+_SWEEP_PIECES: Final = """
+DELETE FROM stage WHERE id IN (SELECT id FROM stage WHERE local = ?1 LIMIT ?2)
+"""
+# Not through the view: that would cost every row of every commit a look at one more trigger.
+_PUT_PIECE: Final = "INSERT OR REPLACE INTO stage (local, stage, piece, data) VALUES (?, ?, ?, ?)"
+_DROP_STAGE: Final = "DELETE FROM stage WHERE local = ? AND stage = ?"
 
 
 @final
@@ -197,6 +205,7 @@ class Writer(Lookup):
         for sql in _SWEEP_KEYED:
             removed += self.connection.execute(sql, (low, high, SWEEP_ENTRIES_MAX)).rowcount
         removed += self.connection.execute(_SWEEP_RECORDS, (local, SWEEP_RECORDS_MAX)).rowcount
+        removed += self.connection.execute(_SWEEP_PIECES, (local, SWEEP_PIECES_MAX)).rowcount
         if removed == 0:
             for sql in _SWEEP_SESSIONS:
                 removed += self.connection.execute(sql, (local, SWEEP_SESSIONS_MAX)).rowcount
@@ -246,7 +255,7 @@ class Writer(Lookup):
     def _store(self, batch: Batch) -> None:
         count = batch.row_count()
         is_full = batch.directory.recent_count > self._recent_max
-        if count <= ROWS_MAX and not is_full:
+        if count <= ROWS_MAX and not is_full and not batch.stages:
             self._insert(batch.cells)
             return
         self.connection.execute("BEGIN IMMEDIATE")
@@ -256,7 +265,17 @@ class Writer(Lookup):
         if is_full:
             self._move_recent()
             batch.directory.age()
+        if batch.stages:
+            self._store_stages(batch)
         self.connection.execute("COMMIT")
+
+    def _store_stages(self, batch: Batch) -> None:
+        for local, change in batch.stages:
+            if isinstance(change, StagePut):
+                data = pack_piece(local, change.stage, change.piece, change.data)
+                self.connection.execute(_PUT_PIECE, (local, change.stage, change.piece, data))
+            else:
+                self.connection.execute(_DROP_STAGE, (local, change.stage))
 
     def _insert(self, cells: list[Cell]) -> None:
         count = len(cells) // COLUMNS

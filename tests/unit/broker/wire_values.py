@@ -30,6 +30,8 @@ from shardbus.core.command import (
     ALL_LINES,
     DEFER,
     AcceptSession,
+    AskProducers,
+    AskStages,
     Cancel,
     Claim,
     Claimed,
@@ -42,13 +44,17 @@ from shardbus.core.command import (
     DescribeClaim,
     Done,
     DropReader,
+    DropStages,
     GetState,
+    HeldStage,
     KeepReader,
     ListReaders,
     ListTransfers,
     NoSession,
     OpenReader,
     Outstanding,
+    Producer,
+    Producers,
     Purge,
     Purged,
     ReadClaim,
@@ -72,6 +78,8 @@ from shardbus.core.command import (
     SetState,
     Settle,
     Settled,
+    Stage,
+    StagesHeld,
     TakenOver,
     TakeOver,
     TakeTransfers,
@@ -163,7 +171,14 @@ _settlements = st.builds(
 )
 _transactions = st.binary(max_size=32)
 _homes = st.tuples(_i64, _i64)
-_works = st.builds(Work, st.lists(_messages, max_size=3), st.lists(_settlements, max_size=3))
+_named = st.tuples(_bytes, _i64)
+_works = st.builds(
+    Work,
+    st.lists(_messages, max_size=3),
+    st.lists(_settlements, max_size=3),
+    st.lists(_named, max_size=3),
+    st.none() | _named,
+)
 _transacting = st.one_of(
     st.builds(Transact, _works),
     st.builds(Prepare, _transactions, _works, _homes, _i64),
@@ -221,9 +236,16 @@ _statuses = st.builds(
     waiting_bytes=_i64,
 )
 _runs = st.sets(st.integers(1, 2**63 - 1), max_size=5).map(lambda some: runs_of(sorted(some)))
+_staging = st.one_of(
+    st.builds(Stage, _bytes, _i64, st.lists(_messages, max_size=3), _i64),
+    st.builds(DropStages, st.lists(_bytes, max_size=3)),
+    st.builds(AskStages, st.lists(_bytes, max_size=3)),
+    st.builds(AskProducers, _bytes),
+)
 
 commands = st.one_of(
     _transacting,
+    _staging,
     _transferring,
     _reading,
     st.builds(Send, st.lists(_messages, max_size=4)),
@@ -267,6 +289,8 @@ replies = st.one_of(
     st.builds(ClaimRuns, _runs, _i64),
     st.builds(ClaimRead, st.lists(_entries(_bytes), max_size=3), _i64, st.booleans()),
     st.builds(Completed, _i64),
+    st.builds(StagesHeld, st.lists(st.builds(HeldStage, _bytes, _runs, _i64, _i64), max_size=3)),
+    st.builds(Producers, st.lists(st.builds(Producer, _bytes, _i64, _i64), max_size=3)),
     st.builds(Readers, st.lists(_statuses, max_size=3)),
     st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3)),
     st.builds(Received, st.lists(_deliveries(), max_size=3), st.booleans()),

@@ -411,7 +411,7 @@ def test_rollbacks_are_not_kept_for_ever() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0", bytes(20), b"\xff" * 40])
 def test_a_record_that_is_none_is_an_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match="transaction"):
+    with pytest.raises(ValueError, match="what a fragment has kept"):
         unpack_prepared(data)
-    with pytest.raises(ValueError, match="transaction"):
+    with pytest.raises(ValueError, match="what a fragment has kept"):
         unpack_decision(data)

@@ -1,0 +1,263 @@
+"""Stages of an entity over all of its fragments: what is put there, published and discarded.
+
+A stage is messages that nobody sees until they are published; who stages gives it a name, for one
+attempt of one task, and puts messages into it in numbered pieces. What is published makes all
+stages of a batch visible together, and each batch of a producer is published once, whoever tries,
+and however often. Everything here raises Refused and Unavailable, and may be repeated after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, final
+
+from shardbus.broker.answers import Answer
+from shardbus.broker.asking import ask, ask_all, failure_of, to_port
+from shardbus.broker.clock import Clock
+from shardbus.broker.readers import Spread, done, spread
+from shardbus.broker.router import EntityRouter, Placed
+from shardbus.broker.transactions import Part, Transactor
+from shardbus.core.command import (
+    AskProducers,
+    AskStages,
+    Command,
+    Done,
+    DropStages,
+    HeldStage,
+    Producer,
+    Producers,
+    Stage,
+    StagesHeld,
+    Work,
+)
+from shardbus.core.errors import (
+    ALREADY_PUBLISHED,
+    INVALID_ARGUMENT,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    STAGE_LOST,
+    Refused,
+    Unavailable,
+)
+from shardbus.core.limits import (
+    BATCH_MAX,
+    PRODUCER_NAME_CHARACTERS_MAX,
+    STAGE_MS_DEFAULT,
+    STAGE_NAME_CHARACTERS_MAX,
+    STAGES_MAX,
+)
+from shardbus.core.message import Message
+from shardbus.core.placement import hash_point
+
+# Everything that is published is read before it is decided, which may be much.
+DECIDE_MS: Final = 60_000
+# Two numbers of each fragment are made of one: of what has no key, and of what has one.
+PIECE_MAX: Final = BATCH_MAX // 2 - 1
+
+
+@final
+class Staging:
+    """Reached as `EntityHandle.staging`. Fragments are asked side by side, each at once."""
+
+    def __init__(
+        self, entity_id: int, router: EntityRouter, *, clock: Clock, new_seed: Callable[[], bytes]
+    ) -> None:
+        self._entity_id = entity_id
+        self._router = router
+        self._new_seed = new_seed
+        self._transactor = Transactor(clock, DECIDE_MS)
+
+    async def stage(
+        self,
+        stage: str,
+        piece: int,
+        messages: list[Message],
+        *,
+        lifetime_ms: int = STAGE_MS_DEFAULT,
+    ) -> None:
+        """Keep messages as a piece of a stage; the same piece again changes nothing.
+
+        Those with keys go to their fragments; those without go together to one that can take them,
+        the same one whenever that is asked. What is staged elsewhere the second time, because that
+        one is away, cannot be published: `publish` refuses what is there twice.
+        """
+        name = _encoded(stage, "The name of a stage", STAGE_NAME_CHARACTERS_MAX)
+        if not 0 <= piece <= PIECE_MAX:
+            raise Refused(INVALID_ARGUMENT, f"Pieces are numbered from 0 to {PIECE_MAX}.")
+        questions = []
+        unkeyed: list[Message] = []
+        for placed in self._router.place(messages):
+            share = [messages[position] for position in placed.positions]
+            if self._is_free(placed):
+                unkeyed = share
+                continue
+            command = Stage(name, 2 * piece + 2, share, lifetime_ms)
+            questions.append(to_port(self._router.ports[placed.index], command))
+        failure = failure_of(await ask_all(questions))
+        if failure is not None:
+            raise failure
+        if unkeyed:
+            first = hash_point(stage) + piece
+            await self._stage_anywhere(Stage(name, 2 * piece + 1, unkeyed, lifetime_ms), first)
+
+    def _is_free(self, placed: Placed) -> bool:
+        return not placed.is_keyed and self._router.is_partitioned
+
+    async def _stage_anywhere(self, command: Stage, first: int) -> None:
+        ports = self._router.ports
+        failure: Refused | Unavailable | None = None
+        for step in range(len(ports)):
+            [answer] = await ask_all([to_port(ports[(first + step) % len(ports)], command)])
+            if isinstance(answer, Done):
+                return
+            failure = _failure(answer)
+            if isinstance(failure, Refused) and failure.kind is not QUOTA_EXCEEDED:
+                break
+            if isinstance(failure, Unavailable) and failure.is_unknown:
+                break
+        assert failure is not None
+        raise failure
+
+    async def publish(self, producer: str, batch: int, stages: Mapping[str, int]) -> bool:
+        """Make all messages of these stages visible, together or not at all.
+
+        `stages` tells how many messages each must have: refused with STAGE_LOST when the fragments
+        together do not have exactly those. False when the producer has published this batch, or a
+        later one, before: then the stages are discarded.
+        """
+        name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+        if not 0 <= batch <= BATCH_MAX:
+            raise Refused(INVALID_ARGUMENT, f"Batches are numbered from 0 to {BATCH_MAX}.")
+        counts = {stage: stages[text] for text, stage in _names(stages).items()}
+        if not await self._is_published(producer, name, batch):
+            try:
+                await self._publish(producer, (name, batch), counts)
+            except Refused as refusal:
+                if refusal.kind not in (ALREADY_PUBLISHED, STAGE_LOST, SERVER_BUSY):
+                    raise
+                # Somebody else may have published them a moment ago.
+                if not await self._is_published(producer, name, batch):
+                    raise
+            else:
+                return True
+        await self._all(DropStages(list(counts)))
+        return False
+
+    async def discard(self, stages: Sequence[str]) -> Spread[Done]:
+        """Forget stages; where that cannot be done now, they end when their time is over."""
+        return spread(await self._all(DropStages(list(_names(stages).values()))), done)
+
+    async def producers(self) -> Spread[list[Producer]]:
+        """Who has published what last, by the fragments that remember it."""
+        return spread(await self._all(AskProducers()), _producers)
+
+    async def _is_published(self, producer: str, name: bytes, batch: int) -> bool:
+        port = self._router.ports[self._router.index_of_key(producer)]
+        answer = await ask(port, AskProducers(name))
+        return any(known.batch >= batch for known in _producers(answer))
+
+    async def _publish(
+        self, producer: str, publication: tuple[bytes, int], counts: dict[bytes, int]
+    ) -> None:
+        works = await self._works(counts)
+        decider = self._router.index_of_key(producer)
+        works.setdefault(decider, Work([], [])).publication = publication
+        parts = {index: self._part(index, work) for index, work in works.items()}
+        transaction_id = self._new_seed() + self._new_seed()
+        await self._transactor.commit(transaction_id, list(parts.values()), parts[decider])
+
+    async def _works(self, counts: dict[bytes, int]) -> dict[int, Work]:
+        """What each fragment is to publish; Refused when something is missing or there twice.
+
+        A fragment that cannot be asked does not matter if the others have everything.
+        """
+        answers = await self._all(AskStages(list(counts))) if counts else {}
+        found = _Found()
+        works: dict[int, Work] = {}
+        for index, number in enumerate(self._router.numbers):
+            answer = answers.get(number)
+            if isinstance(answer, Refused):
+                raise answer
+            if isinstance(answer, StagesHeld) and answer.stages:
+                shares = [(held.stage, held.count) for held in answer.stages]
+                works[index] = Work([], [], shares)
+                found.add(answer.stages)
+        found.check(counts, [each for each in answers.values() if isinstance(each, Unavailable)])
+        return works
+
+    def _part(self, index: int, work: Work) -> Part:
+        home = (self._entity_id, self._router.numbers[index])
+        return Part(self._router.ports[index], home, work)
+
+    async def _all(self, command: Command) -> dict[int, Answer]:
+        answers = await ask_all([to_port(port, command) for port in self._router.ports])
+        return dict(zip(self._router.numbers, answers, strict=True))
+
+
+@final
+class _Found:
+    """What all fragments have of some stages."""
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, int] = {}
+        self._unkeyed: set[tuple[bytes, int]] = set()
+
+    def add(self, stages: list[HeldStage]) -> None:
+        for held in stages:
+            self._counts[held.stage] = self._counts.get(held.stage, 0) + held.count
+            for piece in held.pieces.numbers():
+                if piece % 2 == 1:
+                    self._add_unkeyed(held.stage, piece)
+
+    def _add_unkeyed(self, stage: bytes, piece: int) -> None:
+        """One fragment has those of a piece that have no key, or they are there twice."""
+        if (stage, piece) in self._unkeyed:
+            raise Refused(
+                STAGE_LOST,
+                f"Piece {piece // 2} of stage '{stage.decode()}' is in two fragments, because one "
+                "was away when it was repeated: discard the stage, and stage it again.",
+            )
+        self._unkeyed.add((stage, piece))
+
+    def check(self, counts: dict[bytes, int], missing: list[Unavailable]) -> None:
+        for stage, expected in counts.items():
+            count = self._counts.get(stage, 0)
+            if count < expected and missing:
+                raise Unavailable(missing[0].message)
+            if count != expected:
+                raise Refused(
+                    STAGE_LOST,
+                    f"Stage '{stage.decode()}' has {count} messages, not {expected}: its time was "
+                    "over, or it was published or discarded. Stage it again.",
+                )
+
+
+def _names(stages: Mapping[str, int] | Sequence[str]) -> dict[str, bytes]:
+    if len(stages) > STAGES_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"{len(stages)} stages are too many at once: {STAGES_MAX} are the most.",
+        )
+    what = "The name of a stage"
+    return {stage: _encoded(stage, what, STAGE_NAME_CHARACTERS_MAX) for stage in stages}
+
+
+def _encoded(name: str, what: str, characters_max: int) -> bytes:
+    if not 1 <= len(name) <= characters_max:
+        raise Refused(
+            INVALID_ARGUMENT, f"{what} has 1 to {characters_max} characters, not {len(name)}."
+        )
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(INVALID_ARGUMENT, f"{what} is no valid text: {error.reason}.") from error
+
+
+def _failure(answer: Answer) -> Refused | Unavailable:
+    assert isinstance(answer, Refused | Unavailable)
+    return answer
+
+
+def _producers(answer: Answer) -> list[Producer]:
+    assert isinstance(answer, Producers)
+    return answer.producers

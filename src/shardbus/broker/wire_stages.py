@@ -1,0 +1,133 @@
+"""Commands and answers about stages and producers as the fields of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from shardbus.broker.fields import I64, LENGTH, Reader, WireError, Writer
+from shardbus.core.command import (
+    AskProducers,
+    AskStages,
+    DropStages,
+    HeldStage,
+    Producer,
+    Producers,
+    Publication,
+    Stage,
+    StageCommand,
+    StageReply,
+    StageShare,
+    StagesHeld,
+)
+from shardbus.core.message import Message
+from shardbus.core.runs import unpack_runs
+
+STAGE: Final = 60
+DROP_STAGES: Final = 61
+ASK_STAGES: Final = 62
+ASK_PRODUCERS: Final = 63
+
+STAGES_HELD: Final = 60
+PRODUCERS: Final = 61
+
+EncodeMessage = Callable[[Writer, Message], None]
+DecodeMessage = Callable[[Reader], Message]
+
+
+def is_stage(tag: int) -> bool:
+    """Whether a command with this tag is one of these."""
+    return STAGE <= tag <= ASK_PRODUCERS
+
+
+def is_staged(tag: int) -> bool:
+    """Whether an answer with this tag is one of these."""
+    return STAGES_HELD <= tag <= PRODUCERS
+
+
+def encode_stage(writer: Writer, command: StageCommand, encode_message: EncodeMessage) -> int:
+    """Write the fields; the tag that tells which command they are of."""
+    if isinstance(command, Stage):
+        writer.data(command.stage)
+        writer.i64(command.piece)
+        writer.i64(command.lifetime_ms)
+        writer.count(len(command.messages))
+        for message in command.messages:
+            encode_message(writer, message)
+        return STAGE
+    if isinstance(command, AskProducers):
+        writer.data(command.name)
+        return ASK_PRODUCERS
+    writer.count(len(command.stages))
+    for name in command.stages:
+        writer.data(name)
+    return DROP_STAGES if isinstance(command, DropStages) else ASK_STAGES
+
+
+def decode_stage(tag: int, reader: Reader, decode_message: DecodeMessage) -> StageCommand:
+    if tag == STAGE:
+        stage, piece, lifetime_ms = reader.data(), reader.i64(), reader.i64()
+        messages = [decode_message(reader) for _ in range(reader.count(LENGTH.size))]
+        return Stage(stage, piece, messages, lifetime_ms)
+    if tag == ASK_PRODUCERS:
+        return AskProducers(reader.data())
+    names = [reader.data() for _ in range(reader.count(LENGTH.size))]
+    return DropStages(names) if tag == DROP_STAGES else AskStages(names)
+
+
+def encode_staged(writer: Writer, answer: StageReply) -> int:
+    """Write the fields; the tag that tells which answer they are of."""
+    if isinstance(answer, StagesHeld):
+        writer.count(len(answer.stages))
+        for stage in answer.stages:
+            writer.data(stage.stage)
+            writer.data(stage.pieces.pack())
+            writer.i64(stage.count)
+            writer.i64(stage.size_bytes)
+        return STAGES_HELD
+    writer.count(len(answer.producers))
+    for producer in answer.producers:
+        writer.data(producer.name)
+        writer.i64(producer.batch)
+        writer.i64(producer.at_ms)
+    return PRODUCERS
+
+
+def decode_staged(tag: int, reader: Reader) -> StageReply:
+    if tag == STAGES_HELD:
+        return StagesHeld([_decode_held(reader) for _ in range(reader.count(LENGTH.size))])
+    return Producers(
+        [
+            Producer(reader.data(), reader.i64(), reader.i64())
+            for _ in range(reader.count(LENGTH.size))
+        ]
+    )
+
+
+def encode_published(
+    writer: Writer, stages: list[StageShare], publication: Publication | None
+) -> None:
+    """What a transaction publishes."""
+    writer.count(len(stages))
+    for name, count in stages:
+        writer.data(name)
+        writer.i64(count)
+    writer.u8(publication is not None)
+    if publication is not None:
+        writer.data(publication[0])
+        writer.i64(publication[1])
+
+
+def decode_published(reader: Reader) -> tuple[list[StageShare], Publication | None]:
+    count = reader.count(LENGTH.size + I64.size)
+    stages = [(reader.data(), reader.i64()) for _ in range(count)]
+    return stages, (reader.data(), reader.i64()) if reader.flag() else None
+
+
+def _decode_held(reader: Reader) -> HeldStage:
+    name, packed = reader.data(), reader.data()
+    try:
+        pieces = unpack_runs(packed)
+    except ValueError as error:
+        raise WireError(str(error)) from error
+    return HeldStage(name, pieces, reader.i64(), reader.i64())

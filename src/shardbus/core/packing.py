@@ -1,0 +1,95 @@
+"""Messages and small values as bytes, for what fragments keep beside their messages.
+
+Integers are big-endian and of fixed size, texts UTF-8; lengths have four bytes, and the length of
+a text that is not there is all ones.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.message import Message
+
+_NONE: Final = 0xFFFFFFFF
+
+
+def packed_integer(value: int) -> bytes:
+    return value.to_bytes(8, "big", signed=True)
+
+
+def packed_count(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+def packed_text(value: str | None) -> bytes:
+    if value is None:
+        return packed_count(_NONE)
+    encoded = value.encode("utf-8", "surrogatepass")
+    return packed_count(len(encoded)) + encoded
+
+
+def pack_messages(messages: list[Message], parts: list[bytes]) -> None:
+    parts.append(packed_count(len(messages)))
+    for message in messages:
+        parts.append(packed_count(len(message.payload)))
+        parts.append(message.payload)
+        parts.append(packed_text(message.message_id))
+        parts.append(packed_text(message.session_id))
+        parts.append(packed_text(message.partition_key))
+        parts.append(packed_integer(message.ttl_ms))
+        parts.append(packed_integer(message.scheduled_at_ms))
+
+
+@final
+class Unpacker:
+    """Reads what was packed, in the same order; ValueError when it is something else."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def piece(self, length: int) -> bytes:
+        start = self._at
+        self._at = start + length
+        if self._at > len(self._data):
+            raise ValueError("what a fragment has kept is cut short")
+        return self._data[start : self._at]
+
+    def byte(self) -> int:
+        return self.piece(1)[0]
+
+    def integer(self) -> int:
+        return int.from_bytes(self.piece(8), "big", signed=True)
+
+    def count(self) -> int:
+        return int.from_bytes(self.piece(4), "big")
+
+    def text(self) -> str | None:
+        length = self.count()
+        return None if length == _NONE else self.piece(length).decode("utf-8", "surrogatepass")
+
+    def messages(self) -> list[Message]:
+        return [self._message() for _ in range(self.count())]
+
+    def rest(self) -> bytes:
+        return self.piece(len(self._data) - self._at)
+
+    def is_at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def end(self) -> None:
+        if not self.is_at_end():
+            raise ValueError("something follows what a fragment has kept")
+
+    def _message(self) -> Message:
+        payload = self.piece(self.count())
+        message_id, session_id, partition_key = self.text(), self.text(), self.text()
+        ttl_ms, scheduled_at_ms = self.integer(), self.integer()
+        return Message(
+            payload,
+            message_id=message_id,
+            session_id=session_id,
+            partition_key=partition_key,
+            ttl_ms=ttl_ms,
+            scheduled_at_ms=scheduled_at_ms,
+        )

@@ -1,0 +1,101 @@
+"""What fragments are asked about stages and those who publish them, and what they answer.
+
+A *stage* is messages under a name that nobody sees until they are published, put there in numbered
+*pieces*. A *producer* publishes stages in numbered batches, each once. Stages go by the UTF-8 of
+their names, and so do producers. See `staging` for the rules; publishing is a transaction (`Work`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.message import Message
+from shardbus.core.runs import Runs
+
+StageShare = tuple[bytes, int]
+"""A stage, and how many messages of it one fragment has."""
+
+Publication = tuple[bytes, int]
+"""A producer and the number of its batch."""
+
+NO_BATCH: Final = -1
+
+
+@final
+class Stage:
+    """Keep messages as a piece of a stage, which ends `lifetime_ms` from now. Answered by `Done`.
+
+    A piece that is there already stays as it is. Refused as a send would be, and when the stage is
+    being published.
+    """
+
+    def __init__(self, stage: bytes, piece: int, messages: list[Message], lifetime_ms: int) -> None:
+        self.stage = stage
+        self.piece = piece
+        self.messages = messages
+        self.lifetime_ms = lifetime_ms
+
+
+@final
+class DropStages:
+    """Forget stages, but not those that are being published. Answered by `Done`."""
+
+    def __init__(self, stages: list[bytes]) -> None:
+        self.stages = stages
+
+
+@final
+class AskStages:
+    """What is there of these stages? Answered by `StagesHeld`."""
+
+    def __init__(self, stages: list[bytes]) -> None:
+        self.stages = stages
+
+
+@final
+class AskProducers:
+    """What has a producer published, or, without a name, any? Answered by `Producers`."""
+
+    def __init__(self, name: bytes = b"") -> None:
+        self.name = name
+
+
+@final
+class HeldStage:
+    """What one fragment has of a stage."""
+
+    def __init__(self, stage: bytes, pieces: Runs, count: int, size_bytes: int) -> None:
+        self.stage = stage
+        self.pieces = pieces
+        self.count = count
+        self.size_bytes = size_bytes
+
+
+@final
+class StagesHeld:
+    """Only those that the fragment has something of."""
+
+    def __init__(self, stages: list[HeldStage]) -> None:
+        self.stages = stages
+
+
+@final
+class Producer:
+    """Which batch was published last, and when."""
+
+    def __init__(self, name: bytes, batch: int, at_ms: int) -> None:
+        self.name = name
+        self.batch = batch
+        self.at_ms = at_ms
+
+
+@final
+class Producers:
+    """Those that the fragment remembers, of those that were asked for."""
+
+    def __init__(self, producers: list[Producer]) -> None:
+        self.producers = producers
+
+
+StageCommand = Stage | DropStages | AskStages | AskProducers
+StageReply = StagesHeld | Producers

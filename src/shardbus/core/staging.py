@@ -1,0 +1,366 @@
+"""The commands about stages, and how a transaction publishes them (docs/adr/0024-stages.md).
+
+What is staged is stored, and counts towards the size of the fragment, but it is no message yet: it
+has no number and no time, and nobody receives, peeks or expires it. Publishing sends it, as if that
+were done then. A stage ends by that, by being dropped, or when its time is over, unless it is
+promised to a transaction: then only that one ends it.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from shardbus.core.change import RecordChange, StageDrop, StagePut
+from shardbus.core.command import (
+    AskProducers,
+    AskStages,
+    Done,
+    DropStages,
+    Producer,
+    Producers,
+    Publication,
+    Stage,
+    StageCommand,
+    StageReply,
+    StageShare,
+    StagesHeld,
+    Work,
+)
+from shardbus.core.entrance import Entrance
+from shardbus.core.errors import (
+    ALREADY_PUBLISHED,
+    INVALID_ARGUMENT,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    STAGE_LOST,
+    TOO_LARGE,
+    Refused,
+)
+from shardbus.core.ledger import Ledger
+from shardbus.core.limits import (
+    BATCH_MAX,
+    PRODUCER_KEPT_MS,
+    PRODUCER_NAME_BYTES_MAX,
+    STAGE_MS_MAX,
+    STAGE_MS_MIN,
+    STAGE_NAME_BYTES_MAX,
+    STAGE_PIECE_BYTES_MAX,
+    STAGE_PIECES_MAX,
+    STAGED_COUNT_MAX,
+)
+from shardbus.core.message import NEVER_MS, Message
+from shardbus.core.need import NeedStages
+from shardbus.core.records import PRODUCER, STAGE
+from shardbus.core.runs import runs_of
+from shardbus.core.stages import (
+    OpenStage,
+    ReadStage,
+    packed_piece,
+    producer_change,
+    stage_change,
+    unpack_producer,
+    unpack_stage,
+)
+
+
+@final
+class Staging:
+    """Decides about the stages and the producers of one fragment."""
+
+    def __init__(
+        self,
+        fragment_number: int,
+        ledger: Ledger,
+        entrance: Entrance,
+        records: dict[tuple[int, bytes], bytes],
+    ) -> None:
+        self._fragment_number = fragment_number
+        self._ledger = ledger
+        self._entrance = entrance
+        self._stages: dict[bytes, OpenStage] = {}
+        self._producers: dict[bytes, Producer] = {}
+        # When to look for stages that are over; it may be too early, never too late.
+        self.deadline_ms = NEVER_MS
+        for (kind, key), data in records.items():
+            if kind == STAGE:
+                self._add(unpack_stage(key, data))
+            elif kind == PRODUCER:
+                self._producers[key] = unpack_producer(key, data)
+
+    def decide(self, command: StageCommand, now_ms: int) -> Done | StageReply:
+        if isinstance(command, Stage):
+            return self._stage(command, now_ms)
+        if isinstance(command, DropStages):
+            for name in command.stages:
+                stage = self._stages.get(name)
+                if stage is not None and not stage.is_promised:
+                    self._drop(stage)
+            return Done()
+        if isinstance(command, AskStages):
+            found = [self._stages.get(name) for name in dict.fromkeys(command.stages)]
+            return StagesHeld([stage.held() for stage in found if stage is not None])
+        return self._known_producers(command)
+
+    def end_overdue(self, now_ms: int) -> None:
+        """Stages whose time is over go, unless somebody is publishing them."""
+        if self.deadline_ms == NEVER_MS or self.deadline_ms > now_ms:
+            return
+        self.deadline_ms = NEVER_MS
+        for stage in list(self._stages.values()):
+            if stage.is_promised:
+                continue
+            if stage.expires_at_ms <= now_ms:
+                self._drop(stage)
+            else:
+                self._note_deadline(stage)
+
+    # Staging.
+
+    def _stage(self, command: Stage, now_ms: int) -> Done:
+        _check_stage(command)
+        stage = self._stages.get(command.stage)
+        if stage is not None and stage.pieces.contains(command.piece):
+            return Done()
+        if stage is not None and stage.is_promised:
+            raise Refused(
+                NOT_ALLOWED,
+                f"Stage {_said(command.stage)} is being published: nothing can be added to it.",
+            )
+        self._entrance.check_kind(command.messages)
+        data = packed_piece(command.messages)
+        if len(data) > STAGE_PIECE_BYTES_MAX and len(command.messages) > 1:
+            raise Refused(
+                TOO_LARGE,
+                f"A piece of a stage has at most {STAGE_PIECE_BYTES_MAX} bytes, not {len(data)}: "
+                "stage fewer messages at once.",
+            )
+        self._check_room(stage, len(command.messages), len(data))
+        if stage is None:
+            stage = OpenStage(command.stage)
+            self._stages[stage.name] = stage
+        stage.pieces.include(runs_of([command.piece]))
+        stage.count += len(command.messages)
+        stage.size_bytes += len(data)
+        stage.expires_at_ms = max(stage.expires_at_ms, now_ms + command.lifetime_ms)
+        self._ledger.staged_bytes += len(data)
+        self._note_deadline(stage)
+        self._ledger.changes.append(StagePut(stage.name, command.piece, data))
+        self._ledger.changes.append(stage_change(stage))
+        return Done()
+
+    def _check_room(self, stage: OpenStage | None, count: int, size_bytes: int) -> None:
+        if stage is None:
+            if len(self._stages) >= self._ledger.bounds.stages_max:
+                raise Refused(
+                    SERVER_BUSY,
+                    f"Fragment {self._fragment_number} has {len(self._stages)} stages, which is "
+                    "the most it takes: publish or discard some first.",
+                )
+            self._check_amount(count, size_bytes)
+            return
+        if stage.pieces.count >= STAGE_PIECES_MAX:
+            raise Refused(
+                TOO_LARGE,
+                f"Stage {_said(stage.name)} has {stage.pieces.count} pieces in fragment "
+                f"{self._fragment_number}, which is the most it may have: stage more messages at "
+                "once, or use smaller batches.",
+            )
+        self._check_amount(stage.count + count, stage.size_bytes + size_bytes)
+
+    def _check_amount(self, count: int, size_bytes: int) -> None:
+        bytes_max = self._ledger.bounds.staged_bytes_max
+        if size_bytes > bytes_max or count > STAGED_COUNT_MAX:
+            raise Refused(
+                TOO_LARGE,
+                f"{count} staged messages of {size_bytes} bytes are more than fragment "
+                f"{self._fragment_number} publishes at once ({STAGED_COUNT_MAX} messages, "
+                f"{bytes_max} bytes): use smaller batches, or an entity with more fragments.",
+            )
+
+    def _add(self, stage: OpenStage) -> None:
+        self._stages[stage.name] = stage
+        self._ledger.staged_bytes += stage.size_bytes
+        self._note_deadline(stage)
+
+    def _drop(self, stage: OpenStage) -> None:
+        del self._stages[stage.name]
+        self._ledger.staged_bytes -= stage.size_bytes
+        self._ledger.changes.append(StageDrop(stage.name))
+        self._ledger.changes.append(RecordChange(STAGE, stage.name, None))
+
+    def _note_deadline(self, stage: OpenStage) -> None:
+        if self.deadline_ms == NEVER_MS or stage.expires_at_ms < self.deadline_ms:
+            self.deadline_ms = stage.expires_at_ms
+
+    # Publishing, as a part of a transaction.
+
+    def need(self, work: Work) -> NeedStages | None:
+        """What must be read before work is checked; None also when it is refused unread."""
+        if not work.stages:
+            return None
+        try:
+            self._check_known(work.stages)
+            self._check_publication(work.publication)
+        except Refused:
+            return None
+        return self.need_of(work.stages)
+
+    def need_of(self, shares: list[StageShare]) -> NeedStages | None:
+        known = [self._stages[name] for name, _ in shares if name in self._stages]
+        if not known:
+            return None
+        return NeedStages(
+            [stage.name for stage in known], [stage.pieces.numbers() for stage in known]
+        )
+
+    def check(self, work: Work, read: dict[bytes, ReadStage], now_ms: int) -> None:
+        """Refused when these stages cannot be published now, or the batch was before."""
+        publication = work.publication
+        self._check_publication(publication)
+        if publication is not None and publication[0] not in self._producers:
+            self._check_producers(now_ms)
+        self._check_known(work.stages)
+        messages: list[Message] = []
+        for name, _ in work.stages:
+            found = read[name]
+            if found.damaged:
+                raise Refused(
+                    STAGE_LOST,
+                    f"Stage {_said(name)} is damaged in fragment {self._fragment_number} and "
+                    "cannot be published: discard it, and stage its messages again.",
+                )
+            messages += found.messages
+        if messages:
+            self._entrance.check_ids(messages, now_ms)
+
+    def promise(self, shares: list[StageShare]) -> None:
+        """Only the transaction that these are promised to may end them."""
+        for name, _ in shares:
+            stage = self._stages.get(name)
+            if stage is not None:
+                stage.is_promised = True
+
+    def let_go(self, shares: list[StageShare]) -> None:
+        """The transaction was rolled back: time goes on."""
+        for name, _ in shares:
+            stage = self._stages.get(name)
+            if stage is not None:
+                stage.is_promised = False
+                self._note_deadline(stage)
+
+    def publish(self, shares: list[StageShare], read: dict[bytes, ReadStage], now_ms: int) -> None:
+        """Send all that is whole of these stages, and end them.
+
+        What was damaged since it was promised is lost, as a message that is damaged is.
+        """
+        messages: list[Message] = []
+        for name, _ in shares:
+            stage = self._stages.get(name)
+            if stage is not None:
+                messages += read[name].messages
+                self._drop(stage)
+        if messages:
+            self._entrance.admit(messages, now_ms, is_checked=True)
+
+    def note(self, publication: Publication, now_ms: int) -> None:
+        """Remember that a batch is published."""
+        name, batch = publication
+        if name not in self._producers:
+            self._make_room(now_ms)
+        producer = Producer(name, batch, now_ms)
+        self._producers[name] = producer
+        self._ledger.changes.append(producer_change(producer))
+
+    def _check_known(self, shares: list[StageShare]) -> None:
+        count = 0
+        size_bytes = 0
+        for name, expected in shares:
+            stage = self._stages.get(name)
+            found = 0 if stage is None else stage.count
+            if stage is None or found != expected:
+                raise Refused(
+                    STAGE_LOST,
+                    f"Stage {_said(name)} has {found} messages in fragment "
+                    f"{self._fragment_number}, not {expected}: its time was over, it was "
+                    "published or discarded, or somebody added to it.",
+                )
+            if stage.is_promised:
+                raise Refused(
+                    SERVER_BUSY,
+                    f"Stage {_said(name)} is being published already: ask again in a moment.",
+                )
+            count += found
+            size_bytes += stage.size_bytes
+        if len({name for name, _ in shares}) < len(shares):
+            raise Refused(INVALID_ARGUMENT, "A stage is named twice: name each once.")
+        self._check_amount(count, size_bytes)
+
+    def _check_publication(self, publication: Publication | None) -> None:
+        if publication is None:
+            return
+        name, batch = publication
+        if not 1 <= len(name) <= PRODUCER_NAME_BYTES_MAX or not 0 <= batch <= BATCH_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A producer has a name of 1 to {PRODUCER_NAME_BYTES_MAX} bytes, and its batches "
+                f"are numbered from 0 to {BATCH_MAX}.",
+            )
+        known = self._producers.get(name)
+        if known is not None and batch <= known.batch:
+            raise Refused(
+                ALREADY_PUBLISHED,
+                f"Producer {_said(name)} has published batch {batch} before: the last one was "
+                f"{known.batch}.",
+            )
+
+    # Producers.
+
+    def _known_producers(self, command: AskProducers) -> Producers:
+        if not command.name:
+            return Producers(list(self._producers.values()))
+        found = self._producers.get(command.name)
+        return Producers([] if found is None else [found])
+
+    def _check_producers(self, now_ms: int) -> None:
+        if len(self._producers) < self._ledger.bounds.producers_max:
+            return
+        if not any(_is_forgettable(each, now_ms) for each in self._producers.values()):
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"Fragment {self._fragment_number} remembers {len(self._producers)} producers, "
+                "which is the most it takes: let fewer producers publish, each many batches.",
+            )
+
+    def _make_room(self, now_ms: int) -> None:
+        if len(self._producers) < self._ledger.bounds.producers_max:
+            return
+        for producer in list(self._producers.values()):
+            if _is_forgettable(producer, now_ms):
+                del self._producers[producer.name]
+                self._ledger.changes.append(RecordChange(PRODUCER, producer.name, None))
+
+
+def _is_forgettable(producer: Producer, now_ms: int) -> bool:
+    return producer.at_ms + PRODUCER_KEPT_MS <= now_ms
+
+
+def _check_stage(command: Stage) -> None:
+    if not 1 <= len(command.stage) <= STAGE_NAME_BYTES_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The name of a stage has 1 to {STAGE_NAME_BYTES_MAX} bytes, not {len(command.stage)}.",
+        )
+    if not 1 <= command.piece <= BATCH_MAX or not command.messages:
+        raise Refused(
+            INVALID_ARGUMENT, "A piece of a stage has a number of 1 or more, and messages."
+        )
+    if not STAGE_MS_MIN <= command.lifetime_ms <= STAGE_MS_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"A stage is kept for {STAGE_MS_MIN} to {STAGE_MS_MAX} ms, not {command.lifetime_ms}.",
+        )
+
+
+def _said(name: bytes) -> str:
+    return f"'{name.decode('utf-8', 'replace')}'"
