@@ -37,3 +37,11 @@ class ClaimLost(ShardbusError):
 
 class DataLoss(ShardbusError):
     """Messages that a checkpoint expects are not there any more."""
+
+
+class StageLost(ShardbusError):
+    """Rows that were put on the bus are not all there any more: write them again."""
+
+
+class QuotaExceeded(ShardbusError):
+    """The entity is full: receive from it, or make it larger."""

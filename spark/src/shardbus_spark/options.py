@@ -65,7 +65,7 @@ class SourceOptions:
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
     """The options that were given, names in any case; OptionError, which names the bad one."""
-    values = _Values(given)
+    values = Values(given, KNOWN)
     mode = values.choice("mode", (BROWSE, CONSUME), BROWSE)
     options = SourceOptions(
         address=address_from(
@@ -93,7 +93,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     return options
 
 
-def _check(options: SourceOptions, values: _Values) -> None:
+def _check(options: SourceOptions, values: Values) -> None:
     if not options.entity:
         raise OptionError("entity is missing: option('entity', 'orders'), or load('orders')")
     if options.mode == CONSUME:
@@ -114,13 +114,15 @@ def _check(options: SourceOptions, values: _Values) -> None:
     options.address.location()
 
 
-class _Values:
-    def __init__(self, given: Mapping[str, str]) -> None:
+class Values:
+    """Options as texts; OptionError for a name that is not among those of a table."""
+
+    def __init__(self, given: Mapping[str, str], table: Mapping[str, str]) -> None:
         self._values = {name.lower(): str(value) for name, value in dict(given).items()}
-        known = {name.lower() for name in KNOWN} | _OF_SPARK
+        known = {name.lower() for name in table} | _OF_SPARK
         for name in self._values:
             if name not in known:
-                raise OptionError(f"{name} is no option; options are {', '.join(KNOWN)}")
+                raise OptionError(f"{name} is no option; options are {', '.join(table)}")
 
     def text(self, name: str) -> str:
         return self._values.get(name.lower(), "").strip()

@@ -72,3 +72,50 @@ def asked_columns(schema: StructType) -> list[str]:
         if not column.nullable:
             raise OptionError(f"the schema has {column.name} as NOT NULL; leave that out")
     return [column.name for column in schema.fields]
+
+
+_WRITTEN: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "body": (BinaryType, StringType),
+    "message_id": (StringType,),
+    "session_id": (StringType,),
+    "partition_key": (StringType,),
+    "correlation_id": (StringType,),
+    "subject": (StringType,),
+    "content_type": (StringType,),
+    "to": (StringType,),
+    "reply_to": (StringType,),
+    "reply_to_session_id": (StringType,),
+    "time_to_live_ms": (LongType, IntegerType),
+    "scheduled_time": (TimestampType,),
+    "properties": (MapType,),
+}
+
+
+def check_written(schema: StructType) -> None:
+    """OptionError when rows of a schema cannot be messages.
+
+    What only the bus says of a message (its number, when it was enqueued) is passed over, so that
+    what was read can be written again as it is.
+    """
+    for column in schema.fields:
+        if column.name not in _WRITTEN:
+            if column.name in COLUMNS or column.name == JSON_COLUMN:
+                continue
+            raise OptionError(
+                f"there is no column {column.name} in a message; there are {', '.join(_WRITTEN)}. "
+                "Select or rename before you write, or put it into properties"
+            )
+        if not isinstance(column.dataType, _WRITTEN[column.name]):
+            kinds = (
+                " or ".join(
+                    kind().simpleString()
+                    for kind in _WRITTEN[column.name][:2]
+                    if kind is not MapType
+                )
+                or "map<string,string>"
+            )
+            raise OptionError(
+                f"column {column.name} is {column.dataType.simpleString()}; it must be {kinds}"
+            )
+    if "body" not in schema.names:
+        raise OptionError("there is no column body: a message needs one, binary or string")

@@ -31,6 +31,7 @@ from shardbus.core.access import ALL_RIGHTS, AccessRule
 from shardbus.core.errors import Unavailable
 from shardbus.core.tier import tier_named
 from shardbus.gateway.amqp.forwarded import forwarded
+from shardbus.gateway.amqp.sent import read_message
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
@@ -204,7 +205,7 @@ def _web(
             health=health,
             brokers=brokers,
             is_open=is_open,
-            groups=api_groups(bus, counts, throttle),
+            groups=api_groups(bus, counts, throttle, read_message=read_message),
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,

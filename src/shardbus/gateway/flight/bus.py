@@ -35,6 +35,8 @@ class Bus(Protocol):
 
     def post(self, path: str, token: str, document: Document) -> Document: ...
 
+    def put(self, path: str, token: str, content: bytes) -> Document: ...
+
 
 @final
 class BusClient:
@@ -56,10 +58,20 @@ class BusClient:
     def post(self, path: str, token: str, document: Document) -> Document:
         return self._ask("POST", path, token, json.dumps(document).encode())
 
-    def _ask(self, method: str, path: str, token: str, body: bytes | None) -> Document:
+    def put(self, path: str, token: str, content: bytes) -> Document:
+        return self._ask("PUT", path, token, content, "application/octet-stream")
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        token: str,
+        body: bytes | None,
+        content_type: str = "application/json",
+    ) -> Document:
         headers = {"Authorization": token} if token else {}
         if body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = content_type
         if not self._places.acquire(timeout=WAIT_S):
             raise BusError(
                 HTTPStatus.SERVICE_UNAVAILABLE, "server-busy", "Too much is asked for; try later."

@@ -17,6 +17,7 @@ from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.flight.bus import Bus, entity_path
 from shardbus.gateway.flight.claimed import ClaimAsk, claimed
 from shardbus.gateway.flight.describing import Described, with_first_numbers
+from shardbus.gateway.flight.putting import Put
 from shardbus.gateway.flight.reading import read_fragment
 from shardbus.gateway.flight.schema import schema_of
 from shardbus.gateway.flight.telling import Told
@@ -38,7 +39,10 @@ _ACTIONS: Final = {
     "release": "Give back what was claimed.",
     "drop": "Forget a reader.",
     "list": "The readers of an entity.",
+    "publish": "Make what was put visible, once for each batch of a producer.",
+    "discard": "Forget what was put.",
 }
+_OF_STAGES: Final = ("publish", "discard")
 _TOKEN: Final = "token"
 _HEADER: Final = "authorization"
 
@@ -157,7 +161,24 @@ class Lane(flight.FlightServerBase):
             return with_first_numbers(found, self._stores, _line(entity)).document
         if action == "list":
             return self._bus.get(entity_path(entity, "readers"), token)
-        return self._bus.post(entity_path(entity, f"readers/{action}"), token, document)
+        whose = "stages" if action in _OF_STAGES else "readers"
+        return self._bus.post(entity_path(entity, f"{whose}/{action}"), token, document)
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        self._take_room()
+        try:
+            with Told():
+                put = Put(self._bus, _token(context), descriptor.command or b"")
+                put.run(reader)
+                writer.write(pa.py_buffer(put.answer()))
+        finally:
+            self._room.release()
 
     def _describe(self, entity: str, token: str) -> Described:
         return Described(self._bus.get(entity_path(entity, "bulk"), token))
@@ -172,15 +193,18 @@ class Lane(flight.FlightServerBase):
         return _browsed(path, FragmentId(found.entity_id, number), ask, wish)
 
     def _bounded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if not self._room.acquire(blocking=False):
-            raise flight.FlightUnavailableError(
-                f"server-busy: {self._streams_max} streams are being read; try again later."
-            )
+        self._take_room()
         try:
             with Told():
                 yield from batches
         finally:
             self._room.release()
+
+    def _take_room(self) -> None:
+        if not self._room.acquire(blocking=False):
+            raise flight.FlightUnavailableError(
+                f"server-busy: {self._streams_max} streams are under way; try again later."
+            )
 
 
 def _browsed(

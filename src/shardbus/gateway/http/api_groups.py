@@ -8,14 +8,25 @@ from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_readers import ReaderPages
+from shardbus.gateway.http.api_stages import ReadMessage, StagePages
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.throttling import Throttle
 
 
-def api_groups(bus: Bus, counts: HttpCounts, throttle: Throttle | None = None) -> list[Group]:
-    """In the order in which the description names them."""
-    return [
+def api_groups(
+    bus: Bus,
+    counts: HttpCounts,
+    throttle: Throttle | None = None,
+    *,
+    read_message: ReadMessage | None = None,
+) -> list[Group]:
+    """In the order in which the description names them; stages need to know AMQP's messages."""
+    places = Places(bus, counts, throttle)
+    groups: list[Group] = [
         MessagesApi(bus, counts, throttle),
         AccessPages(bus.namespace, bus.clock),
-        ReaderPages(bus, Places(bus, counts, throttle)),
+        ReaderPages(bus, places),
     ]
+    if read_message is not None:
+        groups.append(StagePages(places, read_message))
+    return groups

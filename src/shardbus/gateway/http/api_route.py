@@ -67,7 +67,8 @@ class Route:
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
     none; with neither the path is open. `schema` names what is answered, None for the description
     of the API itself, and `schema_of_503` what is while nothing serves; `body` names what is sent,
-    None where nothing is. A body of which no member is required may be left out. `identifier` is
+    None where nothing is, or, with `takes_bytes`, bytes that are no JSON. A body of which no member
+    is required may be left out. `identifier` is
     what generated clients call it; without one it is made of the method and `schema`.
     """
 
@@ -79,6 +80,7 @@ class Route:
         *,
         method: str = "GET",
         body: str | None = None,
+        takes_bytes: bool = False,
         right: int = 0,
         otherwise: int = 0,
         parameters: tuple[Parameter, ...] = (),
@@ -90,6 +92,7 @@ class Route:
         self.schema = schema
         self.method = method
         self.body = body
+        self.takes_bytes = takes_bytes
         self.right = right
         self.otherwise = otherwise
         self.parameters = parameters

@@ -1,0 +1,175 @@
+"""Stages and publishing in the JSON API: what the bulk lane asks for a sink.
+
+A stage is put in pieces, which are AMQP batches as clients send them. Nothing of it can be seen
+until it is published, together with all other stages of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from shardbus.amqp.errors import DecodeError
+from shardbus.amqp.message import split_batch
+from shardbus.core.access import MANAGE, SEND
+from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
+from shardbus.core.limits import (
+    PRODUCER_NAME_CHARACTERS_MAX,
+    STAGE_MS_DEFAULT,
+    STAGE_MS_MAX,
+    STAGE_MS_MIN,
+    STAGE_NAME_CHARACTERS_MAX,
+    STAGES_MAX,
+)
+from shardbus.core.message import Message
+from shardbus.gateway.http.api_call import Answer, Call
+from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api_route import NAME, Parameter, Route
+from shardbus.gateway.http.documents_schema import (
+    COUNT,
+    FLAG,
+    TEXT,
+    Document,
+    Schema,
+    body_of,
+    described,
+    list_of,
+    object_of,
+    reference,
+)
+
+PIECE_MAX: Final = 1_000_000
+
+ReadMessage = Callable[[bytes, int], Message]
+"""What the bus reads from an encoded message at a moment; Refused or DecodeError."""
+
+_ENTITY: Final = "/api/v1/entities/{name}"
+_STAGE: Final = Parameter("rule", "path", "The stage: a name that only this attempt has.")
+_SCHEMAS: Final[dict[str, Schema]] = {
+    "StagedPiece": object_of({"stage": TEXT, "piece": COUNT, "count": COUNT}),
+    "ChosenStage": body_of(
+        {
+            "stage": {"type": "string", "minLength": 1, "maxLength": STAGE_NAME_CHARACTERS_MAX},
+            "count": described(COUNT, "How many messages it must have."),
+        },
+        ("stage", "count"),
+    ),
+    "Publication": body_of(
+        {
+            "producer": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": PRODUCER_NAME_CHARACTERS_MAX,
+            },
+            "batch": described(
+                {"type": "integer", "minimum": 1}, "Rises; one that was published is passed over."
+            ),
+            "stages": list_of(reference("ChosenStage")),
+        },
+        ("producer", "batch", "stages"),
+    ),
+    "Published": object_of(
+        {"is_new": described(FLAG, "False: the batch was published before."), "count": COUNT}
+    ),
+    "Discard": body_of({"stages": list_of(TEXT)}, ("stages",)),
+    "Discarded": object_of({"stages": COUNT}),
+}
+
+
+@final
+class StagePages:
+    """A Group of the API: stage, publish, discard."""
+
+    def __init__(self, places: Places, read_message: ReadMessage) -> None:
+        self._places = places
+        self._read_message = read_message
+
+    def schemas(self) -> dict[str, Schema]:
+        return _SCHEMAS
+
+    def routes(self) -> list[tuple[Route, Answer]]:
+        pieces = (
+            NAME,
+            _STAGE,
+            Parameter(
+                "piece", "query", "Its number; the same one again is put once.", most=PIECE_MAX
+            ),
+            Parameter("lifetime_ms", "query", "How long it is kept.", most=STAGE_MS_MAX),
+        )
+        return [
+            (
+                Route(
+                    f"{_ENTITY}/stages/{{rule}}",
+                    "Keep messages, an AMQP batch, durably and out of sight.",
+                    "StagedPiece",
+                    method="PUT",
+                    takes_bytes=True,
+                    right=SEND,
+                    otherwise=MANAGE,
+                    parameters=pieces,
+                    identifier="stageMessages",
+                ),
+                self._stage,
+            ),
+            (_posted("publish", "Publication", "Published", "Make stages visible."), self._publish),
+            (_posted("discard", "Discard", "Discarded", "Forget stages."), self._discard),
+        ]
+
+    async def _stage(self, call: Call) -> Document:
+        handle = self._places.sendable(call.name)
+        piece = call.query.integer("piece", 0, PIECE_MAX)
+        lifetime_ms = call.query.integer(
+            "lifetime_ms", STAGE_MS_DEFAULT, STAGE_MS_MAX, least=STAGE_MS_MIN
+        )
+        now_ms = self._places.bus.clock.now_ms()
+        messages = self._read(call.request.body, now_ms)
+        size_max = handle.entity.spec.message_kb_max * 1024
+        for position, message in enumerate(messages):
+            if len(message.payload) > size_max:
+                raise Refused(
+                    TOO_LARGE,
+                    f"Message {position} of the piece has {len(message.payload)} bytes, more than "
+                    f"the {size_max} that '{handle.entity.name}' takes.",
+                )
+        self._places.pay(len(messages))
+        await handle.staging.stage(call.rule, piece, messages, lifetime_ms=lifetime_ms)
+        return {"stage": call.rule, "piece": piece, "count": len(messages)}
+
+    def _read(self, body: bytes, now_ms: int) -> list[Message]:
+        try:
+            return [self._read_message(payload, now_ms) for payload in split_batch(body)]
+        except DecodeError as error:
+            raise Refused(
+                INVALID_ARGUMENT, f"The body is no batch of messages: {error}."
+            ) from error
+
+    async def _publish(self, call: Call) -> Document:
+        handle = self._places.sendable(call.name)
+        producer = call.body.text("producer", most=PRODUCER_NAME_CHARACTERS_MAX)
+        batch = call.body.integer("batch", least=1)
+        chosen = {
+            one.text("stage", most=STAGE_NAME_CHARACTERS_MAX): one.integer("count")
+            for one in call.body.objects("stages", ("stage", "count"), most=STAGES_MAX)
+        }
+        is_new = await handle.staging.publish(producer, batch, chosen)
+        return {"is_new": is_new, "count": sum(chosen.values()) if is_new else 0}
+
+    async def _discard(self, call: Call) -> Document:
+        handle = self._places.sendable(call.name)
+        stages = call.body.texts("stages", most=STAGES_MAX)
+        await handle.staging.discard(stages)
+        return {"stages": len(stages)}
+
+
+def _posted(path: str, body: str, schema: str, summary: str) -> Route:
+    return Route(
+        f"{_ENTITY}/stages/{path}",
+        summary,
+        schema,
+        method="POST",
+        body=body,
+        right=SEND,
+        otherwise=MANAGE,
+        parameters=(NAME,),
+        identifier=f"{path}Stages",
+    )
