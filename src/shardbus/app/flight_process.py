@@ -49,9 +49,10 @@ def run_flight(options: FlightOptions) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
         _check_address(options.host, options.port)
+        bus = BusClient(*options.bus)
         lane = Lane(
             f"{scheme}://{host}:{options.port}",
-            BusClient(*options.bus),
+            bus,
             options.data_dir,
             certificate=_read(options.certificate),
         )
@@ -70,6 +71,7 @@ def run_flight(options: FlightOptions) -> int:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     click.echo(f"ready {scheme}://{host}:{lane.port}")
     lane.wait()
+    bus.close()
     return 0
 
 

@@ -123,14 +123,14 @@ async def serve_clients(
             metrics.add_source(lanes[0].readings)
         garbage.calm()
         await bus.open_timed()
-        click.echo(ready_line(settings, ports))
         chores = [
             garbage.collect_now_and_then(lambda: amqp.closed_connections),
             certificate.follow(doors.all(), told_by_hangup()),
             forwarder.run(),
             *(lane.run() for lane in lanes),
         ]
-        await alongside(_until(stopping), [*chores, *_chores(bus)])
+        work = _until(stopping, lanes, ready_line(settings, ports))
+        await alongside(work, [*chores, *_chores(bus)])
         amqp.close()
 
 
@@ -224,7 +224,11 @@ def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[Reading]:
     ]
 
 
-async def _until(stopping: asyncio.Event) -> None:
+async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: str) -> None:
+    """Say that we are ready when all ports that the line names are served, and wait."""
+    for lane in lanes:
+        await lane.begun()
+    click.echo(line)
     await stopping.wait()
 
 
