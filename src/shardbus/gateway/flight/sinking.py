@@ -59,8 +59,17 @@ def _wrong_type(field: pa.Field[pa.DataType]) -> str:
     if name == "scheduled_time":
         return "" if pa.types.is_timestamp(kind) else "a timestamp"
     if name == "properties":
-        return "" if pa.types.is_map(kind) else "a map of strings"
+        return "" if _is_map_of_texts(kind) else "a map of strings"
     return f"one of {', '.join(_WRITTEN)}"
+
+
+def _is_map_of_texts(kind: pa.DataType) -> bool:
+    if not isinstance(kind, pa.MapType):
+        return False
+    return all(
+        pa.types.is_string(part) or pa.types.is_large_string(part)
+        for part in (kind.key_type, kind.item_type)
+    )
 
 
 def drafts_of(batch: pa.RecordBatch) -> Drafts:

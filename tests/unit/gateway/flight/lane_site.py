@@ -29,6 +29,7 @@ class TableBus:
         self.answers: dict[str, Answer] = {}
         self.asked: list[tuple[str, str]] = []
         self.posted: list[Document] = []
+        self.put_bytes: list[bytes] = []
 
     def get(self, path: str, token: str) -> Document:
         self.asked.append((path, token))
@@ -40,6 +41,10 @@ class TableBus:
     def post(self, path: str, token: str, document: Document) -> Document:
         self.posted.append(document)
         return self.get(path, token)
+
+    def put(self, path: str, token: str, content: bytes) -> Document:
+        self.put_bytes.append(content)
+        return self.get(path.partition("?")[0], token)
 
 
 class LaneSite:

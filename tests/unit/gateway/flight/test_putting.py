@@ -1,0 +1,74 @@
+"""What is put goes to the bus in pieces that it takes (P3)."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from shardbus.amqp.message import decode_message, split_batch
+from shardbus.gateway.flight.bus import BusError
+from shardbus.gateway.flight.putting import PIECE_BYTES_MAX
+from tests.unit.gateway.flight.lane_site import LaneSite, options
+
+
+def put(site: LaneSite, *batches: pa.RecordBatch, **members: object) -> int:
+    command = json.dumps({"entity": "q", "stage": "s", **members}).encode()
+    descriptor = flight.FlightDescriptor.for_command(command)
+    writer, answers = site.client.do_put(descriptor, batches[0].schema, options())
+    with writer:
+        for batch in batches:
+            writer.write_batch(batch)
+        writer.done_writing()
+        answer = answers.read()  # type: ignore[attr-defined]  # the stubs say another reader
+    rows: int = json.loads(answer.to_pybytes())["rows"]
+    return rows
+
+
+def bodies(*sizes: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([b"x" * size for size in sizes])], ["body"])
+
+
+def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
+    site.bus.answers["entities/q/stages/s"] = {}
+
+    rows = put(site, bodies(*[400_000] * 4), bodies(1, 2, 3))
+
+    assert rows == 7
+    assert all(len(piece) < 1024 * 1024 for piece in site.bus.put_bytes)
+    sizes = [
+        [len(decode_message(payload).body or b"") for payload in split_batch(piece)]
+        for piece in site.bus.put_bytes
+    ]
+    assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
+
+
+def test_nothing_is_put_of_what_cannot_be_a_message(site: LaneSite) -> None:
+    odd = pa.RecordBatch.from_arrays([pa.array([1])], ["price"])
+    with pytest.raises(flight.FlightServerError, match="invalid-argument: Column 'price'"):
+        put(site, odd)
+    with pytest.raises(flight.FlightServerError, match="too-large: Row 0"):
+        put(site, bodies(PIECE_BYTES_MAX))
+    with pytest.raises(flight.FlightServerError, match="invalid-argument: The command needs"):
+        put(site, bodies(1), stage="")
+    assert site.bus.put_bytes == []
+
+
+def test_what_the_bus_refuses_is_told(site: LaneSite) -> None:
+    site.bus.answers["entities/q/stages/s"] = BusError(403, "quota-exceeded", "It is full.")
+
+    with pytest.raises(flight.FlightUnauthorizedError, match="quota-exceeded: It is full"):
+        put(site, bodies(1))
+
+
+def test_publishing_and_discarding_are_asked_of_the_bus(site: LaneSite) -> None:
+    site.bus.answers["entities/q/stages/publish"] = {"is_new": True, "count": 1}
+    site.bus.answers["entities/q/stages/discard"] = {"stages": 1}
+
+    published = site.act("publish", producer="p", batch=1, stages=[])
+    discarded = site.act("discard", stages=["s"])
+
+    assert (published, discarded) == ({"is_new": True, "count": 1}, {"stages": 1})
+    assert site.bus.posted == [{"producer": "p", "batch": 1, "stages": []}, {"stages": ["s"]}]

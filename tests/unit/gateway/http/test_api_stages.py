@@ -1,0 +1,90 @@
+"""Stages in the JSON API: put, publish, discard (P3)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shardbus.amqp.message import encode_batch, encode_data_message
+from shardbus.gateway.amqp.sent import read_message
+from shardbus.gateway.http.api_groups import api_groups
+from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies
+
+
+@pytest.fixture
+def api(api: MessagesWeb) -> MessagesWeb:
+    api.with_groups(api_groups(api.bus, api.counts, read_message=read_message))
+    return api
+
+
+def stage(api: MessagesWeb, name: str, *texts: str, piece: int = 0) -> tuple[int, Document]:
+    batch = encode_batch([encode_data_message(text.encode()) for text in texts])
+    response = api.fetch("PUT", f"/api/v1/entities/many/stages/{name}?piece={piece}", batch)
+    return response.status, json.loads(response.body)
+
+
+def publish(api: MessagesWeb, batch: int, **stages: int) -> Document:
+    chosen = [{"stage": name, "count": count} for name, count in stages.items()]
+    return api.post("many/stages/publish", producer="p", batch=batch, stages=chosen)
+
+
+def shown(api: MessagesWeb) -> list[object]:
+    return sorted(map(str, bodies(api.peek("many"))))
+
+
+def test_what_is_staged_is_seen_when_it_is_published(api: MessagesWeb) -> None:
+    """P3."""
+    assert stage(api, "one", "a", "b") == (200, {"stage": "one", "piece": 0, "count": 2})
+    stage(api, "one", "c", piece=1)
+    stage(api, "one", "c", piece=1)
+    stage(api, "two", "d")
+    assert shown(api) == []
+
+    assert publish(api, 1, one=3, two=1) == {"is_new": True, "count": 4}
+
+    assert shown(api) == ["a", "b", "c", "d"]
+
+
+def test_a_batch_is_published_once(api: MessagesWeb) -> None:
+    """P3."""
+    stage(api, "one", "a")
+    publish(api, 7, one=1)
+    stage(api, "again", "a")
+
+    assert publish(api, 7, again=1) == {"is_new": False, "count": 0}
+    assert publish(api, 6) == {"is_new": False, "count": 0}
+    assert shown(api) == ["a"]
+
+
+def test_a_stage_that_is_not_whole_is_not_published(api: MessagesWeb) -> None:
+    """P3."""
+    stage(api, "one", "a")
+
+    status, text = api.refusal(
+        "many/stages/publish", producer="p", batch=1, stages=[{"stage": "one", "count": 2}]
+    )
+
+    assert status == 410
+    assert "has 1 messages, not 2" in text
+    assert shown(api) == []
+
+
+def test_what_is_discarded_is_gone(api: MessagesWeb) -> None:
+    """P3."""
+    stage(api, "one", "a")
+
+    assert api.post("many/stages/discard", stages=["one"]) == {"stages": 1}
+
+    status, _ = api.refusal(
+        "many/stages/publish", producer="p", batch=1, stages=[{"stage": "one", "count": 1}]
+    )
+    assert status == 410
+
+
+@pytest.mark.parametrize("body", [b"", b"no batch", encode_data_message(b"x")[:-1]])
+def test_what_is_no_batch_of_messages_is_refused(api: MessagesWeb, body: bytes) -> None:
+    response = api.fetch("PUT", "/api/v1/entities/many/stages/one", body)
+
+    assert response.status == 400
+    assert "no batch of messages" in json.loads(response.body)["error"]["message"]
