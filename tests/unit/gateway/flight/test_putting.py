@@ -31,6 +31,12 @@ def bodies(*sizes: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([b"x" * size for size in sizes])], ["body"])
 
 
+def size_of(payload: bytes) -> int:
+    body = decode_message(payload).body
+    assert isinstance(body, bytes)
+    return len(body)
+
+
 def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
     site.bus.answers["entities/q/stages/s"] = {}
 
@@ -38,10 +44,7 @@ def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
 
     assert rows == 7
     assert all(len(piece) < 1024 * 1024 for piece in site.bus.put_bytes)
-    sizes = [
-        [len(decode_message(payload).body or b"") for payload in split_batch(piece)]
-        for piece in site.bus.put_bytes
-    ]
+    sizes = [[size_of(payload) for payload in split_batch(piece)] for piece in site.bus.put_bytes]
     assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
 
 

@@ -29,7 +29,7 @@ def publish(api: MessagesWeb, batch: int, **stages: int) -> Document:
     return api.post("many/stages/publish", producer="p", batch=batch, stages=chosen)
 
 
-def shown(api: MessagesWeb) -> list[object]:
+def shown(api: MessagesWeb) -> list[str]:
     return sorted(map(str, bodies(api.peek("many"))))
 
 
