@@ -1,0 +1,250 @@
+"""Rows that Spark writes to a real bus: every row once, a batch as a whole (P3)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from spark.tests.bus import Bus, running_bus
+
+import shardbus_spark
+from shardbus_spark.client import Client, connect
+from shardbus_spark.functions import fragment_of
+from shardbus_spark.java import java_home
+
+ENTITIES: Final = """
+[[access-rule]]
+name = "listener"
+rights = ["Listen"]
+primary-key = "bm9ib2R5IG1heSB3cml0ZSB3aXRoIHRoaXMga2V5Li4="
+
+[[queue]]
+name = "written"
+partitioning = true
+
+[[queue]]
+name = "moved"
+partitioning = true
+
+[[queue]]
+name = "killed"
+partitioning = true
+
+[[topic]]
+name = "news"
+
+[[topic.subscription]]
+name = "europe"
+"""
+SOURCE: Final = Path(__file__).parents[1] / "src"
+DRIVER: Final = Path(__file__).with_name("sink_driver.py")
+FILES: Final = 30
+FILE_ROWS: Final = 60
+START_S: Final = 180.0
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
+    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
+        yield bus
+
+
+@pytest.fixture(scope="module")
+def client(bus: Bus) -> Iterator[Client]:
+    client = connect(bus.url)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", _python_path())
+        session = shardbus_spark.session(
+            "sink",
+            master="local[2,4]",
+            spark_sql_warehouse_dir=tmp_path_factory.mktemp("warehouse"),
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def rows(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(count).select(
+        F.concat(F.lit("row "), F.col("id")).alias("body"),
+        F.col("id").cast("string").alias("message_id"),
+        (F.col("id") % 40).cast("string").alias("partition_key"),
+        F.create_map(F.lit("n"), F.col("id").cast("string")).alias("properties"),
+    )
+
+
+def write(frame: DataFrame, bus: Bus, entity: str, **options: str) -> None:
+    given = {"endpoint": bus.url, **options}
+    frame.write.format("shardbus").options(**given).mode("append").save(entity)
+
+
+def last_line(error: BaseException) -> str:
+    return [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line][-1]
+
+
+def test_a_write_is_there_once_however_often_and_with_how_many_tasks_it_is_repeated(
+    spark: SparkSession, bus: Bus, client: Client
+) -> None:
+    """P3: each row goes to the fragment that its key selects."""
+    frame = rows(spark, 2_000)
+
+    write(frame.repartition(3), bus, "written", transactionId="once")
+    write(frame.repartition(5), bus, "written", transactionId="once")
+
+    table = client.read("written")
+    assert sorted(map(int, table["message_id"].to_pylist())) == list(range(2_000))
+    first = table.slice(0, 1).to_pylist()[0]
+    assert first["body"] == f"row {first['message_id']}".encode()
+    assert first["properties"] == [("n", first["message_id"])]
+    placed = spark.read.format("shardbus").option("endpoint", bus.url).load("written")
+    strays = placed.where(F.col("fragment") != fragment_of(F.col("partition_key"), 16))
+    assert strays.count() == 0
+
+
+def test_what_was_read_is_written_on_as_it_is(
+    spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P2, P3: from queue to queue, exactly once at both ends."""
+    write(rows(spark, 500), bus, "moved", transactionId="moved")
+    query = (
+        spark.readStream.format("shardbus")
+        .options(endpoint=bus.url, mode="consume", readerName="mover", maxRowsPerTrigger="200")
+        .load("moved")
+        .writeStream.format("shardbus")
+        .options(endpoint=bus.url, entity="news", checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+
+    assert client.read("moved").num_rows == 0
+    table = client.read("news/Subscriptions/europe")
+    assert sorted(map(int, table["message_id"].to_pylist())) == list(range(500))
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (F.lit(1).alias("price"), "there is no column price in a message"),
+        (F.lit(1).alias("message_id"), "column message_id is int; it must be string"),
+        (F.lit("x").alias("subject"), "there is no column body"),
+    ],
+)
+def test_rows_that_cannot_be_messages_are_refused_by_name(
+    spark: SparkSession, bus: Bus, column: F.Column, words: str
+) -> None:
+    frame = spark.range(1).select(column)
+    if "body" not in words:
+        frame = frame.withColumn("body", F.lit("x"))
+
+    with pytest.raises(PySparkException) as refused:
+        write(frame, bus, "written")
+
+    assert words in last_line(refused.value)
+
+
+def test_what_the_bus_refuses_is_told_and_nothing_is_written(
+    spark: SparkSession, bus: Bus, client: Client
+) -> None:
+    """P3."""
+    before = client.read("written").num_rows
+    frame = rows(spark, 5).coalesce(1)
+    listener = {"keyName": "listener", "key": "bm9ib2R5IG1heSB3cml0ZSB3aXRoIHRoaXMga2V5Li4="}
+
+    with pytest.raises(PySparkException, match="'Send' claim"):
+        write(frame, bus, "written", **listener)
+    with pytest.raises(PySparkException, match="does not exist"):
+        write(frame, bus, "nowhere")
+    with pytest.raises(PySparkException, match="PartitionKey .* differs from SessionId"):
+        write(frame.withColumn("session_id", F.lit("s")), bus, "written")
+
+    assert client.read("written").num_rows == before
+
+
+@contextmanager
+def _driver(bus: Bus, place: Path, partitions: int, how: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver, and at the end kill -9 for it and for its Java."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": _python_path(),
+        "JAVA_HOME": str(java_home()),
+    }
+    arguments = [str(DRIVER), bus.url, "killed", str(place), str(partitions), how]
+    with (place / "driver.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        # The group has the process of Python until it is waited for, so it cannot be another's.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _wait_for_batches(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
+    deadline_s = time.monotonic() + START_S
+    offsets = place / "checkpoint" / "offsets"
+    while len(list(offsets.glob("[0-9]*"))) < count:
+        log = (place / "driver.log").read_text("utf-8", errors="replace")
+        assert process.poll() is None, log
+        assert time.monotonic() < deadline_s, log
+        threading.Event().wait(0.01)
+
+
+@pytest.mark.timeout(900)
+def test_drivers_that_are_killed_write_every_row_once(
+    bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P3: also when the batch is repeated with another number of tasks."""
+    dice = random.Random(11)
+    (tmp_path / "rows").mkdir()
+    for file in range(FILES):
+        numbers = [str(file * FILE_ROWS + at) for at in range(FILE_ROWS)]
+        keys = [f"k{int(number) % 7}" if int(number) % 2 else None for number in numbers]
+        table = pa.table(
+            {"body": numbers, "message_id": numbers, "partition_key": pa.array(keys, pa.string())}
+        )
+        parquet.write_table(table, tmp_path / "rows" / f"{file:03}.parquet")
+
+    for partitions in (1, 3, 2):
+        with _driver(bus, tmp_path, partitions, "on") as process:
+            planned = len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*")))
+            _wait_for_batches(process, tmp_path, planned + dice.randint(1, 5))
+            threading.Event().wait(dice.random() * 0.5)
+    with _driver(bus, tmp_path, 4, "now") as process:
+        assert process.wait(START_S) == 0, (tmp_path / "driver.log").read_text("utf-8")
+
+    found = sorted(map(int, client.read("killed")["message_id"].to_pylist()))
+    assert found == list(range(FILES * FILE_ROWS))
+
+
+def _python_path() -> str:
+    return os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
