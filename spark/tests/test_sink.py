@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
 
@@ -99,6 +99,10 @@ def write(frame: DataFrame, bus: Bus, entity: str, **options: str) -> None:
     frame.write.format("shardbus").options(**given).mode("append").save(entity)
 
 
+def numbers(table: pa.Table) -> list[int]:
+    return sorted(int(str(name)) for name in table["message_id"].to_pylist())
+
+
 def last_line(error: BaseException) -> str:
     return [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line][-1]
 
@@ -113,7 +117,7 @@ def test_a_write_is_there_once_however_often_and_with_how_many_tasks_it_is_repea
     write(frame.repartition(5), bus, "written", transactionId="once")
 
     table = client.read("written")
-    assert sorted(map(int, table["message_id"].to_pylist())) == list(range(2_000))
+    assert numbers(table) == list(range(2_000))
     first = table.slice(0, 1).to_pylist()[0]
     assert first["body"] == f"row {first['message_id']}".encode()
     assert first["properties"] == [("n", first["message_id"])]
@@ -141,7 +145,7 @@ def test_what_was_read_is_written_on_as_it_is(
 
     assert client.read("moved").num_rows == 0
     table = client.read("news/Subscriptions/europe")
-    assert sorted(map(int, table["message_id"].to_pylist())) == list(range(500))
+    assert numbers(table) == list(range(500))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,7 @@ def test_what_was_read_is_written_on_as_it_is(
     ],
 )
 def test_rows_that_cannot_be_messages_are_refused_by_name(
-    spark: SparkSession, bus: Bus, column: F.Column, words: str
+    spark: SparkSession, bus: Bus, column: Column, words: str
 ) -> None:
     frame = spark.range(1).select(column)
     if "body" not in words:
@@ -177,7 +181,7 @@ def test_what_the_bus_refuses_is_told_and_nothing_is_written(
         write(frame, bus, "written", **listener)
     with pytest.raises(PySparkException, match="does not exist"):
         write(frame, bus, "nowhere")
-    with pytest.raises(PySparkException, match="PartitionKey .* differs from SessionId"):
+    with pytest.raises(PySparkException, match=r"PartitionKey .* differs from SessionId"):
         write(frame.withColumn("session_id", F.lit("s")), bus, "written")
 
     assert client.read("written").num_rows == before
@@ -227,10 +231,10 @@ def test_drivers_that_are_killed_write_every_row_once(
     dice = random.Random(11)
     (tmp_path / "rows").mkdir()
     for file in range(FILES):
-        numbers = [str(file * FILE_ROWS + at) for at in range(FILE_ROWS)]
-        keys = [f"k{int(number) % 7}" if int(number) % 2 else None for number in numbers]
+        names = [str(file * FILE_ROWS + at) for at in range(FILE_ROWS)]
+        keys = [f"k{int(name) % 7}" if int(name) % 2 else None for name in names]
         table = pa.table(
-            {"body": numbers, "message_id": numbers, "partition_key": pa.array(keys, pa.string())}
+            {"body": names, "message_id": names, "partition_key": pa.array(keys, pa.string())}
         )
         parquet.write_table(table, tmp_path / "rows" / f"{file:03}.parquet")
 
@@ -242,7 +246,7 @@ def test_drivers_that_are_killed_write_every_row_once(
     with _driver(bus, tmp_path, 4, "now") as process:
         assert process.wait(START_S) == 0, (tmp_path / "driver.log").read_text("utf-8")
 
-    found = sorted(map(int, client.read("killed")["message_id"].to_pylist()))
+    found = numbers(client.read("killed"))
     assert found == list(range(FILES * FILE_ROWS))
 
 
