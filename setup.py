@@ -12,6 +12,7 @@ HOT_GLOBS = (
     "src/shardbus/amqp/*.py",
     "src/shardbus/core/**/*.py",
     "src/shardbus/rules/*.py",
+    "src/shardbus/stores/base_bulk.py",
     "src/shardbus/stores/batch.py",
     "src/shardbus/stores/bulk.py",
     "src/shardbus/stores/chunk.py",

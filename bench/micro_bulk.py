@@ -26,7 +26,8 @@ from shardbus.gateway.flight import rows
 from shardbus.gateway.flight.reading import read_fragment
 from shardbus.gateway.flight.schema import COLUMNS
 from shardbus.stores.base import FragmentCommit, FragmentId
-from shardbus.stores.bulk import BulkAsk
+from shardbus.stores.base_bulk import BulkAsk
+from shardbus.stores.bulk import BulkReader
 from shardbus.stores.sqlite import SqliteStore
 
 ROUNDS = 5
@@ -80,7 +81,9 @@ def lines(store: SqliteStore, messages: int) -> None:
 
 def bulk(path: Path, messages: int, columns: list[str]) -> None:
     ask = BulkAsk(0, MAIN_LINE, [(1, messages)])
-    count = sum(batch.num_rows for batch, _ in read_fragment(path, FRAGMENT, ask, columns))
+    count = sum(
+        batch.num_rows for batch, _ in read_fragment(BulkReader(path), FRAGMENT, ask, columns)
+    )
     assert count == messages
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from spark.tests.bus import Bus, Document, running_bus
 
 import shardbus_spark

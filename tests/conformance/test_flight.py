@@ -95,13 +95,9 @@ def health(server: Server) -> tuple[int, dict[str, object]]:
     return response.status, document
 
 
-def test_all_that_an_sdk_can_say_is_in_the_columns(
-    client: FlightClient, sdk: ServiceBusClient, queue: str
-) -> None:
-    """P1."""
-    at = datetime.now(UTC).replace(microsecond=5_000)
-    identifier = UUID(int=7)
-    message = ServiceBusMessage(
+def full_message(at: datetime, identifier: UUID) -> ServiceBusMessage:
+    """One of which everything is set that the SDK has a name for."""
+    return ServiceBusMessage(
         "grüße",
         message_id="m-1",
         session_id="s-1",
@@ -122,8 +118,39 @@ def test_all_that_an_sdk_can_say_is_in_the_columns(
             "id": identifier,
         },
     )
+
+
+FULL_ROW: dict[str, object] = {
+    "scheduled_time": None,
+    "state": "active",
+    "delivery_count": 0,
+    "message_id": "m-1",
+    "session_id": "s-1",
+    "partition_key": "s-1",
+    "correlation_id": "c-1",
+    "subject": "subject",
+    "content_type": "text/plain",
+    "to": "somebody",
+    "reply_to": "me",
+    "reply_to_session_id": "s-2",
+    "time_to_live_ms": 3_600_000,
+    "dead_letter_reason": None,
+    "dead_letter_description": None,
+    "dead_letter_source": None,
+    "annotations": [],
+    "body": "grüße".encode(),
+    "body_kind": "data",
+}
+
+
+def test_all_that_an_sdk_can_say_is_in_the_columns(
+    client: FlightClient, sdk: ServiceBusClient, queue: str
+) -> None:
+    """P1."""
+    at = datetime.now(UTC).replace(microsecond=5_000)
+    identifier = UUID(int=7)
     with sdk.get_queue_sender(queue) as sender:
-        sender.send_messages(message)
+        sender.send_messages(full_message(at, identifier))
 
     [row] = client.rows(queue, columns=[*COLUMNS, "properties_json"])
     [plain] = client.rows(queue)
@@ -146,27 +173,7 @@ def test_all_that_an_sdk_can_say_is_in_the_columns(
     sequence_number = row.pop("sequence_number")
     assert isinstance(sequence_number, int)
     assert row.pop("fragment") == sequence_number >> 48
-    assert row == {
-        "scheduled_time": None,
-        "state": "active",
-        "delivery_count": 0,
-        "message_id": "m-1",
-        "session_id": "s-1",
-        "partition_key": "s-1",
-        "correlation_id": "c-1",
-        "subject": "subject",
-        "content_type": "text/plain",
-        "to": "somebody",
-        "reply_to": "me",
-        "reply_to_session_id": "s-2",
-        "time_to_live_ms": 3_600_000,
-        "dead_letter_reason": None,
-        "dead_letter_description": None,
-        "dead_letter_source": None,
-        "annotations": [],
-        "body": "grüße".encode(),
-        "body_kind": "data",
-    }
+    assert row == FULL_ROW
     assert list(plain) == list(COLUMNS)
     assert narrow == {"body": "grüße".encode(), "sequence_number": sequence_number}
 

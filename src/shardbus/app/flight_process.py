@@ -20,6 +20,7 @@ from shardbus.app.failures import CommandError
 from shardbus.app.serving import log_to_stderr
 from shardbus.gateway.flight.bus import BusClient
 from shardbus.gateway.flight.lane import Lane
+from shardbus.stores.bulk import BulkReader
 
 # Batches are megabytes that come and go: taken from the system and given back each time, they
 # would be filled with zeros each time.
@@ -53,7 +54,7 @@ def run_flight(options: FlightOptions) -> int:
         lane = Lane(
             f"{scheme}://{host}:{options.port}",
             bus,
-            options.data_dir,
+            lambda broker: BulkReader(options.data_dir / f"{broker}.db"),
             certificate=_read(options.certificate),
         )
     except (ArrowException, OSError) as error:

@@ -80,10 +80,7 @@ async def serve_clients(
 
     def health() -> list[str]:
         out = [outage for outage in outages() if outage]
-        # What keeps clients out is the same on all ports.
-        closed = {problem for listener in opened for problem in listener.problems()}
-        silent = [problem for lane in lanes for problem in lane.problems()]
-        return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(closed), *silent]
+        return [*out, *bus.namespace.problems(), *bus.problems(), *_door_problems(opened, lanes)]
 
     def brokers() -> list[BrokerHealth]:
         return broker_healths(bus, broker_names, outages())
@@ -99,10 +96,7 @@ async def serve_clients(
     )
     reception = Reception(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
     forwarder = Forwarder(bus, forwarded)
-    metrics.watch("amqp", lambda: amqp.connections)
-    metrics.watch("http", lambda: len(gateway.connections))
-    metrics.add_source(amqp.readings)
-    metrics.add_source(lambda: _readings(forwarder, bus.authorizer.slowdown))
+    _watch(metrics, amqp, gateway, lambda: _readings(forwarder, bus.authorizer.slowdown))
     async with gateway as http, AsyncExitStack() as listeners:
         doors = _Doors(amqp.new_protocol, http.connection, certificate.context)
 
@@ -118,9 +112,7 @@ async def serve_clients(
             flight=flight_port(settings),
         )
         if ports.flight:
-            files = certificate_files(settings, bus.clock)
-            lanes.append(FlightChild(settings, ports.http, files))
-            metrics.add_source(lanes[0].readings)
+            lanes.append(_bulk_lane(settings, ports, bus, metrics))
         garbage.calm()
         await bus.open_timed()
         chores = [
@@ -214,6 +206,30 @@ def _web(
     )
     namespace.watch_access(site.check_access_again)
     return site, metrics
+
+
+def _door_problems(opened: Sequence[Listener], lanes: Sequence[FlightChild]) -> list[str]:
+    """What keeps clients out: the same on all ports of ours, and something else on the lane's."""
+    closed = {problem for listener in opened for problem in listener.problems()}
+    return [*sorted(closed), *(problem for lane in lanes for problem in lane.problems())]
+
+
+def _bulk_lane(settings: Settings, ports: Ports, bus: Bus, metrics: Metrics) -> FlightChild:
+    lane = FlightChild(settings, ports.http, certificate_files(settings, bus.clock))
+    metrics.add_source(lane.readings)
+    return lane
+
+
+def _watch(
+    metrics: Metrics,
+    amqp: AmqpServer,
+    gateway: HttpGateway,
+    others: Callable[[], Sequence[Reading]],
+) -> None:
+    metrics.watch("amqp", lambda: amqp.connections)
+    metrics.watch("http", lambda: len(gateway.connections))
+    metrics.add_source(amqp.readings)
+    metrics.add_source(others)
 
 
 def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[Reading]:
