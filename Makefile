@@ -34,7 +34,7 @@ build: $(VENV)/.shardbus $(VENV)/.spark  ## make .venv with everything in it, co
 run:  ## serve, interpreted until `make build` has compiled it: make run ARGS="--tier premium"
 	@if [ -e $(VENV)/.shardbus ]; then $(MAKE) --no-print-directory $(VENV)/.shardbus; else \
 		$(MAKE) --no-print-directory $(VENV)/.interpreted; \
-		echo "serving interpreted; \`make build\` compiles it, once, for several times the speed" >&2; fi
+		echo "serving interpreted; \`make build\` compiles it, for two to three times the speed" >&2; fi
 	exec $(BIN)/shardbus serve $(ARGS)
 
 test: build node curl check  ## build and run every check and test, compiled and then interpreted

@@ -1,4 +1,4 @@
-"""The commands about readers and their claims (docs/adr/0020-readers-and-claims.md).
+"""The commands about readers and their claims (docs/adr/0022-readers-and-claims.md).
 
 A claim takes messages out of a line as a receive does, but durably, as runs of numbers and not one
 by one. They are nobody else's, and do not expire, until the claim is completed, which removes them,

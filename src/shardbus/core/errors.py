@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 
 @final
 class ErrorKind:
@@ -91,6 +93,7 @@ ALL_KINDS: Final = (
 )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Refused(Exception):
     """A rule was broken and nothing has changed: the client's to mend, no use trying again."""
 

@@ -145,28 +145,14 @@ class SqliteStore:
     def read_line(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        ask = Ask(
-            self._local(fragment),
-            fragment.number,
-            line,
-            start=after + 1,
-            count_max=count_max,
-            bytes_max=bytes_max,
-        )
+        ask = self._ask(fragment, line, after, count_max, bytes_max)
         with Translated(self.path):
             return self._reader.page(ask, READABLE)
 
     def read_heads(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        ask = Ask(
-            self._local(fragment),
-            fragment.number,
-            line,
-            start=after + 1,
-            count_max=count_max,
-            bytes_max=bytes_max,
-        )
+        ask = self._ask(fragment, line, after, count_max, bytes_max)
         with Translated(self.path):
             return self._reader.heads(ask)
 
@@ -278,6 +264,18 @@ class SqliteStore:
         with self._opened, Translated(self.path):
             self._reader.connection.close()
             self._writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _ask(
+        self, fragment: FragmentId, line: int, after: int, count_max: int, bytes_max: int
+    ) -> Ask:
+        return Ask(
+            self._local(fragment),
+            fragment.number,
+            line,
+            start=after + 1,
+            count_max=count_max,
+            bytes_max=bytes_max,
+        )
 
     def _local(self, fragment: FragmentId) -> int:
         local = self._locals.get(fragment)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shardbus.broker.browse import BrowseCursor
 from shardbus.broker.readers import PIECE_BYTES_MAX, Readers
 from shardbus.broker.remote import RemoteBroker
 from shardbus.core.command import RELEASE, ClaimSummary
@@ -335,3 +336,26 @@ def test_a_locked_message_is_claimed_when_it_comes_back(queue: Queue) -> None:
 
     assert read(queue, 0, 1) == [b"0-1", b"0-2"]
     assert claim(queue, 0, 2, 9).first == 1
+
+
+def test_peeking_shows_what_is_claimed(queue: Queue) -> None:
+    readers = readers_of(queue)
+    fill(queue, 2)
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    claim(queue, 0, 1)
+
+    seen = queue.do(queue.operations.peek(MAIN_LINE, start=0, count_max=10, cursor=BrowseCursor()))
+
+    assert len(seen) == 6
+
+
+def test_using_a_reader_is_using_the_entity(queue: Queue) -> None:
+    """AutoDeleteOnIdle goes by this (reference 10.7)."""
+    readers = readers_of(queue)
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.house.pass_s(100)
+
+    queue.do(readers.keep(MAIN_LINE, NAME, OWNER))
+
+    now_ms = queue.house.clock.now_ms()
+    assert all(now_ms - runner.last_used_ms < 1_000 for runner in queue.runners)

@@ -91,6 +91,32 @@ def test_a_second_token_for_something_else_gives_nothing() -> None:
     assert response.status == 401
 
 
+def test_the_javascript_sdk_signs_a_host_without_a_port() -> None:
+    endpoint = prepared()
+    second = token("bus.example.com", "sender", "s")
+    headers = {"servicebussupplementaryauthorization": second, "host": "bus.example.com"}
+
+    response = ask(endpoint, "PUT", "/q", FORWARDING, authorization=MANAGER, **headers)
+
+    assert response.status == 201
+
+
+@pytest.mark.parametrize("name", ["q", "q.eu", "localhost"])
+def test_an_entity_that_is_named_as_the_host_does_not_widen_its_token(name: str) -> None:
+    """R34: who asks writes the Host header too."""
+    endpoint = prepared()
+    own = token(f"http://localhost/{name}", "manager", "m")
+    ask(endpoint, "PUT", "/elsewhere", entry())
+
+    made = ask(endpoint, "PUT", f"/{name}", FORWARDING, authorization=own, host=name)
+    ask(endpoint, "PUT", f"/{name}", entry())
+    second = {"servicebussupplementaryauthorization": own, "host": name, "if_match": "*"}
+    changed = ask(endpoint, "PUT", "/elsewhere", FORWARDING, **second)
+
+    assert (made.status, changed.status) == (401, 401)
+    assert endpoint.namespace.get("elsewhere").spec.forward_to == ""
+
+
 def test_a_second_token_that_does_not_let_send_gives_nothing() -> None:
     endpoint = prepared()
     rules = [AccessRule("manager", MANAGE, "m"), AccessRule("listener", LISTEN, "l")]

@@ -132,7 +132,7 @@ class Admin:
                 f"api-version {version} cannot create a partitioned entity; "
                 f"use {PARTITIONING_SINCE} or later.",
             )
-        authorize_forwarding(request, spec, None, self._authorizer)
+        authorize_forwarding(request, spec, None, self._authorizer, self._namespace)
         if description.name == QUEUE_DESCRIPTION:
             return await self._namespace.create_queue(request.path, spec)
         if not described.has("SupportOrdering"):
@@ -144,7 +144,7 @@ class Admin:
         description = read_entry(request.body)
         entity = self._namespace.get(request.path)
         spec = self._updated_spec(entity, description.name, described_by(description))
-        authorize_forwarding(request, spec, entity.spec, self._authorizer)
+        authorize_forwarding(request, spec, entity.spec, self._authorizer, self._namespace)
         if description.name == QUEUE_DESCRIPTION:
             return await self._namespace.update_queue(request.path, spec)
         return await self._namespace.update_topic(request.path, spec)

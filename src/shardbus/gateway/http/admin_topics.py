@@ -95,7 +95,7 @@ class TopicAdmin:
                 old = self._namespace.subscription(name).spec
                 spec = old.copy()
                 fill_subscription(spec, described)
-                authorize_forwarding(request, spec, old, self._authorizer)
+                authorize_forwarding(request, spec, old, self._authorizer, self._namespace)
                 entity = await self._namespace.update_subscription(name, spec)
                 return await self._shown(200, entity, writer)
             case "PUT":
@@ -109,7 +109,7 @@ class TopicAdmin:
         described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
         spec = self._namespace.new_spec()
         fill_subscription(spec, described)
-        authorize_forwarding(request, spec, None, self._authorizer)
+        authorize_forwarding(request, spec, None, self._authorizer, self._namespace)
         rule = described.element("DefaultRuleDescription")
         rules: list[RuleSpec] = [] if rule is None else [read_rule(rule, "")]
         return await self._namespace.create_subscription(path.topic, path.subscription, spec, rules)

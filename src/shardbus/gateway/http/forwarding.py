@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from shardbus.broker.auth import Authorizer, WrongKey, claims_required
+from shardbus.broker.namespace import Namespace
 from shardbus.core.access import SEND
+from shardbus.core.address import covers
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import UNAUTHORIZED, Refused
 from shardbus.gateway.http.gate import token_of
@@ -16,9 +18,14 @@ DEAD_LETTERS_HEADER: Final = "servicebusdlqsupplementaryauthorization"
 
 
 def authorize_forwarding(
-    request: Request, spec: QueueSpec, old: QueueSpec | None, authorizer: Authorizer
+    request: Request,
+    spec: QueueSpec,
+    old: QueueSpec | None,
+    authorizer: Authorizer,
+    namespace: Namespace,
 ) -> None:
     """Refuse a destination that the client may not send to, by its second token or its first."""
+    host = _host(request, namespace)
     for header, target, former in (
         (MESSAGES_HEADER, spec.forward_to, old.forward_to if old else ""),
         (
@@ -28,16 +35,25 @@ def authorize_forwarding(
         ),
     ):
         if target and target.lower() != former.lower():
-            _authorize(request, header, target, authorizer)
+            token = request.headers.get(header) or token_of(request)
+            _authorize(token, target.lower(), authorizer, host)
 
 
-def _authorize(request: Request, header: str, target: str, authorizer: Authorizer) -> None:
-    token = request.headers.get(header) or token_of(request)
-    path = target.lower()
+def _host(request: Request, namespace: Namespace) -> str:
+    """The host that the client means us by; empty when it could be an entity's name.
+
+    The JavaScript SDK signs nothing but the host. Who asks also writes the Host header: an entity
+    named there must not turn a token for that entity into one for all of them.
+    """
+    host = request.headers.get("host", "").lower()
+    is_host = host == "localhost" or "." in host
+    is_entity = namespace.find(host) is not None or covers(host, request.path.lower())
+    return host if is_host and not is_entity else ""
+
+
+def _authorize(token: str, path: str, authorizer: Authorizer, host: str) -> None:
     try:
-        grant = authorizer.verify_token(
-            token, f"/{path}", host=request.headers.get("host", "").lower()
-        )
+        grant = authorizer.verify_token(token, f"/{path}", host=host)
     except WrongKey:
         raise
     except Refused as refusal:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+import re
+from typing import Final, final
 
 from shardbus.broker.auth import Authorizer, Grant, WrongKey, claims_required
 from shardbus.broker.namespace import Namespace
@@ -10,6 +11,11 @@ from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.address import audience_path
 from shardbus.core.errors import UNAUTHORIZED, Refused
 from shardbus.gateway.http.message import Request
+from shardbus.gateway.http.refusal import invalid, shown
+
+# What a URI has besides its path. Who reads a name as a URI and who reads it as a path would see
+# two entities, and the right to one would open the other.
+_URI: Final = re.compile(r"[?#]|://")
 
 
 @final
@@ -23,8 +29,11 @@ class Gate:
     def require(self, request: Request, right: int, name: str, *, otherwise: int = 0) -> None:
         """Refused unless the token gives all of `right`, or of `otherwise`, on an entity.
 
-        An empty name is the namespace itself.
+        An empty name is the namespace itself. A name that no entity can have, because it would be
+        more of a URI than its path, is refused whoever asks.
         """
+        if _URI.search(name):
+            raise invalid(f"{shown(name)} is no name: it has '?', '#' or '://'.")
         token = token_of(request)
         if not token:
             raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
