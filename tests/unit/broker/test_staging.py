@@ -213,6 +213,8 @@ def test_a_batch_is_visible_once_and_whole_whatever_fails_at_any_step(
         await lake.staging.publish(QUERY, 1, stages)
 
     failure = lake.attempt(publish())
+    lake.pass_s(0.1)
+    lake.fate.plan(0, when, is_crash=False)
     if lake.has_died:
         lake.restart()
     lake.settle_down()
