@@ -6,16 +6,20 @@ from collections.abc import Iterator
 import pytest
 
 from shardbus.broker.asking import ask
-from shardbus.broker.broker import rules_of
+from shardbus.broker.broker import Broker, rules_of
 from shardbus.broker.bus import EntityHandle
+from shardbus.broker.publishing import Publisher
 from shardbus.broker.runner import Runner
 from shardbus.broker.staging import DECIDE_MS, PIECE_MAX, Staging
+from shardbus.broker.storage import Storage
 from shardbus.core.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, STAGE_LOST, Refused, Unavailable
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
 from shardbus.stores.base import FragmentId
+from tests.simulation.faults import Disk
+from tests.simulation.payloads import FORMAT
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
 
 LAKE = "lake"
@@ -32,6 +36,11 @@ class Lake(TwoBrokers):
         spec = QueueSpec()
         spec.is_partitioned = True
         self.run(self.namespace.create_queue(LAKE, spec))
+
+    def _broker(self, name: str, disk: Disk) -> Broker:
+        storage = Storage(disk, self._worker(), self._worker(), self.loop)
+        publisher = Publisher(FORMAT, bytes(8))
+        return Broker(name, storage, self.clock, self.loop, new_publisher=lambda: publisher)
 
     @property
     def queue(self) -> EntityHandle:
@@ -54,13 +63,13 @@ class Lake(TwoBrokers):
     def publish(self, batch: int, stages: dict[str, int], producer: str = QUERY) -> bool:
         return self.run(self.staging.publish(producer, batch, stages))
 
-    def visible(self) -> list[bytes]:
-        """All that the queue holds on disk, and nobody can have received."""
-        return [payload for _, payload in self.placed()]
+    def visible(self, name: str = LAKE) -> list[bytes]:
+        """All that an entity holds on disk, and nobody can have received."""
+        return [payload for _, payload in self.placed(name)]
 
-    def placed(self) -> list[tuple[int, bytes]]:
+    def placed(self, name: str = LAKE) -> list[tuple[int, bytes]]:
         """With the positions of the fragments, by payload."""
-        entity = self.queue.entity
+        entity = self.handle(name).entity
         found: list[tuple[int, bytes]] = []
         for index, home in enumerate(entity.fragments):
             fragment = FragmentId(entity.entity_id, home.number)
@@ -346,6 +355,24 @@ def test_a_piece_goes_to_the_next_fragment_when_its_own_is_full(lake: Lake) -> N
     lake.stage("task", len(lake.queue.runners), b"two")
 
     assert lake.staged() == {full: 1, (full + 1) % len(lake.queue.runners): 1}
+
+
+def test_what_is_staged_to_a_topic_goes_to_its_subscriptions(lake: Lake) -> None:
+    spec = QueueSpec()
+    spec.is_partitioned = True
+    lake.run(lake.namespace.create_topic("news", spec))
+    for name in ("one", "two"):
+        lake.run(lake.namespace.create_subscription("news", name, QueueSpec(), ()))
+    staging = lake.handle("news").staging
+    for piece in range(6):
+        lake.run(staging.stage("task", piece, [Message(b"%d" % piece)]))
+
+    assert lake.run(staging.publish(QUERY, 1, {"task": 6}))
+    assert not lake.run(staging.publish(QUERY, 1, {"task": 6}))
+
+    assert lake.visible("news") == []
+    assert lake.visible("news/subscriptions/one") == payloads(6)
+    assert lake.visible("news/subscriptions/two") == payloads(6)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 129, "\ud800"])
