@@ -152,6 +152,14 @@ class StageMachine(FragmentMachine):
                 self.model.stages[name].promised_to = b""
         self.settle_down()
 
+    @rule(names=some, transaction_id=transactions, is_commit=st.booleans())
+    def promise_for_long(self, names: list[bytes], transaction_id: bytes, is_commit: bool) -> None:
+        """Whoever publishes dies, and it takes longer than the stages have until that is seen."""
+        self.prepare(names, transaction_id, 0)
+        self.pass_time(2 * STAGE_MS_MIN, True)
+        self.the_stages_are_those_of_the_model()
+        self.finish(transaction_id, is_commit)
+
     # What is true after every step.
 
     @invariant()
