@@ -21,7 +21,7 @@ from shardbus.gateway.amqp import (
     totals,
     transactions,
 )
-from shardbus.gateway.http import connection, crowd, markup, message
+from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -55,6 +55,7 @@ SAID: Final = {
         protocol.GOODBYE_MS // SECOND,
         protocol.EXPELLED_GOODBYE_MS // SECOND,
     ],
+    "lines in the log": [refusal_log.OF_PEER_MAX, refusal_log.LINES_MAX],
     "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
     "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],
     "links | 64": [protocol.STRANGER_LINKS_MAX, CONFIG.links_max],

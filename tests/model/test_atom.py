@@ -139,7 +139,7 @@ def test_any_bytes_on_a_connection_are_answered_or_end_it(
     async def respond(request: Request) -> Response:
         return Response(200, TEXT, request.path)
 
-    def refuse(refusal: Refused, target: str) -> Response:
+    def refuse(refusal: Refused, target: str, peer: str) -> Response:
         return Response(refusal.kind.status, TEXT, refusal.message)
 
     async def main() -> FakeTransport:

@@ -8,13 +8,13 @@ import click
 
 from shardbus.app.access import access_from, access_options
 from shardbus.app.console import Console, Json, run_command
-from shardbus.app.failures import CommandError
+from shardbus.app.failures import CommandError, Usage
 from shardbus.app.settings import TABLE
 from shardbus.app.setup.application import Applied, apply_plan, check_possible
 from shardbus.app.setup.current import visiting
 from shardbus.app.setup.difference import plan
 from shardbus.app.setup.files import read_parameters, read_setup
-from shardbus.app.setup.model import combined
+from shardbus.app.setup.model import Blueprint, combined
 from shardbus.app.setup.step import SAME, Plan, Step
 
 SOMETHING_TO_DO: Final = 5
@@ -68,7 +68,10 @@ def apply(
 
     def command() -> int:
         values = read_parameters([Path(name) for name in parameter_files], list(parameter_texts))
-        blueprint = combined([read_setup(Path(name), values, _SETTING_KEYS) for name in files])
+        said = {name: read_setup(Path(name), values, _SETTING_KEYS) for name in files}
+        if options.get("deletes"):
+            _check_speaking(said)
+        blueprint = combined(list(said.values()))
         with visiting(access_from(options)) as current:
             found = plan(blueprint, current, deletes_missing=bool(options.get("deletes")))
             for warning in found.warnings:
@@ -78,6 +81,16 @@ def apply(
             return _apply(console, found, is_json)
 
     sys.exit(run_command(console, command))
+
+
+def _check_speaking(said: dict[str, Blueprint]) -> None:
+    """A file that was cut short, or has settings alone, must not mean a namespace of nothing."""
+    for name, blueprint in said.items():
+        if blueprint.is_empty():
+            raise Usage(
+                f"{name} names no entity: with --delete-missing everything that it should name "
+                "would be deleted; leave the file or the option out"
+            )
 
 
 def _show(console: Console, found: Plan) -> int:

@@ -76,8 +76,10 @@ class HttpTransport:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Answer:
         connection = self._connected()
+        is_asked = False
         try:
             connection.request(method, target, body=body, headers=dict(headers))
+            is_asked = method != "GET"
             response = connection.getresponse()
             text = response.read(ANSWER_BYTES_MAX + 1)
         except ssl.SSLError as error:
@@ -85,7 +87,7 @@ class HttpTransport:
             raise Unavailable(self._no_trust(error)) from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise Unavailable(self._nobody(error)) from error
+            raise Unavailable(self._silent(error, is_asked=is_asked)) from error
         if len(text) > ANSWER_BYTES_MAX:
             self.close()
             raise CommandError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
@@ -121,9 +123,15 @@ class HttpTransport:
             hint = ": name the authority that signed its certificate with --ca FILE"
         return f"TLS with {self._endpoint} did not work ({error}){hint}"
 
-    def _nobody(self, error: Exception) -> str:
+    def _silent(self, error: Exception, *, is_asked: bool) -> str:
+        reason = str(error) or type(error).__name__
+        if is_asked:
+            return (
+                f"{self._endpoint} was asked and gave no answer ({reason}): it may have done what "
+                "it was asked for, so look before you ask again"
+            )
         return (
-            f"no Shardbus answers at {self._endpoint} ({str(error) or type(error).__name__}): "
+            f"no Shardbus answers at {self._endpoint} ({reason}): "
             "start one with `shardbus serve`, or name another with --endpoint"
         )
 

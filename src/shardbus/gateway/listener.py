@@ -143,7 +143,9 @@ class Listener:
             self._reception.welcome(newcomer)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        log.error("accepting pauses for %s ms: %s", ACCEPT_PAUSE_MS, error)
+        # Once for each shortage: a crowd at the door can make it last.
+        if not self.problems():
+            log.error("accepting pauses, again and again for %s ms: %s", ACCEPT_PAUSE_MS, error)
         self._short_at = self._loop.time()
         self._loop.remove_reader(listening)
 

@@ -113,7 +113,7 @@ class WebSocket(asyncio.Protocol):
         # The protocol takes no message for a client that will not read it.
         self._protocol.pause_writing()
         if end.is_failure:
-            log.info("a WebSocket broke a rule: %s", end.reason)
+            log.debug("a WebSocket broke a rule: %s", end.reason)
             stream.fail(end)
         else:
             stream.say_close(end.code)

@@ -1,5 +1,8 @@
 """The management client over a namespace that is a dictionary: requests out, failures back."""
 
+import socket
+import threading
+
 import pytest
 
 from shardbus.app.atom import ATOM, QUEUE
@@ -92,3 +95,25 @@ def test_nobody_at_the_endpoint_is_told_with_what_to_do() -> None:
 
     with pytest.raises(Unavailable, match="shardbus serve"):
         transport.ask("GET", "/", {}, None)
+
+
+def hear_and_hang_up(listening: socket.socket) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(65_536)
+
+
+@pytest.mark.parametrize(
+    ("method", "told"), [("POST", "may have done what"), ("GET", "shardbus serve")]
+)
+def test_who_gets_no_answer_to_a_change_is_told_that_it_may_have_been_made(
+    method: str, told: str
+) -> None:
+    """R22: whoever sends again because nobody answered would double a message."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        bus = threading.Thread(target=hear_and_hang_up, args=(listening,))
+        bus.start()
+        transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with pytest.raises(Unavailable, match=told):
+            transport.ask(method, "/", {}, None)
+        bus.join()

@@ -40,7 +40,7 @@ class Client:
         body = request.body.decode() or request.path
         return Response(200, TEXT, f"{request.method} {body}")
 
-    def refuse(self, refusal: Refused, target: str) -> Response:
+    def refuse(self, refusal: Refused, target: str, peer: str) -> Response:
         return Response(refusal.kind.status, TEXT, refusal.message)
 
     def connect(self) -> None:

@@ -33,7 +33,7 @@ class House:
         await self.gate.wait()
         return Response(200, TEXT, "done")
 
-    def refuse(self, refusal: Refused, target: str) -> Response:
+    def refuse(self, refusal: Refused, target: str, peer: str) -> Response:
         return Response(refusal.kind.status, TEXT, refusal.message)
 
     async def dial(self, said: bytes = b"", host: str = "192.0.2.1") -> FakeTransport:

@@ -10,7 +10,8 @@ import pytest
 
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.broker.sas import mint_token
-from shardbus.core.access import LISTEN, MANAGE, AccessRule
+from shardbus.core.access import KEY_NAME_CHARACTERS_MAX, LISTEN, MANAGE, AccessRule
+from shardbus.core.address import NAME_CHARACTERS_MAX
 from shardbus.core.errors import Refused
 from shardbus.core.tier import OLDER, PREMIUM
 from shardbus.gateway.http.admin import Admin
@@ -467,6 +468,25 @@ def test_a_mistake_of_ours_is_answered_as_such_and_told_to_the_log(
     assert response.status == 500
     assert "SubCode=50000" in detail(response)
     assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["a" * 4_096, "%61" * 1_366, "a/" * 160])
+def test_a_path_that_is_longer_than_any_name_is_not_looked_at(path: str) -> None:
+    """R34: without a token, a path of 30,000 characters took a fifth of a second."""
+    with pytest.raises(Refused, match="longer than any"):
+        Request("GET", f"/api/v1/entities/{path}", {}, b"", is_secure=False)
+
+
+def test_the_longest_names_fit_in_a_path() -> None:
+    """R34."""
+    rule = "%F0%9F%98%80" * KEY_NAME_CHARACTERS_MAX
+    name = "a/" * (NAME_CHARACTERS_MAX // 2)
+
+    request = Request(
+        "GET", f"/api/v1/entities/{name}a/access-rules/{rule}/rotate", {}, b"", is_secure=False
+    )
+
+    assert request.path.endswith(f"{chr(0x1F600) * KEY_NAME_CHARACTERS_MAX}/rotate")
 
 
 def test_a_target_with_too_many_fields_is_refused() -> None:

@@ -107,7 +107,7 @@ class Client:
     async def _respond(self, request: Request) -> Response:
         return Response(200, TEXT, request.path)
 
-    def _refuse(self, refusal: Refused, target: str) -> Response:
+    def _refuse(self, refusal: Refused, target: str, peer: str) -> Response:
         return Response(refusal.kind.status, TEXT, refusal.message)
 
 

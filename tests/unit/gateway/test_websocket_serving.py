@@ -222,5 +222,5 @@ async def _respond(request: Request) -> Response:
     return Response(200, TEXT, request.path)
 
 
-def _refuse(refusal: Refused, target: str) -> Response:
+def _refuse(refusal: Refused, target: str, peer: str) -> Response:
     return Response(refusal.kind.status, TEXT, refusal.message)

@@ -323,7 +323,7 @@ class AmqpProtocol(asyncio.Protocol):
                 self._start(self._refuse_key())
                 return
             except Refused as refusal:
-                log.info("SASL PLAIN refused: %s", refusal.message)
+                log.debug("SASL PLAIN refused: %s", refusal.message)
                 is_welcome = False
             self._trust_known()
         self._handle(self._connection.sasl_outcome(is_welcome))

@@ -96,7 +96,8 @@ class RequestLink:
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
         if way_back is None:
-            log.warning("no response link for a request to %s (reply-to %r)", self.node, reply_to)
+            # Anybody may ask for a token to be checked and name no way back.
+            log.debug("no response link for a request to %s (reply-to %r)", self.node, reply_to)
         else:
             way_back.send(self._encode(response, request))
         shell.flush_soon()

@@ -11,7 +11,7 @@ from shardbus.broker.auth import Authorizer
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.errors import NOT_FOUND, ErrorKind, Refused
-from shardbus.gateway.http.api_call import Answer, Call, Group, Reply, read_call
+from shardbus.gateway.http.api_call import Answer, Call, Group, Reply, Written, read_call
 from shardbus.gateway.http.api_catalogue import EntityPages
 from shardbus.gateway.http.api_route import PREFIX, Match, Route, canonical_path
 from shardbus.gateway.http.documents import (
@@ -74,6 +74,7 @@ class Api:
         for group in (EntityPages(namespace, fragments), *groups):
             self._table += group.routes()
             self._schemas |= group.schemas()
+        self._description: Written | None = None
         # `{name}` takes slashes too: what says more of the path in its own words is meant.
         self._by_length = sorted(self._table, key=lambda row: -row[0].literal_characters)
 
@@ -166,8 +167,13 @@ class Api:
             ),
         ]
 
-    async def _show_description(self, call: Call) -> Document:
-        return openapi_document([route for route, _ in self._table], self._schemas)
+    async def _show_description(self, call: Call) -> Written:
+        # Anybody may ask for it, and it takes many times as long to write as to ask for.
+        if self._description is None:
+            routes = [route for route, _ in self._table]
+            text = json.dumps(openapi_document(routes, self._schemas))
+            self._description = Written(text.encode())
+        return self._description
 
     async def _show_health(self, call: Call) -> Document | Reply:
         return self.health()
@@ -185,7 +191,9 @@ def is_api_target(target: str) -> bool:
     return f"{path.strip('/')}/".startswith(PREFIX) and "api-version=" not in query
 
 
-def _response(answer: Document | Reply) -> Response:
+def _response(answer: Document | Reply | Written) -> Response:
+    if isinstance(answer, Written):
+        return Response(200, JSON, answer.text)
     if isinstance(answer, Reply):
         return Response(answer.status, JSON, json.dumps(answer.document))
     return Response(200, JSON, json.dumps(answer))

@@ -176,7 +176,15 @@ class Reply:
         self.document = document
 
 
-Answer = Callable[[Call], Awaitable[Document | Reply]]
+@final
+class Written:
+    """An answer that is the same for everybody and was written before, as JSON."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+
+Answer = Callable[[Call], Awaitable[Document | Reply | Written]]
 """What is answered, with 200 unless it says otherwise; Refused or Unavailable is raised."""
 
 

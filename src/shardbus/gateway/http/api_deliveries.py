@@ -83,7 +83,7 @@ class Deliveries:
             deliveries = await self._wait(call, place, session, count, wait_ms)
             # From here to the connection nothing waits: what is locked now can be sent.
             if is_taking:
-                await self._take(place, deliveries)
+                deliveries = await self._take(place, deliveries)
             is_held = bool(deliveries) and not is_taking
         finally:
             if session is not None and not is_held:
@@ -156,10 +156,15 @@ class Deliveries:
             return []
         return deliveries
 
-    async def _take(self, place: Place, deliveries: list[Delivery]) -> None:
-        if deliveries:
-            tokens = [delivery.token for delivery in deliveries]
-            await place.handle.operations.settle(Settle(COMPLETE, tokens))
+    async def _take(self, place: Place, deliveries: list[Delivery]) -> list[Delivery]:
+        """Those that are deleted now: nobody would ever see them if they were not handed out."""
+        if not deliveries:
+            return []
+        outcome = _Settlement(len(deliveries))
+        tokens = [delivery.token for delivery in deliveries]
+        place.handle.router.settle(Settle(COMPLETE, tokens), outcome)
+        ended = await outcome.ended()
+        return [each for each, is_ended in zip(deliveries, ended, strict=True) if is_ended]
 
 
 @final
@@ -168,6 +173,7 @@ class _Settlement:
 
     def __init__(self, count: int) -> None:
         self._lost = [False] * count
+        self._ended = [False] * count
         self._left = count
         self._failure: Refused | Unavailable | None = None
         self._all_told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -177,6 +183,7 @@ class _Settlement:
         if isinstance(answer, Settled):
             for position, is_lost in zip(positions, answer.lost, strict=True):
                 self._lost[position] = is_lost
+                self._ended[position] = not is_lost
         else:
             self._failure = answer
         if self._left == 0 and not self._all_told.done():
@@ -188,6 +195,13 @@ class _Settlement:
         if self._failure is not None:
             raise self._failure
         return self._lost
+
+    async def ended(self) -> list[bool]:
+        """For each lock whether it was ended for sure; a failure is raised when none was."""
+        await self._all_told
+        if self._failure is not None and not any(self._ended):
+            raise self._failure
+        return self._ended
 
 
 def _check_sessions(call: Call, place: Place) -> None:

@@ -6,6 +6,7 @@ from typing import Final, final
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.transactions import Transactor
+from shardbus.core.access import SEND
 from shardbus.core.command import SessionAccepted
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.core.limits import KEY_CHARACTERS_MAX
@@ -15,6 +16,7 @@ from shardbus.gateway.http.api_messages_schemas import PURGE_COUNT_MAX
 from shardbus.gateway.http.api_places import Place, Places, check_sendable
 from shardbus.gateway.http.batch_receiver import accept_session
 from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import Departure
 from shardbus.gateway.http.moment import parse_moment
 from shardbus.gateway.http.refusal import invalid, shown
@@ -32,6 +34,7 @@ class Removals:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._transactor = Transactor(places.bus.clock)
+        self._gate = Gate(places.bus.namespace, places.bus.authorizer)
 
     async def purge(self, call: Call) -> Document:
         place = self._places.receivable(call.name)
@@ -51,13 +54,17 @@ class Removals:
     async def resubmit(self, call: Call) -> Document:
         place = self._places.dead_letters(call.name)
         source, target = place.handle, self._target(place.handle)
+        if target is not source:
+            # Its other subscriptions get them too: the right to this one is not enough.
+            self._gate.require(call.request, SEND, target.entity.name)
         check_sendable(target)
         count_max = call.body.integer("count", RESUBMIT_COUNT_MAX, RESUBMIT_COUNT_MAX, least=1)
         self._places.pay(1)
         resubmission = Resubmission(source, target, place.line, self._transactor)
         if not call.body.has("sequence_numbers"):
             moved = await resubmission.oldest(count_max)
-            return _resubmitted(moved, [], has_more=len(moved) >= count_max)
+            has_more = len(moved) >= count_max or resubmission.has_failed
+            return _resubmitted(moved, [], has_more=has_more)
         numbers = call.body.integers("sequence_numbers", most=RESUBMIT_COUNT_MAX)
         moved = await resubmission.numbered(numbers[:count_max])
         missing = sorted(set(numbers[:count_max]) - set(moved))

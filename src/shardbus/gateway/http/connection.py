@@ -35,8 +35,8 @@ GOODBYE_MS_MAX: Final = 500
 """At the end of serving, for clients to close their side."""
 
 Respond = Callable[[Request], Awaitable[Response]]
-Refuse = Callable[[Refused, str], Response]
-"""The answer to a request that cannot be read, as far as is known for this target."""
+Refuse = Callable[[Refused, str, str], Response]
+"""The answer to a request that cannot be read: its target, as far as is known, and its peer."""
 
 _VERSION: Final = ErrorKind("http-version", "amqp:not-implemented", 505, 50500)
 _TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceeded", 503, 50004)
@@ -310,7 +310,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             headers = websockets.switch(head.method.decode(), head.headers)
         except Refused as refusal:
-            response = self._gateway.refuse(refusal, self._target)
+            response = self._gateway.refuse(refusal, self._target, self.peer)
             response.headers += hints()
             self._send(response, is_head=head.method == b"HEAD")
             self._finish()
@@ -385,7 +385,8 @@ class HttpConnection(asyncio.Protocol):
         self._is_ending = True
         self._drop_body()
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._send(self._gateway.refuse(refusal, self._target), is_head=False)
+            response = self._gateway.refuse(refusal, self._target, self.peer)
+            self._send(response, is_head=False)
         transport = self._transport
         if transport is None or not transport.can_write_eof():
             self._close()

@@ -11,6 +11,10 @@ from shardbus.broker.auth import Grant
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 
 QUERY_FIELDS_MAX: Final = 32
+# The longest names, every character of them escaped, and what stands between: to find out what a
+# path means takes time in proportion to it, and no token is looked at before.
+PATH_CHARACTERS_MAX: Final = 4_096
+PATH_SEGMENTS_MAX: Final = 160
 
 XML: Final = "application/atom+xml; charset=utf-8"
 ERROR_XML: Final = "application/xml; charset=utf-8"
@@ -63,7 +67,7 @@ class Request:
         is_secure: bool,
         peer: str = "",
     ) -> None:
-        """Refused when the target is not a path, or a URL, with a readable query."""
+        """Refused when the target is not a path, or a URL, with a readable query, or too long."""
         self.method = method
         self.headers = headers
         self.header_names: dict[str, str] = {}
@@ -78,6 +82,8 @@ class Request:
             fields = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
         except ValueError as error:
             raise Refused(INVALID_ARGUMENT, "The request target cannot be read.") from error
+        if len(parts.path) > PATH_CHARACTERS_MAX or parts.path.count("/") > PATH_SEGMENTS_MAX:
+            raise Refused(INVALID_ARGUMENT, "The path is longer than any that there can be.")
         self.path = unquote(parts.path).strip("/")
         self.raw_segments = parts.path.strip("/").split("/")
         self.query = {name.lower(): value for name, value in fields}

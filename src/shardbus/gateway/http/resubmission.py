@@ -74,6 +74,11 @@ class Resubmission:
             release(self._source.router, *self._passed)
         return self._answer(moved)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether some that should have gone back could not."""
+        return self._failure is not None
+
     def _is_going_on(self) -> bool:
         return self._failure is None and len(self._passed) < LOOK_COUNT_MAX
 

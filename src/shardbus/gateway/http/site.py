@@ -23,6 +23,7 @@ from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Respon
 from shardbus.gateway.http.messaging import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.own_host import check_host
+from shardbus.gateway.http.refusal_log import RefusalLog
 from shardbus.gateway.http.target import read_target
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Site:
         self._authorizer = authorizer
         self._under_way: set[Request] = set()
         self._is_key_public = is_key_public
+        self._log = RefusalLog(clock)
 
     async def respond(self, request: Request) -> Response:
         """The answer to a request, whatever happens; only cancellation passes through."""
@@ -91,15 +93,15 @@ class Site:
         except WrongKey as refusal:
             return await self._wrong_key(refusal, request)
         except Refused as refusal:
-            return self._refused(refusal, self._is_json(request))
+            return self._refused(refusal, self._is_json(request), request.peer)
         except Unavailable as failure:
-            return self._error(SERVER_BUSY, failure.message, self._is_json(request))
+            return self._failed(SERVER_BUSY, failure.message, request)
         except TimeoutError:
             text = f"There was no answer in {ANSWER_MS_MAX} ms."
-            return self._error(TIMEOUT, text, self._is_json(request))
+            return self._failed(TIMEOUT, text, request)
         except Exception:
             text = "The bus has made a mistake; its log says more."
-            response = self._error(_INTERNAL, text, self._is_json(request))
+            response = self._failed(_INTERNAL, text, request)
             log.exception("%s /%s failed", request.method, request.path)
             return response
 
@@ -115,18 +117,21 @@ class Site:
     async def _wrong_key(self, refusal: WrongKey, request: Request) -> Response:
         guard = self._authorizer
         is_patient = guard is None or await guard.slowdown.hold(request.peer)
-        response = self._refused(refusal, self._is_json(request))
+        response = self._refused(refusal, self._is_json(request), request.peer)
         if not is_patient:
             response.headers.append(("Connection", "close"))
         return response
 
-    def refused(self, refusal: Refused, target: str = "") -> Response:
+    def refused(self, refusal: Refused, target: str, peer: str) -> Response:
         """The answer to a request that cannot be read, but for its target."""
-        return self._refused(refusal, self._api is not None and is_api_target(target))
+        return self._refused(refusal, self._api is not None and is_api_target(target), peer)
 
-    def _refused(self, refusal: Refused, is_json: bool) -> Response:
+    def _failed(self, kind: ErrorKind, message: str, request: Request) -> Response:
+        return self._error(kind, message, self._is_json(request), request.peer)
+
+    def _refused(self, refusal: Refused, is_json: bool, peer: str) -> Response:
         """A refusal as an answer (reference 15.4), or in the words of the JSON API."""
-        response = self._error(refusal.kind, refusal.message, is_json)
+        response = self._error(refusal.kind, refusal.message, is_json, peer)
         if response.status == HTTPStatus.UNAUTHORIZED:
             response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
         if isinstance(refusal, NoSuchMethod):
@@ -173,10 +178,10 @@ class Site:
             answer = {name: answer[name] for name in ("status", "message")}
         return Response(reply.status, JSON, json.dumps(answer))
 
-    def _error(self, kind: ErrorKind, message: str, is_json: bool) -> Response:
+    def _error(self, kind: ErrorKind, message: str, is_json: bool, peer: str) -> Response:
         tracking_id = f"{uuid4()}_G1"
         phrase = HTTPStatus(kind.status).phrase
-        log.info("%s %s: %s (%s)", kind.status, phrase, message, tracking_id)
+        self._log.tell(peer, f"{kind.status} {phrase}: {message} ({tracking_id})")
         if is_json:
             told = f"{message} TrackingId:{tracking_id}"
             return Response(kind.status, JSON, refusal_body(kind, told))

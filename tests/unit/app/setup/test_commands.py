@@ -193,3 +193,21 @@ def test_keys_are_exported_only_when_asked_for(directory: Path) -> None:
         assert set(json.loads(run("export --json").stdout)) == {"text", "losses"}
 
     with_commands(directory, work)
+
+
+@pytest.mark.parametrize("text", ["", "brokers = 2\n"])
+@pytest.mark.parametrize("files", ["less.toml", "bus.toml less.toml"])
+def test_a_file_that_names_nothing_deletes_nothing(directory: Path, text: str, files: str) -> None:
+    """R31: a file that was cut short is no wish for an empty namespace."""
+    (directory / "less.toml").write_text(text, encoding="utf-8")
+
+    def work(run: Run) -> None:
+        run("apply bus.toml")
+        refused = run(f"apply {files} --delete-missing")
+        after = run("apply bus.toml --dry-run")
+
+        assert refused.exit_code == 2
+        assert "less.toml names no entity" in refused.output
+        assert after.exit_code == 0
+
+    with_commands(directory, work)

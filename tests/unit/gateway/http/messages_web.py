@@ -1,8 +1,12 @@
 """The message part of the JSON API in virtual time."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from shardbus.broker.dispatch import FragmentPort
+from shardbus.broker.runner import ReplyTo
+from shardbus.core.command import Command
+from shardbus.core.errors import Unavailable
 from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.message import Response
 from tests.unit.gateway.http.web import Web
@@ -16,6 +20,13 @@ class MessagesWeb(Web):
     def __init__(self, *, fragment_bytes_max: int = 0) -> None:
         super().__init__(fragment_bytes_max=fragment_bytes_max)
         self.with_groups([MessagesApi(self.bus, self.counts)])
+
+    def break_fragment(self, entity: str, index: int, kind: type[Command]) -> None:
+        """Let a fragment do nothing of one kind any more."""
+        handle = self.bus.find(entity)
+        assert handle is not None
+        ports = handle.router.ports
+        ports[index] = Stubborn(ports[index], kind)
 
     def call(
         self, method: str, path: str, body: object = None, token: str | None = None
@@ -43,6 +54,28 @@ class MessagesWeb(Web):
 
     def get(self, entity: str, **wish: object) -> list[Document]:
         return messages_of(self.post(f"{entity}/messages/receive", **wish))
+
+
+class Stubborn:
+    """A fragment that does everything but one kind of command."""
+
+    is_available = True
+
+    def __init__(self, port: FragmentPort, kind: type[Command]) -> None:
+        self._port = port
+        self._kind = kind
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        if isinstance(command, self._kind):
+            reply_to(Unavailable("away"))
+        else:
+            self._port.submit(command, reply_to)
+
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = b"") -> None:
+        self._port.watch(line, wake, session)
+
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = b"") -> None:
+        self._port.unwatch(line, wake, session)
 
 
 def messages_of(answer: Document) -> list[Document]:

@@ -421,3 +421,12 @@ def test_a_queue_whose_name_looks_like_the_api_is_still_managed(web: Web) -> Non
     assert shown["name"] == "api/v1/queues"
     assert b"<QueueDescription" in web.fetch("GET", "/metrics?api-version=2021-05").body
     assert web.fetch("POST", "/api/v1/queues/messages", b"x").status == 201
+
+
+def test_the_description_is_written_once_however_often_strangers_ask(web: Web) -> None:
+    """R34: it takes no token, and writing it takes the loop for milliseconds."""
+    first = web.fetch("GET", "/api/v1/openapi.json", token="")
+    again = web.fetch("GET", "/api/v1/openapi.json", token="")
+
+    assert json.loads(first.body)["openapi"]
+    assert again.body is first.body

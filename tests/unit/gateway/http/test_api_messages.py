@@ -7,12 +7,18 @@ import pytest
 
 from shardbus.amqp.types import Array, Char, Symbol, Timestamp, Uuid
 from shardbus.core.access import LISTEN, SEND, AccessRule
+from shardbus.core.command import Settle
 from shardbus.core.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, QueueSpec
 from shardbus.core.message import Entry
 from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.message_document import message_document
 from shardbus.gateway.http.property_document import property_document, read_properties
-from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies, messages_of
+from tests.unit.gateway.http.messages_web import (
+    Document,
+    MessagesWeb,
+    bodies,
+    messages_of,
+)
 from tests.unit.gateway.http.web import Web
 
 FULL: Document = {
@@ -462,3 +468,17 @@ def test_a_message_that_nobody_can_read_is_shown_as_it_is(api: MessagesWeb) -> N
     assert b64decode(str(shown["body_base64"])) == unreadable
     assert b64decode(str(other["body_base64"])) == value_too_long
     assert (shown["sequence_number"], shown["delivery_count"]) == (7, 2)
+
+
+def test_what_one_fragment_deleted_is_handed_out_whatever_the_others_do(api: MessagesWeb) -> None:
+    """R20: a message is shown or stays, in as far as the bus knows."""
+    texts = [f"{number}" for number in range(32)]
+    api.put("many", *({"body": text} for text in texts))
+    api.break_fragment("many", 5, Settle)
+
+    taken = bodies(api.get("many", count=32, mode="receive_and_delete"))
+    kept = bodies(api.peek("many", "?top=250"))
+
+    assert taken
+    assert kept
+    assert sorted(map(str, [*taken, *kept])) == sorted(texts)

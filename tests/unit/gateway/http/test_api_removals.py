@@ -2,8 +2,15 @@
 
 import pytest
 
+from shardbus.core.access import LISTEN, SEND, AccessRule
+from shardbus.core.command import Transact
 from shardbus.core.entity import QueueSpec
-from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies, messages_of
+from tests.unit.gateway.http.messages_web import (
+    Document,
+    MessagesWeb,
+    bodies,
+    messages_of,
+)
 
 KINDS = [("q", "q"), ("many", "many"), ("news", "news/Subscriptions/europe")]
 
@@ -148,6 +155,40 @@ def test_nothing_goes_back_into_a_full_queue_and_nothing_is_lost() -> None:
     api.close()
 
     assert (status, len(dead)) == (403, 1)
+
+
+def test_whoever_resubmits_hears_of_a_fragment_that_could_not(api: MessagesWeb) -> None:
+    """R22: what is left is not passed over in silence."""
+    api.put("many", *numbered(40))
+    bury(api, "many")
+    api.break_fragment("many", 5, Transact)
+
+    first = api.post("many/dead-letters/resubmit")
+    status, _ = api.refusal("many/dead-letters/resubmit")
+
+    left = len(api.peek("many/$DeadLetterQueue", "?top=250"))
+    assert left > 0
+    assert (first["resubmitted"], first["has_more"], status) == (40 - left, True, 503)
+
+
+@pytest.mark.parametrize(("resource", "status"), [("news", 200), ("news/subscriptions/eu", 401)])
+def test_dead_letters_of_a_subscription_need_the_right_to_its_topic(
+    api: MessagesWeb, resource: str, status: int
+) -> None:
+    """R34: they reach its other subscriptions."""
+    api.create_topic("news")
+    api.subscribe("news", "eu")
+    api.subscribe("news", "us")
+    api.put("news", {"body": "x"})
+    bury(api, "news/subscriptions/eu")
+    api.run(api.namespace.set_rules([AccessRule("both", LISTEN | SEND, "k")]))
+    token = api.token(f"sb://shardbus/{resource}", key_name="both", key="k")
+
+    path = "news/subscriptions/eu/dead-letters/resubmit"
+    response = api.call("POST", path, {}, token=token)
+
+    assert response.status == status
+    assert len(api.peek("news/subscriptions/us")) == (2 if status == 200 else 1)
 
 
 @pytest.mark.parametrize("entity", ["q", "many"])
