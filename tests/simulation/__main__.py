@@ -7,10 +7,11 @@ import sys
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.scenario import run, run_linked
 from tests.simulation.seeds import FIXED, failure_of, seeds_in
+from tests.simulation.stage_scenario import run_stages
 from tests.simulation.topic_scenario import run_topics
 from tests.simulation.transaction_scenario import run_transactions
 
-PLAYS = (run, run_linked, run_topics, run_transactions, run_forwarding)
+PLAYS = (run, run_linked, run_topics, run_transactions, run_forwarding, run_stages)
 
 
 def main() -> int:

@@ -90,7 +90,10 @@ class Gateway:
         self.is_dead = True
         self._worker.die()
         # In the order of their beginning: a set has none that is the same every time.
-        for task in sorted([*self._tasks, *self.transactor._commits], key=_number_of):
+        commits = [*self.transactor._commits]
+        for handle in self.bus.in_use():
+            commits += handle.staging._transactor._commits
+        for task in sorted([*self._tasks, *commits], key=_number_of):
             task.cancel()
         self.ended.set()
 

@@ -25,6 +25,8 @@ from shardbus.core.change import (
     RecordChange,
     Remember,
     Remove,
+    StageDrop,
+    StagePut,
     StateChange,
     Update,
 )
@@ -48,6 +50,7 @@ sizes = st.sampled_from([0, 1, 10, 1_000, 100_000])
 # The last fragment requires sessions: every message of it has one, the others have none.
 SESSIONFUL = 2
 SESSIONS = ("red", "Red", "", "\udc80;")
+STAGES = (b"a", b"b\x00;")
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -202,6 +205,23 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def record(self, at: int, kind: int, key: bytes, data: bytes | None) -> None:
         self.pending[at].append(RecordChange(kind, key, data))
+
+    @rule(
+        at=fragment_indexes,
+        stage=st.sampled_from(STAGES),
+        piece=st.integers(1, 3),
+        data=st.none() | st.binary(max_size=20),
+    )
+    def stage(self, at: int, stage: bytes, piece: int, data: bytes | None) -> None:
+        """A piece of a stage; without data, the end of it."""
+        change = StageDrop(stage) if data is None else StagePut(stage, piece, data)
+        self.pending[at].append(change)
+
+    @rule(at=fragment_indexes, stage=st.sampled_from(STAGES))
+    def read_stage(self, at: int, stage: bytes) -> None:
+        first, second = (store.read_stage(FRAGMENTS[at], stage) for store in self._stores())
+
+        assert list(first.items()) == list(second.items())
 
     @rule()
     def commit(self) -> None:

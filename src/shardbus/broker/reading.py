@@ -181,7 +181,7 @@ def _stages(store: MessageStore, fragment: FragmentId, need: NeedStages) -> Read
         pieces = store.read_stage(fragment, name)
         stage = ReadStage([], [])
         for number in numbers:
-            _unpack(stage, number, pieces.pop(number, None))
+            _unpack(stage, number, pieces.pop(number, None), is_wanted=need.is_unpacked)
             # Compiled code lets no other thread run: a large stage would stop the event loop.
             time.sleep(0)
         if stage.damaged:
@@ -190,11 +190,14 @@ def _stages(store: MessageStore, fragment: FragmentId, need: NeedStages) -> Read
     return ReadStages(found)
 
 
-def _unpack(stage: ReadStage, number: int, data: bytes | None) -> None:
-    try:
-        stage.messages += unpacked_piece(b"" if data is None else data)
-    except ValueError:
+def _unpack(stage: ReadStage, number: int, data: bytes | None, *, is_wanted: bool) -> None:
+    if data is None:
         stage.damaged.append(number)
+    elif is_wanted:
+        try:
+            stage.messages += unpacked_piece(data)
+        except ValueError:
+            stage.damaged.append(number)
 
 
 def _replaced_state(store: MessageStore, fragment: FragmentId, session_id: str) -> ReadState:

@@ -87,11 +87,15 @@ class NeedState:
 
 @final
 class NeedStages:
-    """All messages of stages: `MessageStore.read_stage`, and these pieces of each."""
+    """All messages of stages: `MessageStore.read_stage`, and these pieces of each.
 
-    def __init__(self, stages: list[bytes], pieces: list[list[int]]) -> None:
+    Without `is_unpacked`, only whether the pieces are there and whole.
+    """
+
+    def __init__(self, stages: list[bytes], pieces: list[list[int]], *, is_unpacked: bool) -> None:
         self.stages = stages
         self.pieces = pieces
+        self.is_unpacked = is_unpacked
 
 
 Need = (

@@ -195,8 +195,11 @@ class Staging:
 
     # Publishing, as a part of a transaction.
 
-    def need(self, work: Work) -> NeedStages | None:
-        """What must be read before work is checked; None also when it is refused unread."""
+    def need(self, work: Work, *, is_promise: bool) -> NeedStages | None:
+        """What must be read before work is checked; None also when it is refused unread.
+
+        What is only promised now is sent later, and then read again.
+        """
         if not work.stages:
             return None
         try:
@@ -204,14 +207,17 @@ class Staging:
             self._check_publication(work.publication)
         except Refused:
             return None
-        return self.need_of(work.stages)
+        has_ids = self._ledger.rules.duplicate_window_ms > 0
+        return self.need_of(work.stages, is_unpacked=has_ids or not is_promise)
 
-    def need_of(self, shares: list[StageShare]) -> NeedStages | None:
+    def need_of(self, shares: list[StageShare], *, is_unpacked: bool) -> NeedStages | None:
         known = [self._stages[name] for name, _ in shares if name in self._stages]
         if not known:
             return None
         return NeedStages(
-            [stage.name for stage in known], [stage.pieces.numbers() for stage in known]
+            [stage.name for stage in known],
+            [stage.pieces.numbers() for stage in known],
+            is_unpacked=is_unpacked,
         )
 
     def check(self, work: Work, read: dict[bytes, ReadStage], now_ms: int) -> None:

@@ -140,16 +140,17 @@ class Transactions:
     def unread_stages(self, command: TransactionCommand, now_ms: int) -> NeedStages | None:
         """The stages to read from the store before a command is decided."""
         if isinstance(command, Transact):
-            return self._staging.need(command.work)
+            return self._staging.need(command.work, is_promise=False)
         if isinstance(command, Prepare):
             is_known = command.transaction_id in self._prepared
-            return None if is_known else self._staging.need(command.work)
+            return None if is_known else self._staging.need(command.work, is_promise=True)
         if isinstance(command, Decide):
             is_over = now_ms >= command.expires_at_ms or command.transaction_id in self._decisions
-            return None if is_over else self._staging.need(command.work)
+            return None if is_over else self._staging.need(command.work, is_promise=False)
         if isinstance(command, Finish) and command.is_commit:
             prepared = self._prepared.get(command.transaction_id)
-            return None if prepared is None else self._staging.need_of(prepared.stages)
+            if prepared is not None:
+                return self._staging.need_of(prepared.stages, is_unpacked=True)
         return None
 
     def _check(self, work: Work, now_ms: int) -> None:

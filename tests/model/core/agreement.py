@@ -315,6 +315,8 @@ def _small_bounds() -> Bounds:
         session_window_bytes_max=20,
         remembered_max=REMEMBERED_MAX,
         claim_runs_max=RUNS_MAX,
+        stages_max=2,
+        producers_max=1,
     )
 
 

@@ -101,19 +101,26 @@ class FragmentMachine(AgreeingMachine):
         assert isinstance(reply, Sent) and not is_full
         assert reply.duplicates == [each for each in range(count) if each not in fresh]
         assert reply.count == len(fresh)
-        for position in fresh:
-            self.model.last_number += 1
-            assert reply.numbers()[position] == self.model.last_number
-            enqueued_at_ms = now_ms + delay_ms
-            message = Modelled(self.model.last_number, payloads[position], session, enqueued_at_ms)
-            message.state = SCHEDULED if delay_ms else ACTIVE
-            message.expires_at_ms = NEVER_MS if ttl_ms < 0 else enqueued_at_ms + ttl_ms
-            self.model.messages.append(message)
-            name = ids[position]
-            if name is not None:
-                self.model.accepted[name] = now_ms
-        self.model.duplicates += count - len(fresh)
+        for place, position in enumerate(fresh):
+            assert reply.numbers()[position] == self.model.last_number + 1 + place
+        self.admit(messages, fresh)
         self.settle_down()
+
+    def admit(self, messages: list[Message], fresh: list[int]) -> None:
+        """Let the model have messages, but for duplicates."""
+        now_ms = self.desk.now_ms
+        for sent in [messages[position] for position in fresh]:
+            self.model.last_number += 1
+            is_scheduled = sent.scheduled_at_ms > now_ms
+            enqueued_at_ms = sent.scheduled_at_ms if is_scheduled else now_ms
+            number, session_id = self.model.last_number, sent.session_id
+            message = Modelled(number, sent.payload, session_id, enqueued_at_ms)
+            message.state = SCHEDULED if is_scheduled else ACTIVE
+            message.expires_at_ms = NEVER_MS if sent.ttl_ms < 0 else enqueued_at_ms + sent.ttl_ms
+            self.model.messages.append(message)
+            if sent.message_id is not None:
+                self.model.accepted[sent.message_id] = now_ms
+        self.model.duplicates += len(messages) - len(fresh)
 
     def message_ids(self, count: int, first: int | None) -> list[str | None]:
         if first is None:

@@ -8,6 +8,7 @@ from shardbus.core.message import (
     MAIN_LINE,
     NEVER_MS,
     SCHEDULED,
+    Message,
 )
 
 
@@ -33,6 +34,19 @@ class ReaderModel:
         self.last = 0
         self.open: list[int] = []
         self.lost: list[int] = []
+
+
+class StageModel:
+    """A stage, the messages of its pieces, and which transaction it is promised to."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.pieces: dict[int, list[Message]] = {}
+        self.expires_at_ms = 0
+        self.promised_to = b""
+
+    def messages(self) -> list[Message]:
+        return [each for piece in sorted(self.pieces) for each in self.pieces[piece]]
 
 
 class Modelled:
@@ -96,6 +110,9 @@ class Model:
         self.messages: list[Modelled] = []
         self.holds: list[Hold] = []
         self.readers: list[ReaderModel] = []
+        self.stages: dict[bytes, StageModel] = {}
+        self.promised: dict[bytes, list[bytes]] = {}
+        self.batches: dict[bytes, int] = {}
         self.states: dict[str, bytes] = {}
         self.accepted: dict[str, int] = {}
         self.duplicates = 0
@@ -194,6 +211,9 @@ class Model:
         for reader in self.readers:
             if reader.heard_ms + reader.lease_ms <= now_ms:
                 self.lose_claims(reader)
+        for stage in list(self.stages.values()):
+            if not stage.promised_to and stage.expires_at_ms <= now_ms:
+                del self.stages[stage.name]
 
     def end_overdue(self, now_ms: int) -> None:
         for hold in [hold for hold in self.holds if hold.until_ms <= now_ms]:

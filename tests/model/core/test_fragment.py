@@ -1,8 +1,8 @@
 """A fragment against the simplest model, whatever happens in whatever order.
 
-Commands, time, pages, commits and crashes interleave freely, with and without sessions, readers and
-duplicate detection, and with bounds so small that everything overflows; after every step the
-fragment, what it stored and the model agree.
+Commands, time, pages, commits and crashes interleave freely, with and without sessions, readers,
+stages and duplicate detection, and with bounds so small that everything overflows; after every step
+the fragment, what it stored and the model agree.
 """
 
 import os
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.model.core.machine import FragmentMachine
 from tests.model.core.reader_machine import ReaderMachine
 from tests.model.core.session_machine import SessionMachine
+from tests.model.core.stage_machine import StageMachine
 
 # A planted bug need only be found; making its example small can take minutes.
 PHASES = [Phase.generate] if os.environ.get("MUTANT") else list(Phase)
@@ -34,3 +35,6 @@ TestFragmentWithSessions.settings = SETTINGS
 
 TestFragmentWithReaders = ReaderMachine.TestCase
 TestFragmentWithReaders.settings = SETTINGS
+
+TestFragmentWithStages = StageMachine.TestCase
+TestFragmentWithStages.settings = SETTINGS

@@ -1,0 +1,227 @@
+"""The commands about stages, beside all the others, each checked against the model."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from shardbus.core.command import (
+    AskProducers,
+    AskStages,
+    Done,
+    DropStages,
+    Finish,
+    Prepare,
+    Producers,
+    Publication,
+    Stage,
+    StageShare,
+    StagesHeld,
+    Transact,
+    Work,
+)
+from shardbus.core.errors import (
+    ALREADY_PUBLISHED,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    STAGE_LOST,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.limits import STAGE_MS_MIN
+from shardbus.core.message import NEVER_MS, Message
+from tests.model.core.machine import TTLS_MS, FragmentMachine, counts
+from tests.model.core.model import StageModel
+
+STAGES = (b"a", b"b", b"c")
+
+stages = st.sampled_from(STAGES)
+some = st.lists(stages, min_size=1, max_size=3, unique=True)
+producers = st.sampled_from([b"p", b"q"])
+transactions = st.sampled_from([b"t1", b"t2"])
+
+
+class StageMachine(FragmentMachine):
+    """The same, and the commands about stages."""
+
+    @rule(ms=st.sampled_from([STAGE_MS_MIN - 1, STAGE_MS_MIN]), is_noticed=st.booleans())
+    def pass_much_time(self, ms: int, is_noticed: bool) -> None:
+        self.pass_time(ms, is_noticed)
+
+    @rule(
+        name=stages,
+        piece=st.integers(min_value=1, max_value=3),
+        count=counts,
+        message_id=st.one_of(st.none(), st.integers(min_value=0, max_value=20)),
+        ttl_ms=st.sampled_from(TTLS_MS),
+        delay_ms=st.sampled_from([0, 0, 0, 3_000]),
+        lifetime_ms=st.sampled_from([STAGE_MS_MIN, 2 * STAGE_MS_MIN]),
+    )
+    def stage(  # noqa: PLR0913 - what a stage has
+        self,
+        name: bytes,
+        piece: int,
+        count: int,
+        message_id: int | None,
+        ttl_ms: int,
+        delay_ms: int,
+        lifetime_ms: int,
+    ) -> None:
+        at_ms = self.desk.now_ms + delay_ms if delay_ms else NEVER_MS
+        messages: list[Message] = []
+        for each in self.message_ids(count, message_id):
+            self.sent += 1
+            payload = b"%d" % self.sent
+            message = Message(payload, message_id=each, ttl_ms=ttl_ms, scheduled_at_ms=at_ms)
+            messages.append(message)
+        stage = self.model.stages.get(name)
+
+        reply = self.ask(Stage(name, piece, messages, lifetime_ms))
+
+        if isinstance(reply, Refused):
+            if stage is None:
+                assert reply.kind is SERVER_BUSY
+                assert len(self.model.stages) >= self.bounds.stages_max
+            else:
+                assert reply.kind is NOT_ALLOWED
+                assert stage.promised_to and piece not in stage.pieces
+            return
+        if stage is None:
+            assert len(self.model.stages) < self.bounds.stages_max
+            stage = self.model.stages.setdefault(name, StageModel(name))
+        if piece not in stage.pieces:
+            assert not stage.promised_to
+            stage.pieces[piece] = messages
+            stage.expires_at_ms = max(stage.expires_at_ms, self.desk.now_ms + lifetime_ms)
+        self.settle_down()
+
+    @rule(names=some)
+    def drop_stages(self, names: list[bytes]) -> None:
+        assert isinstance(self.ask(DropStages(names)), Done)
+        for name in names:
+            stage = self.model.stages.get(name)
+            if stage is not None and not stage.promised_to:
+                del self.model.stages[name]
+        self.settle_down()
+
+    @rule(
+        names=some,
+        producer=st.none() | producers,
+        step=st.sampled_from([-1, 0, 1, 1, 1]),
+        error=st.sampled_from([0, 0, 0, 0, 1, -1]),
+    )
+    def publish(self, names: list[bytes], producer: bytes | None, step: int, error: int) -> None:
+        shares = self.shares(names, error)
+        publication: Publication | None = None
+        if producer is not None:
+            publication = (producer, max(self.model.batches.get(producer, 0) + step, 0))
+        expected = self.why_not(shares, publication)
+
+        reply = self.ask(Transact(Work([], [], shares, publication)))
+
+        assert (reply.kind if isinstance(reply, Refused) else None) is expected
+        if expected is None:
+            self.make_visible([name for name, _ in shares])
+            if publication is not None:
+                self.model.batches[publication[0]] = publication[1]
+            self.settle_down()
+
+    @rule(names=some, transaction_id=transactions, error=st.sampled_from([0, 0, 0, 1]))
+    def prepare(self, names: list[bytes], transaction_id: bytes, error: int) -> None:
+        shares = self.shares(names, error)
+        is_known = transaction_id in self.model.promised
+        expected = None if is_known else self.why_not(shares, None)
+
+        command = Prepare(transaction_id, Work([], [], shares), (9, 9), self.desk.now_ms + 1_000)
+        reply = self.ask(command)
+
+        assert (reply.kind if isinstance(reply, Refused) else None) is expected
+        if expected is None and not is_known:
+            self.model.promised[transaction_id] = [name for name, _ in shares]
+            for name, _ in shares:
+                self.model.stages[name].promised_to = transaction_id
+        self.settle_down()
+
+    @rule(transaction_id=transactions, is_commit=st.booleans())
+    def finish(self, transaction_id: bytes, is_commit: bool) -> None:
+        assert isinstance(self.ask(Finish(transaction_id, is_commit=is_commit)), Done)
+        names = self.model.promised.pop(transaction_id, [])
+        if is_commit:
+            self.make_visible(names)
+        for name in names:
+            if name in self.model.stages:
+                self.model.stages[name].promised_to = b""
+        self.settle_down()
+
+    @rule(names=some, transaction_id=transactions, is_commit=st.booleans())
+    def promise_for_long(self, names: list[bytes], transaction_id: bytes, is_commit: bool) -> None:
+        """Whoever publishes dies, and it takes longer than the stages have until that is seen."""
+        self.prepare(names, transaction_id, 0)
+        self.pass_time(2 * STAGE_MS_MIN, True)
+        self.the_stages_are_those_of_the_model()
+        self.finish(transaction_id, is_commit)
+
+    # What is true after every step.
+
+    @invariant()
+    def the_stages_are_those_of_the_model(self) -> None:
+        fragment, now_ms = self.desk.fragment, self.desk.now_ms
+        held = fragment.apply(AskStages(list(STAGES)), now_ms).reply
+        assert isinstance(held, StagesHeld)
+        told = {each.stage: (each.pieces.numbers(), each.count) for each in held.stages}
+        assert told == {
+            stage.name: (sorted(stage.pieces), len(stage.messages()))
+            for stage in self.model.stages.values()
+        }
+        known = fragment.apply(AskProducers(), now_ms).reply
+        assert isinstance(known, Producers)
+        assert {each.name: each.batch for each in known.producers} == self.model.batches
+        staged_bytes = sum(each.size_bytes for each in held.stages)
+        assert fragment.size_bytes() == fragment.counters.total_bytes() + staged_bytes
+
+    @invariant()
+    def the_store_holds_the_pieces_of_the_model(self) -> None:
+        if self.desk.is_pending():
+            return
+        kept = {name: sorted(pieces) for name, pieces in self.desk.shelf.kept.stages.items()}
+        expected = {stage.name: sorted(stage.pieces) for stage in self.model.stages.values()}
+        assert kept == expected
+
+    # What both sides know.
+
+    def shares(self, names: list[bytes], error: int) -> list[StageShare]:
+        shares: list[StageShare] = []
+        for name in names:
+            stage = self.model.stages.get(name)
+            if stage is not None or error:
+                shares.append((name, error + (0 if stage is None else len(stage.messages()))))
+        return shares
+
+    def why_not(
+        self, shares: list[StageShare], publication: Publication | None
+    ) -> ErrorKind | None:
+        if publication is not None:
+            name, batch = publication
+            if name in self.model.batches:
+                if batch <= self.model.batches[name]:
+                    return ALREADY_PUBLISHED
+            elif len(self.model.batches) >= self.bounds.producers_max:
+                return QUOTA_EXCEEDED
+        for name, count in shares:
+            stage = self.model.stages.get(name)
+            if stage is None or len(stage.messages()) != count:
+                return STAGE_LOST
+            if stage.promised_to:
+                return SERVER_BUSY
+        ids = [each.message_id for each in self.messages([name for name, _ in shares])]
+        fresh = self.fresh_ids(ids)
+        is_full = self.is_history_full([ids[position] for position in fresh])
+        return QUOTA_EXCEEDED if ids and is_full else None
+
+    def messages(self, names: list[bytes]) -> list[Message]:
+        return [each for name in names for each in self.model.stages[name].messages()]
+
+    def make_visible(self, names: list[bytes]) -> None:
+        messages = self.messages(names)
+        self.admit(messages, self.fresh_ids([each.message_id for each in messages]))
+        for name in names:
+            del self.model.stages[name]

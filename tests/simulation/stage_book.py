@@ -1,0 +1,108 @@
+"""What publishing promises: every batch is there once and whole, and of one attempt alone.
+
+A batch has the same rows every time it is tried, but they are staged by other tasks each time; a
+*run* is one such attempt. Every row tells its run, so what is stored tells who was published.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shardbus.core.change import Append
+from shardbus.stores.base import FragmentCommit
+from tests.simulation.sending import Violation
+
+# What is not known to be refused may have happened.
+PENDING = "pending"
+REFUSED = "refused"
+PUBLISHED = "published"
+BEFORE = "published before"
+# Now or before: an answer was lost, and the next one was that it had been published.
+SETTLED = "settled"
+
+
+class Row(NamedTuple):
+    """The `number`-th row of a batch, as a run has staged it."""
+
+    producer: int
+    batch: int
+    number: int
+    run: int
+
+    def payload(self, padding: int = 0) -> bytes:
+        return b"%d:%d:%d:%d:" % self + b"." * padding
+
+
+def row_of(payload: bytes) -> Row:
+    producer, batch, number, run, _ = payload.split(b":")
+    return Row(int(producer), int(batch), int(number), int(run))
+
+
+class Batch:
+    """What a producer has to publish under one number."""
+
+    def __init__(self, producer: int, number: int, rows: int) -> None:
+        self.producer = producer
+        self.number = number
+        self.rows = rows
+        self.is_published = False
+
+
+class StageBook:
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.events: Counter[str] = Counter()
+        # How each run ended, as its client knows it.
+        self.runs: dict[int, str] = {}
+        self._visible: dict[tuple[int, int, int], Row] = {}
+        self._received: Counter[Row] = Counter()
+
+    def begin(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+    def stored(self, commits: Sequence[FragmentCommit]) -> None:
+        for commit in commits:
+            for change in commit.changes:
+                if isinstance(change, Append):
+                    for entry in change.entries:
+                        assert entry.payload is not None
+                        self._appended(row_of(entry.payload))
+
+    def _appended(self, row: Row) -> None:
+        known = self._visible.setdefault((row.producer, row.batch, row.number), row)
+        if known is not row:
+            raise Violation(f"{row} is visible twice, by runs {known.run} and {row.run}")
+        if self.runs.get(row.run, PENDING) in (REFUSED, BEFORE):
+            raise Violation(f"{row} became visible, but its run was {self.runs[row.run]}")
+
+    def told(self, batch: Batch, run: int, outcome: str) -> None:
+        """A run is over."""
+        self.events[outcome] += 1
+        self.runs[run] = outcome
+        is_visible = any(row.run == run for row in self._visible.values())
+        if outcome == REFUSED and is_visible:
+            raise Violation(f"run {run} was refused, and is visible")
+        if outcome in (PUBLISHED, BEFORE, SETTLED):
+            batch.is_published = True
+
+    def received(self, payloads: Sequence[bytes | None]) -> None:
+        for payload in payloads:
+            assert payload is not None
+            self._received[row_of(payload)] += 1
+
+    def finish(self) -> None:
+        for batch in self.batches:
+            self._check(batch)
+        if self._received != Counter(self._visible.values()):
+            raise Violation("what was received is not what became visible")
+
+    def _check(self, batch: Batch) -> None:
+        keys = [(batch.producer, batch.number, number) for number in range(batch.rows)]
+        rows = [self._visible.get(key) for key in keys]
+        if not batch.is_published or None in rows:
+            raise Violation(f"batch {batch.number} of {batch.producer} is not whole: {rows}")
+        runs = {row.run for row in rows if row is not None}
+        if len(runs) > 1:
+            raise Violation(f"batch {batch.number} of {batch.producer} is of runs {runs}")

@@ -1,0 +1,309 @@
+"""Sinks stage and publish batches, and begin anew with other tasks, while processes die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from shardbus.broker.asking import ask
+from shardbus.broker.recovering_transactions import Recovery
+from shardbus.broker.staging import DECIDE_MS, Staging
+from shardbus.core.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
+from shardbus.core.entity import QueueSpec
+from shardbus.core.errors import STAGE_LOST, Refused, Unavailable
+from shardbus.core.limits import STAGE_MS_MIN
+from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.records import DECISION, PREPARED, STAGE
+from shardbus.stores.base import FragmentCommit
+from tests.simulation.reader_scenario import CutSite
+from tests.simulation.sending import Violation
+from tests.simulation.sites import Site, SitePort
+from tests.simulation.stage_book import (
+    BEFORE,
+    PENDING,
+    PUBLISHED,
+    REFUSED,
+    SETTLED,
+    Batch,
+    Row,
+    StageBook,
+)
+from tests.simulation.town import Gateway, Town
+
+CHAOS_S = (60.0, 120.0)
+DRAIN_S_MAX = 60.0 + 2 * STAGE_MS_MIN / 1000 + 2 * DECIDE_MS / 1000
+QUEUES = ("plain", "parted")
+SINKS = 4
+PUBLISH_TRIES = 4
+PIECE_TRIES = 3
+LAST_TRIES = 5
+
+
+class StageTown(Town):
+    def __init__(self, seed: int) -> None:
+        self.book = StageBook()
+        super().__init__(seed, sites=3)
+
+    def new_site(self, name: str) -> Site:
+        return CutSite(name, self.loop, self.chance, self.faults, self.stored)
+
+    def stored(self, commits: Sequence[FragmentCommit]) -> None:
+        self.book.stored(commits)
+
+    def is_empty(self) -> bool:
+        """Whether no disk holds a message, a stage, a promise, or a decision to commit."""
+        kept = [site.disk.kept for site in self.sites]
+        return (
+            super().is_empty()
+            and not any(each.stages for store in kept for each in store._fragments.values())
+            and not any(
+                kind in (STAGE, PREPARED) or (kind == DECISION and data[0] == COMMITTED)
+                for store in kept
+                for fragment in store.fragments()
+                for (kind, _), data in store.load(fragment).records.items()
+            )
+        )
+
+
+class Run:
+    """One attempt to publish a batch: its tasks stage some rows each."""
+
+    def __init__(self, town: StageTown, queue: str, batch: Batch) -> None:
+        self.number = town.new_mark()
+        self._town = town
+        self._queue = queue
+        self._batch = batch
+        self._counts: dict[str, int] = {}
+        self._began_s = town.loop.time()
+        # A piece was repeated, and may be somewhere else, too.
+        self._is_doubtful = False
+
+    async def go(self) -> str:
+        """How it ended; what is PENDING may happen yet."""
+        town = self._town
+        outcome = REFUSED
+        if await self._stage():
+            if town.chance.random() < 0.1 and not town.is_over:
+                # A straggler: the time of the stages may be over meanwhile.
+                await asyncio.sleep(town.chance.uniform(0.8, 1.2) * STAGE_MS_MIN / 1000)
+            outcome = await self._publish()
+        if outcome == REFUSED and town.chance.random() < 0.5:
+            gateway = await town.open_gateway()
+            await town.attempt(gateway, _staging(gateway, self._queue).discard(list(self._counts)))
+        town.note(f"run {self.number} of batch {self._batch.number}: {outcome}")
+        town.book.told(self._batch, self.number, outcome)
+        return outcome
+
+    async def _stage(self) -> bool:
+        rows = list(range(self._batch.rows))
+        tasks = self._town.chance.randint(1, 3)
+        staged = [await self._task(task, rows[task::tasks]) for task in range(tasks)]
+        return all(staged)
+
+    async def _task(self, task: int, rows: list[int]) -> bool:
+        """One task; some fail half-way and are begun anew as other attempts, which win."""
+        chance = self._town.chance
+        for attempt in range(3):
+            stage = f"{self.number}-{task}-{attempt}"
+            step = chance.randint(1, 4)
+            pieces = [rows[at : at + step] for at in range(0, len(rows), step)]
+            if chance.random() < 0.15:
+                await self._pieces(stage, pieces[:-1])
+            elif await self._pieces(stage, pieces):
+                self._counts[stage] = len(rows)
+                return True
+        return False
+
+    async def _pieces(self, stage: str, pieces: list[list[int]]) -> bool:
+        for piece, rows in enumerate(pieces):
+            if not await self._piece(stage, piece, rows):
+                return False
+        return True
+
+    async def _piece(self, stage: str, piece: int, rows: list[int]) -> bool:
+        town, batch = self._town, self._batch
+        messages = [
+            Message(
+                Row(batch.producer, batch.number, row, self.number).payload(row % 3 * 20),
+                partition_key=f"key {row}" if row % 2 else None,
+            )
+            for row in rows
+        ]
+        for _ in range(PIECE_TRIES):
+            gateway = await town.open_gateway()
+            staging = _staging(gateway, self._queue)
+            work = staging.stage(stage, piece, messages, lifetime_ms=STAGE_MS_MIN)
+            answer = await town.attempt(gateway, work)
+            if not isinstance(answer, Refused | Unavailable):
+                town.book.events["staged"] += 1
+                return True
+            if isinstance(answer, Refused):
+                raise Violation(f"nothing is wrong with piece {piece}: {answer}")
+            self._is_doubtful = True
+            await asyncio.sleep(town.chance.uniform(0.0, 1.0))
+        return False
+
+    async def _publish(self) -> str:
+        town, batch = self._town, self._batch
+        outcome = REFUSED
+        for _ in range(PUBLISH_TRIES):
+            gateway = await town.open_gateway()
+            staging = _staging(gateway, self._queue)
+            work = staging.publish(f"sink {batch.producer}", batch.number, self._counts)
+            answer = await town.attempt(gateway, work)
+            if isinstance(answer, bool):
+                is_known = outcome != PENDING
+                return PUBLISHED if answer else BEFORE if is_known else SETTLED
+            if isinstance(answer, Unavailable) and answer.is_unknown:
+                outcome = PENDING
+                town.book.events["unknown"] += 1
+            if isinstance(answer, Refused) and answer.kind is STAGE_LOST:
+                self._check_lost(answer)
+                return outcome
+            await asyncio.sleep(town.chance.uniform(0.0, 2.0))
+        return outcome
+
+    def _check_lost(self, refusal: Refused) -> None:
+        """A stage that was accepted is there until its time is over."""
+        is_early = self._town.loop.time() < self._began_s + STAGE_MS_MIN / 1000
+        if is_early and not self._is_doubtful:
+            raise Violation(f"run {self.number} lost what it had staged: {refusal}")
+        self._town.book.events["doubled" if is_early else "expired"] += 1
+
+
+class Sink:
+    """A producer: one batch after the other, each until it is published."""
+
+    def __init__(self, town: StageTown, number: int) -> None:
+        self._town = town
+        self._number = number
+        self._queue = QUEUES[number % len(QUEUES)]
+        self._batches = 0
+
+    async def run(self) -> None:
+        town, chance = self._town, self._town.chance
+        while not town.is_over:
+            await asyncio.sleep(chance.expovariate(1.0))
+            batch = Batch(self._number, self._batches, chance.randint(1, 9))
+            self._batches += 1
+            town.book.begin(batch)
+            while not batch.is_published and not town.is_over:
+                await self._try(batch)
+            if chance.random() < 0.2 and batch.is_published:
+                # The driver died before it had noted that the batch is done.
+                await self._again(batch)
+
+    async def finish(self) -> None:
+        """Without faults the last batch is published, too."""
+        for batch in self._town.book.batches:
+            if batch.producer != self._number or batch.is_published:
+                continue
+            for _ in range(LAST_TRIES):
+                if not batch.is_published:
+                    await self._attempt(batch)
+            if not batch.is_published:
+                raise Violation(f"batch {batch.number} of {self._number} cannot be published")
+
+    async def _try(self, batch: Batch) -> None:
+        # Two drivers that do not know of each other: one of them wins.
+        rivals = 2 if self._town.chance.random() < 0.2 else 1
+        outcomes = await asyncio.gather(*(self._attempt(batch) for _ in range(rivals)))
+        if rivals == 2 and PUBLISHED in outcomes and BEFORE in outcomes:
+            self._town.book.events["rivals"] += 1
+        await asyncio.sleep(self._town.chance.uniform(0.0, 1.0))
+
+    async def _again(self, batch: Batch) -> None:
+        if await self._attempt(batch) == PUBLISHED:
+            raise Violation(f"batch {batch.number} of {self._number} was published again")
+        self._town.book.events["repeated"] += 1
+
+    async def _attempt(self, batch: Batch) -> str:
+        return await Run(self._town, self._queue, batch).go()
+
+
+def run_stages(seed: int) -> StageTown:
+    """Play one seed to its end; a broken promise raises Violation."""
+    town = StageTown(seed)
+    town.play(_play(town))
+    return town
+
+
+async def _play(town: StageTown) -> None:
+    town.faults.is_paused = True
+    town.start_gateway()
+    gateway = await town.open_gateway()
+    for name in QUEUES:
+        spec = QueueSpec()
+        spec.is_partitioned = name == "parted"
+        await gateway.namespace.create_queue(name, spec)
+    town.faults.is_paused = False
+    town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
+    sinks = [Sink(town, number) for number in range(SINKS)]
+    async with asyncio.TaskGroup() as clients:
+        clients.create_task(town.disasters())
+        clients.create_task(_recover(town))
+        clients.create_task(_receive_on(town))
+        for sink in sinks:
+            clients.create_task(sink.run())
+    gateway = await town.whole()
+    for sink in sinks:
+        await sink.finish()
+    await _drain(town, gateway)
+    town.book.finish()
+
+
+async def _recover(town: StageTown) -> None:
+    """Other gateways recover too, in the middle of everything."""
+    while not town.is_over:
+        await asyncio.sleep(town.chance.expovariate(4.0))
+        gateway = await town.open_gateway()
+        await town.attempt(gateway, Recovery(gateway.bus, town.clock).recover())
+
+
+async def _receive_on(town: StageTown) -> None:
+    """Somebody looks for messages all the time, and lets them go again."""
+    while not town.is_over:
+        await asyncio.sleep(town.chance.expovariate(2.0))
+        gateway = await town.open_gateway()
+        for port in _ports(gateway):
+            command = Receive(MAIN_LINE, 2, is_locking=True, token_seed=town.seed())
+            await town.attempt(gateway, ask(port, command))
+
+
+async def _drain(town: StageTown, gateway: Gateway) -> None:
+    """Until nothing is left: no message, no stage and no promise."""
+    deadline_s = town.loop.time() + DRAIN_S_MAX
+    while not town.is_empty():
+        if town.loop.time() > deadline_s:
+            raise Violation("it takes too long until nothing is left")
+        for port in _ports(gateway):
+            await _take(town, gateway, port)
+        await asyncio.sleep(1)
+
+
+async def _take(town: StageTown, gateway: Gateway, port: SitePort) -> None:
+    command = Receive(MAIN_LINE, 100, is_locking=True, token_seed=town.seed())
+    received = await town.attempt(gateway, ask(port, command))
+    if not isinstance(received, Received):
+        raise Violation(f"without faults {port.fragment_id} answered {received}")
+    if received.deliveries:
+        tokens = [delivery.token for delivery in received.deliveries]
+        settled = await town.attempt(gateway, ask(port, Settle(COMPLETE, tokens)))
+        if not isinstance(settled, Settled) or any(settled.lost):
+            raise Violation(f"without faults {port.fragment_id} answered {settled}")
+        town.book.received([delivery.payload for delivery in received.deliveries])
+
+
+def _staging(gateway: Gateway, queue: str) -> Staging:
+    handle = gateway.bus.find(queue)
+    assert handle is not None
+    return handle.staging
+
+
+def _ports(gateway: Gateway) -> list[SitePort]:
+    ports: list[SitePort] = []
+    for name in QUEUES:
+        handle = gateway.bus.find(name)
+        assert handle is not None
+        ports += [port for port in handle.runners if isinstance(port, SitePort)]
+    return ports

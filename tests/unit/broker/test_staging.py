@@ -1,0 +1,411 @@
+"""Stages over all fragments of an entity: placed, published together, each batch once."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from shardbus.broker.asking import ask
+from shardbus.broker.broker import Broker, rules_of
+from shardbus.broker.bus import EntityHandle
+from shardbus.broker.publishing import Publisher
+from shardbus.broker.runner import Runner
+from shardbus.broker.staging import DECIDE_MS, PIECE_MAX, Staging
+from shardbus.broker.storage import Storage
+from shardbus.core.command import AskStages, DropStages, Stage, StagesHeld
+from shardbus.core.entity import QueueSpec
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, STAGE_LOST, Refused, Unavailable
+from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
+from shardbus.core.message import Message
+from shardbus.stores.base import FragmentId
+from tests.simulation.faults import Disk
+from tests.simulation.payloads import FORMAT
+from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
+
+LAKE = "lake"
+QUERY = "query"
+# More commits than publishing in fragments of two brokers takes.
+STEPS = 16
+
+
+class Lake(TwoBrokers):
+    """And a queue with fragments on both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        spec = QueueSpec()
+        spec.is_partitioned = True
+        self.run(self.namespace.create_queue(LAKE, spec))
+
+    def _broker(self, name: str, disk: Disk) -> Broker:
+        storage = Storage(disk, self._worker(), self._worker(), self.loop)
+        publisher = Publisher(FORMAT, bytes(8))
+        return Broker(name, storage, self.clock, self.loop, new_publisher=lambda: publisher)
+
+    @property
+    def queue(self) -> EntityHandle:
+        return self.handle(LAKE)
+
+    @property
+    def staging(self) -> Staging:
+        return self.queue.staging
+
+    def stage(self, stage: str, piece: int, *payloads: bytes, key: str | None = None) -> None:
+        messages = [Message(payload, partition_key=key) for payload in payloads]
+        self.run(self.staging.stage(stage, piece, messages))
+
+    def fill(self, stage: str = "task", count: int = 6) -> dict[str, int]:
+        """A stage with so many pieces, each in another fragment."""
+        for piece in range(count):
+            self.stage(stage, piece, b"%d" % piece)
+        return {stage: count}
+
+    def publish(self, batch: int, stages: dict[str, int], producer: str = QUERY) -> bool:
+        return self.run(self.staging.publish(producer, batch, stages))
+
+    def visible(self, name: str = LAKE) -> list[bytes]:
+        """All that an entity holds on disk, and nobody can have received."""
+        return [payload for _, payload in self.placed(name)]
+
+    def placed(self, name: str = LAKE) -> list[tuple[int, bytes]]:
+        """With the positions of the fragments, by payload."""
+        entity = self.handle(name).entity
+        found: list[tuple[int, bytes]] = []
+        for index, home in enumerate(entity.fragments):
+            fragment = FragmentId(entity.entity_id, home.number)
+            kept = self.disks[home.broker_index].kept._fragments[fragment]
+            found += [(index, kept.payload(number) or b"") for number in kept.entries]
+        return sorted(found, key=lambda one: one[1])
+
+    def staged(self) -> dict[int, int]:
+        """How many messages are staged in which fragments, by position."""
+        names = [b"task", b"other"]
+        found: dict[int, int] = {}
+        for index, runner in enumerate(self.queue.runners):
+            answer = self.run(ask(runner, AskStages(names)))
+            assert isinstance(answer, StagesHeld)
+            if answer.stages:
+                found[index] = sum(held.count for held in answer.stages)
+        return found
+
+    def holder(self) -> int:
+        """The position of the one fragment that has something staged."""
+        [index] = self.staged()
+        return index
+
+    def runner(self, index: int) -> Runner:
+        runner = self.queue.runners[index]
+        assert isinstance(runner, Runner)
+        return runner
+
+    def stop(self, index: int) -> None:
+        """A fragment is away from now on."""
+        self.runner(index).stop()
+
+    def settle_down(self) -> None:
+        self.pass_s(DECIDE_MS / 1000 + 1)
+        for _ in range(3):
+            self.run(self.recovery.recover())
+            self.pass_s(1)
+
+
+@pytest.fixture
+def lake() -> Iterator[Lake]:
+    made = Lake()
+    yield made
+    made.close()
+
+
+def payloads(count: int) -> list[bytes]:
+    return [b"%d" % piece for piece in range(count)]
+
+
+def test_a_batch_is_visible_as_a_whole_once_it_is_published(lake: Lake) -> None:
+    stages = lake.fill() | lake.fill("other")
+    assert lake.visible() == []
+    assert len(lake.staged()) > 2
+
+    assert lake.publish(1, stages)
+
+    assert lake.visible() == sorted(payloads(6) * 2)
+    assert lake.staged() == {}
+    assert lake.run(lake.staging.producers()).missing == {}
+
+
+def test_messages_with_a_key_are_staged_where_they_would_be_sent(lake: Lake) -> None:
+    router = lake.queue.router
+    messages = [Message(b"%d" % each, partition_key=f"key {each}") for each in range(9)]
+    lake.run(lake.staging.stage("task", 0, messages))
+    lake.run(lake.staging.stage("task", 0, messages))
+
+    assert lake.publish(1, {"task": 9})
+
+    expected = [(router.index_of_key(f"key {each}"), b"%d" % each) for each in range(9)]
+    assert lake.placed() == expected
+
+
+def test_pieces_without_keys_go_round_and_the_same_one_to_the_same_fragment(lake: Lake) -> None:
+    count = len(lake.queue.runners)
+    lake.fill(count=count)
+    lake.fill(count=count)
+
+    assert lake.staged() == dict.fromkeys(range(count), 1)
+
+
+def test_a_batch_is_published_once(lake: Lake) -> None:
+    """Also when it was staged anew, by other tasks, as after a restart."""
+    lake.publish(7, lake.fill())
+
+    assert not lake.publish(7, {"task": 6})
+    again = lake.fill("other", 3)
+    assert not lake.publish(7, again)
+    assert not lake.publish(6, again)
+
+    assert lake.visible() == payloads(6)
+    assert lake.staged() == {}
+    producers = lake.run(lake.staging.producers()).found
+    assert [(p.name, p.batch) for some in producers.values() for p in some] == [(b"query", 7)]
+    assert lake.publish(8, lake.fill("other", 3))
+
+
+def test_an_empty_batch_is_published_too(lake: Lake) -> None:
+    assert lake.publish(1, {})
+    assert lake.publish(2, {"of nothing": 0})
+
+    assert not lake.publish(2, lake.fill())
+    assert lake.visible() == []
+
+
+def test_two_publish_the_same_batch_at_the_same_moment(lake: Lake) -> None:
+    """Attempts of two drivers that do not know of each other."""
+    mine, theirs = lake.fill("task", 5), lake.fill("other", 4)
+
+    async def both() -> tuple[bool | BaseException, ...]:
+        staging = lake.staging
+        first, second = staging.publish(QUERY, 1, mine), staging.publish(QUERY, 1, theirs)
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    published = lake.run(both())
+    lake.settle_down()
+
+    assert sorted(map(bool, published)) == [False, True]
+    assert lake.visible() == (payloads(5) if published[0] else payloads(4))
+    assert lake.staged() == {}
+
+
+def test_somebody_publishes_the_same_stages_twice_at_the_same_moment(lake: Lake) -> None:
+    stages = lake.fill()
+
+    async def both() -> tuple[bool | BaseException, ...]:
+        staging = lake.staging
+        first, second = staging.publish(QUERY, 1, stages), staging.publish(QUERY, 1, stages)
+        return await asyncio.gather(first, second, return_exceptions=True)
+
+    answers = lake.run(both())
+    lake.settle_down()
+    assert not lake.publish(1, stages) or True not in answers
+
+    assert lake.visible() == payloads(6)
+
+
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("step", range(1, STEPS))
+@pytest.mark.parametrize("is_crash", [True, False])
+def test_a_batch_is_visible_once_and_whole_whatever_fails_at_any_step(
+    lake: Lake, step: int, when: str, is_crash: bool
+) -> None:
+    """A crash of everything, or a store that fails for a moment; then another attempt."""
+    stages = lake.fill()
+    lake.fate.plan(step, when, is_crash=is_crash)
+
+    async def publish() -> None:
+        await lake.staging.publish(QUERY, 1, stages)
+
+    failure = lake.attempt(publish())
+    lake.pass_s(0.1)
+    lake.fate.plan(0, when, is_crash=False)
+    if lake.has_died:
+        lake.restart()
+    lake.settle_down()
+    found = lake.visible()
+    assert found in ([], payloads(6))
+    assert failure is not None or found == payloads(6)
+
+    is_published = lake.publish(1, lake.fill("other", 6))
+
+    assert is_published == (found == [])
+    assert lake.visible() == payloads(6)
+    lake.pass_s(1)
+    assert lake.unfinished() == []
+
+
+@pytest.mark.parametrize("count", [0, 5, 7])
+def test_a_stage_that_has_not_as_many_messages_is_not_published(lake: Lake, count: int) -> None:
+    lake.fill()
+
+    with pytest.raises(Refused, match=f"has 6 messages, not {count}") as refused:
+        lake.publish(1, {"task": count})
+
+    assert refused.value.kind is STAGE_LOST
+    assert lake.visible() == []
+    assert lake.publish(1, {"task": 6})
+
+
+def test_a_stage_whose_time_was_over_is_not_published(lake: Lake) -> None:
+    lake.run(lake.staging.stage("task", 0, [Message(b"one")], lifetime_ms=STAGE_MS_MIN))
+    lake.pass_s(STAGE_MS_MIN / 1000 + 1)
+
+    with pytest.raises(Refused, match="has 0 messages") as refused:
+        lake.publish(1, {"task": 1})
+
+    assert refused.value.kind is STAGE_LOST
+
+
+def test_the_time_of_a_stage_goes_on_after_a_restart_though_nobody_comes(lake: Lake) -> None:
+    lake.run(lake.staging.stage("task", 0, [Message(b"one")], lifetime_ms=STAGE_MS_MIN))
+    lake.restart()
+
+    lake.run(lake.bus.open_timed())
+    lake.pass_s(STAGE_MS_MIN / 1000 + 1)
+
+    kept = [kept for disk in lake.disks for kept in disk.kept._fragments.values()]
+    assert [each.stages for each in kept if each.stages] == []
+
+
+def test_a_stage_can_be_discarded(lake: Lake) -> None:
+    lake.fill()
+
+    discarded = lake.run(lake.staging.discard(["task", "never there"]))
+
+    assert len(discarded.found) == len(lake.queue.runners)
+    assert lake.staged() == {}
+    assert lake.visible() == []
+
+
+def test_what_has_no_key_is_staged_elsewhere_while_its_fragment_is_away(lake: Lake) -> None:
+    lake.stage("task", 0, b"one")
+    away = lake.holder()
+    lake.run(lake.staging.discard(["task"]))
+    lake.stop(away)
+
+    lake.stage("task", 0, b"one")
+
+    ports = [port for index, port in enumerate(lake.queue.runners) if index != away]
+    answers = [lake.run(ask(port, AskStages([b"task"]))) for port in ports]
+    assert sum(len(each.stages) for each in answers if isinstance(each, StagesHeld)) == 1
+
+
+def test_what_has_a_key_waits_for_its_fragment(lake: Lake) -> None:
+    index = lake.queue.router.index_of_key("red")
+    lake.stop(index)
+
+    with pytest.raises(Unavailable):
+        lake.stage("task", 0, b"one", key="red")
+
+
+def test_a_piece_that_is_staged_in_two_fragments_is_not_published_twice(lake: Lake) -> None:
+    """It was repeated, because it was not known whether it was staged, while its own was away."""
+    stages = lake.fill()
+    own = set(lake.staged())
+    other = next(index for index in range(len(lake.queue.runners)) if index not in own)
+    again = Stage(b"task", 1, [Message(b"0")], STAGE_MS_DEFAULT)
+    lake.run(ask(lake.queue.runners[other], again))
+
+    for count in (6, 7):
+        with pytest.raises(Refused, match="in two fragments") as refused:
+            lake.publish(1, {"task": count})
+        assert refused.value.kind is STAGE_LOST
+
+    lake.run(ask(lake.queue.runners[other], DropStages([b"task"])))
+    assert lake.publish(1, stages)
+
+
+def test_a_fragment_that_is_away_matters_only_if_it_is_needed(lake: Lake) -> None:
+    lake.stage("task", 0, b"one")
+    holder, decider = lake.holder(), lake.queue.router.index_of_key(QUERY)
+    count = len(lake.queue.runners)
+    others = [index for index in range(count) if index not in (holder, decider)]
+    lake.stop(others[0])
+
+    with pytest.raises(Unavailable) as missing:
+        lake.publish(1, {"task": 2})
+    assert lake.publish(1, {"task": 1})
+
+    assert not missing.value.is_unknown
+    assert lake.visible() == [b"one"]
+
+
+def test_the_fragment_that_decides_is_needed(lake: Lake) -> None:
+    stages = lake.fill()
+    lake.stop(lake.queue.router.index_of_key(QUERY))
+
+    with pytest.raises(Unavailable):
+        lake.publish(1, stages)
+
+    assert lake.visible() == []
+
+
+def test_a_piece_goes_to_the_next_fragment_when_its_own_is_full(lake: Lake) -> None:
+    spec = QueueSpec()
+    spec.is_partitioned = True
+    lake.stage("task", 0, b"one")
+    full = lake.holder()
+    lake.runner(full).configure(rules_of(spec, 1))
+
+    lake.stage("task", len(lake.queue.runners), b"two")
+
+    assert lake.staged() == {full: 1, (full + 1) % len(lake.queue.runners): 1}
+
+
+def test_what_is_staged_to_a_topic_goes_to_its_subscriptions(lake: Lake) -> None:
+    spec = QueueSpec()
+    spec.is_partitioned = True
+    lake.run(lake.namespace.create_topic("news", spec))
+    for name in ("one", "two"):
+        lake.run(lake.namespace.create_subscription("news", name, QueueSpec(), ()))
+    staging = lake.handle("news").staging
+    for piece in range(6):
+        lake.run(staging.stage("task", piece, [Message(b"%d" % piece)]))
+
+    assert lake.run(staging.publish(QUERY, 1, {"task": 6}))
+    assert not lake.run(staging.publish(QUERY, 1, {"task": 6}))
+
+    assert lake.visible("news") == []
+    assert lake.visible("news/subscriptions/one") == payloads(6)
+    assert lake.visible("news/subscriptions/two") == payloads(6)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "\ud800"])
+def test_a_stage_has_a_name(lake: Lake, name: str) -> None:
+    for work in (lake.staging.stage(name, 0, [Message(b"x")]), lake.staging.discard([name])):
+        with pytest.raises(Refused) as refused:
+            lake.run(work)
+        assert refused.value.kind is INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("producer", ["", "x" * 257, "\ud800"])
+def test_a_producer_has_a_name(lake: Lake, producer: str) -> None:
+    with pytest.raises(Refused) as refused:
+        lake.publish(1, {}, producer)
+
+    assert refused.value.kind is INVALID_ARGUMENT
+
+
+def test_numbers_have_bounds(lake: Lake) -> None:
+    with pytest.raises(Refused, match="Batches are numbered"):
+        lake.publish(-1, {})
+    with pytest.raises(Refused, match="Batches are numbered"):
+        lake.publish(1 << 63, {})
+    with pytest.raises(Refused, match="Pieces are numbered"):
+        lake.stage("task", PIECE_MAX + 1, b"x")
+    with pytest.raises(Refused, match="too many"):
+        lake.publish(1, {f"{each}": 1 for each in range(5_000)})
+
+
+def test_a_message_that_could_not_be_sent_cannot_be_staged(lake: Lake) -> None:
+    message = Message(b"x", partition_key="one", session_id="another")
+
+    with pytest.raises(Refused) as refused:
+        lake.run(lake.staging.stage("task", 0, [message]))
+
+    assert refused.value.kind is NOT_ALLOWED
