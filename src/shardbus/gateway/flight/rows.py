@@ -339,7 +339,7 @@ class Rows:
         if code == codes.NULL:
             return NULL_TILE
         if code in _WHOLE:
-            # Five microseconds less than what values of all kinds take.
+            # Decoding a value of any kind took 7 us, more than all the rest of a message.
             return self.tiles.extra(_digits(buffer[at:after]))
         is_symbol = code == codes.SYMBOL8 or code == codes.SYMBOL32
         if not is_symbol and code != codes.STRING8 and code != codes.STRING32:
