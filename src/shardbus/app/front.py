@@ -17,6 +17,7 @@ from shardbus.app import garbage
 from shardbus.app.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.descriptors import places, raise_limit
 from shardbus.app.flight_child import FlightChild, flight_port, flight_url
+from shardbus.app.pipelines.starting import PipelineChild
 from shardbus.app.sas import Credential
 from shardbus.app.serving import Work, alongside
 from shardbus.app.settings import Settings
@@ -76,19 +77,23 @@ async def serve_clients(
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
     opened: list[Listener] = []
     lanes: list[FlightChild] = []
+    pipelines = PipelineChild(settings, bus)
 
     def health() -> list[str]:
         out = [outage for outage in outages() if outage]
         # What keeps clients out is the same on all ports.
         closed = {problem for listener in opened for problem in listener.problems()}
         silent = [problem for lane in lanes for problem in lane.problems()]
+        silent += pipelines.kept.problems()
         return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(closed), *silent]
 
     def brokers() -> list[BrokerHealth]:
         return broker_healths(bus, broker_names, outages())
 
     fragments = FragmentsPage(bus.namespace, broker_names)
-    site, metrics = _web(settings, bus, throttle, fragments, health, brokers)
+    site, metrics = _web(
+        settings, bus, throttle, pipelines, fragments=fragments, health=health, brokers=brokers
+    )
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
     # Whoever is bound to the loopback may use the key that everybody knows.
@@ -128,6 +133,7 @@ async def serve_clients(
             certificate.follow(doors.all(), told_by_hangup()),
             forwarder.run(),
             *(lane.run() for lane in lanes),
+            pipelines.run(has_lane=bool(lanes)),
         ]
         await alongside(_until(stopping), [*chores, *_chores(bus)])
         amqp.close()
@@ -178,10 +184,12 @@ def _buffered_bytes_max(bus: Bus) -> int:
     return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
 
 
-def _web(
+def _web(  # noqa: PLR0913 - what the web tells about, by keyword
     settings: Settings,
     bus: Bus,
     throttle: Throttle | None,
+    pipelines: PipelineChild,
+    *,
     fragments: FragmentsPage,
     health: Callable[[], list[str]],
     brokers: Brokers,
@@ -204,7 +212,7 @@ def _web(
             health=health,
             brokers=brokers,
             is_open=is_open,
-            groups=api_groups(bus, counts, throttle),
+            groups=api_groups(bus, counts, throttle, pipelines=pipelines.kept),
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,

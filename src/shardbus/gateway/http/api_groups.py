@@ -6,16 +6,24 @@ from shardbus.broker.bus import Bus
 from shardbus.gateway.http.api_access import AccessPages
 from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.api_messages import MessagesApi
+from shardbus.gateway.http.api_pipelines import PipelinePages, Pipelines
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_readers import ReaderPages
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.throttling import Throttle
 
 
-def api_groups(bus: Bus, counts: HttpCounts, throttle: Throttle | None = None) -> list[Group]:
+def api_groups(
+    bus: Bus,
+    counts: HttpCounts,
+    throttle: Throttle | None = None,
+    *,
+    pipelines: Pipelines | None = None,
+) -> list[Group]:
     """In the order in which the description names them."""
-    return [
+    groups: list[Group] = [
         MessagesApi(bus, counts, throttle),
         AccessPages(bus.namespace, bus.clock),
         ReaderPages(bus, Places(bus, counts, throttle)),
     ]
+    return groups if pipelines is None else [*groups, PipelinePages(pipelines)]
