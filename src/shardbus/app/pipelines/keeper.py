@@ -33,6 +33,8 @@ FAILING: Final = "failing"
 STOPPING: Final = "stopping"
 FINISHED: Final = "finished"
 
+_BY_SIGNAL: Final = "was ended by signal"
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class Keeper:
             if (loop.time() - started_s) * 1000 >= WELL_MS:
                 wait_ms = self._restart_ms
             if how:
-                self.report.end(how)
+                self.report.end(how, is_killed=how.startswith(_BY_SIGNAL))
                 await self._pause(wait_ms)
                 wait_ms = max(self._restart_ms, min(wait_ms * 2, RESTART_MS_MAX))
 
@@ -170,7 +172,7 @@ class Keeper:
             await process.wait()
         if code == 0:
             return ""
-        return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        return f"{_BY_SIGNAL} {-code}" if code < 0 else f"ended with code {code}"
 
     async def _until_end(self, process: Process, renew_ms: int) -> int:
         """The exit code of the driver, which is told to end when it is time to."""

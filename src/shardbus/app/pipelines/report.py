@@ -60,12 +60,12 @@ class Report:
             self._lines.append(text)
             self._last_line = text
 
-    def end(self, how: str) -> None:
+    def end(self, how: str, *, is_killed: bool) -> None:
         """The driver has ended though it should not have."""
         self.is_running = False
-        # Who was killed could not say why; who could not even begin said it to its log.
         self.error = self._said_error or f"the driver {how}"
-        if not self._said_error and self._last_line:
+        # Who could not even begin said why to its log; who was killed could not.
+        if not self._said_error and not is_killed and self._last_line:
             self.error = f"{self.error}: {self._last_line}"[:ERROR_CHARACTERS_MAX]
         self.hear(f"the driver {how}")
 
