@@ -16,7 +16,8 @@ from shardbus.core.message import (
     SCHEDULED,
 )
 from shardbus.stores.base import FragmentId, StoreError, UnknownFragment
-from shardbus.stores.bulk import BulkAsk, BulkReader, Range, Slab
+from shardbus.stores.base_bulk import BulkAsk, Range, Slab
+from shardbus.stores.bulk import BulkReader
 from shardbus.stores.chunk import HOLE, is_intact, sequence_base
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import FRAGMENTS, filled

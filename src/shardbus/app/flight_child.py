@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
@@ -17,6 +19,8 @@ from shardbus.gateway.readings import FLIGHT_UP, Reading
 log = logging.getLogger(__name__)
 
 RESTART_MS: Final = 1_000
+BEGIN_S_MAX: Final = 10
+"""So long the server does not say that it is ready; half a second is Arrow's to load."""
 LIBRARIES: Final = ("pyarrow", "librt")
 
 _NAME: Final = "flight"
@@ -35,6 +39,13 @@ class FlightChild:
         self._is_up = False
         self._why = ""
         self._last_line = ""
+        self._begun = asyncio.Event()
+
+    async def begun(self) -> None:
+        """Return when the process serves, has failed to, or takes too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_S_MAX):
+                await self._begun.wait()
 
     async def run(self) -> None:
         """Until cancelled; the process has ended then."""
@@ -50,6 +61,7 @@ class FlightChild:
     def _say(self, line: str) -> None:
         if line.startswith(f"{_NAME}: ready "):
             self._is_up, self._why = True, ""
+            self._begun.set()
         else:
             self._last_line = line.removeprefix(f"{_NAME}: ").removeprefix("shardbus: ")
         click.echo(line, err=True)
@@ -57,6 +69,7 @@ class FlightChild:
     def _ended(self, how: str) -> None:
         # Who could not start said why in the last line; who was killed could not say anything.
         self._why = how if self._is_up else self._last_line or how
+        self._begun.set()
         self._is_up = False
         self._last_line = ""
 

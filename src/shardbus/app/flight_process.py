@@ -20,6 +20,7 @@ from shardbus.app.failures import CommandError
 from shardbus.app.serving import log_to_stderr
 from shardbus.gateway.flight.bus import BusClient
 from shardbus.gateway.flight.lane import Lane
+from shardbus.stores.bulk import BulkReader
 
 # Batches are megabytes that come and go: taken from the system and given back each time, they
 # would be filled with zeros each time.
@@ -49,10 +50,11 @@ def run_flight(options: FlightOptions) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
         _check_address(options.host, options.port)
+        bus = BusClient(*options.bus)
         lane = Lane(
             f"{scheme}://{host}:{options.port}",
-            BusClient(*options.bus),
-            options.data_dir,
+            bus,
+            lambda broker: BulkReader(options.data_dir / f"{broker}.db"),
             certificate=_read(options.certificate),
         )
     except (ArrowException, OSError) as error:
@@ -70,6 +72,7 @@ def run_flight(options: FlightOptions) -> int:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     click.echo(f"ready {scheme}://{host}:{lane.port}")
     lane.wait()
+    bus.close()
     return 0
 
 

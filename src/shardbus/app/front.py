@@ -41,7 +41,7 @@ from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
-from shardbus.gateway.http.health import BrokerHealth, Brokers, broker_healths
+from shardbus.gateway.http.health import BrokerHealth, broker_healths
 from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
@@ -81,19 +81,11 @@ async def serve_clients(
 
     def health() -> list[str]:
         out = [outage for outage in outages() if outage]
-        # What keeps clients out is the same on all ports.
-        closed = {problem for listener in opened for problem in listener.problems()}
-        silent = [problem for lane in lanes for problem in lane.problems()]
-        silent += pipelines.kept.problems()
-        return [*out, *bus.namespace.problems(), *bus.problems(), *sorted(closed), *silent]
+        doors = _door_problems(opened, lanes)
+        return [*out, *bus.namespace.problems(), *bus.problems(), *doors, *pipelines.problems()]
 
-    def brokers() -> list[BrokerHealth]:
-        return broker_healths(bus, broker_names, outages())
-
-    fragments = FragmentsPage(bus.namespace, broker_names)
-    site, metrics = _web(
-        settings, bus, throttle, pipelines, fragments=fragments, health=health, brokers=brokers
-    )
+    told = _Told(pipelines, broker_names, outages, health)
+    site, metrics = _web(settings, bus, throttle, told)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
     # Whoever is bound to the loopback may use the key that everybody knows.
@@ -103,10 +95,7 @@ async def serve_clients(
     )
     reception = Reception(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
     forwarder = Forwarder(bus, forwarded)
-    metrics.watch("amqp", lambda: amqp.connections)
-    metrics.watch("http", lambda: len(gateway.connections))
-    metrics.add_source(amqp.readings)
-    metrics.add_source(lambda: _readings(forwarder, bus.authorizer.slowdown))
+    _watch(metrics, amqp, gateway, lambda: _readings(forwarder, bus.authorizer.slowdown))
     async with gateway as http, AsyncExitStack() as listeners:
         doors = _Doors(amqp.new_protocol, http.connection, certificate.context)
 
@@ -122,12 +111,9 @@ async def serve_clients(
             flight=flight_port(settings),
         )
         if ports.flight:
-            files = certificate_files(settings, bus.clock)
-            lanes.append(FlightChild(settings, ports.http, files))
-            metrics.add_source(lanes[0].readings)
+            lanes.append(_bulk_lane(settings, ports, bus, metrics))
         garbage.calm()
         await bus.open_timed()
-        click.echo(ready_line(settings, ports))
         chores = [
             garbage.collect_now_and_then(lambda: amqp.closed_connections),
             certificate.follow(doors.all(), told_by_hangup()),
@@ -135,7 +121,8 @@ async def serve_clients(
             *(lane.run() for lane in lanes),
             pipelines.run(has_lane=bool(lanes)),
         ]
-        await alongside(_until(stopping), [*chores, *_chores(bus)])
+        work = _until(stopping, lanes, ready_line(settings, ports))
+        await alongside(work, [*chores, *_chores(bus)])
         amqp.close()
 
 
@@ -184,35 +171,42 @@ def _buffered_bytes_max(bus: Bus) -> int:
     return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
 
 
-def _web(  # noqa: PLR0913 - what the web tells about, by keyword
-    settings: Settings,
-    bus: Bus,
-    throttle: Throttle | None,
-    pipelines: PipelineChild,
-    *,
-    fragments: FragmentsPage,
-    health: Callable[[], list[str]],
-    brokers: Brokers,
+@dataclass(frozen=True)
+class _Told:
+    """What the web tells about, beside the namespace."""
+
+    pipelines: PipelineChild
+    broker_names: Sequence[str]
+    outages: Callable[[], list[str]]
+    health: Callable[[], list[str]]
+
+
+def _web(
+    settings: Settings, bus: Bus, throttle: Throttle | None, told: _Told
 ) -> tuple[Site, Metrics]:
     """All that HTTP clients reach, and the metrics, which want to know more."""
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
-    metrics = Metrics(namespace, health, counts)
+    metrics = Metrics(namespace, told.health, counts)
+
+    def brokers() -> list[BrokerHealth]:
+        return broker_healths(bus, told.broker_names, told.outages())
+
     # With the development key everybody may see everything anyway.
     is_open = settings.has_development_key
     site = Site(
         Admin(namespace, authorizer, bus.clock),
-        health,
+        told.health,
         bus.clock,
         system="shardbus",
         api=Api(
             namespace,
             authorizer,
-            fragments,
+            FragmentsPage(namespace, told.broker_names),
             metrics,
-            health=health,
+            health=told.health,
             brokers=brokers,
             is_open=is_open,
-            groups=api_groups(bus, counts, throttle, pipelines=pipelines.kept),
+            groups=api_groups(bus, counts, throttle, pipelines=told.pipelines.kept),
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,
@@ -223,6 +217,30 @@ def _web(  # noqa: PLR0913 - what the web tells about, by keyword
     return site, metrics
 
 
+def _door_problems(opened: Sequence[Listener], lanes: Sequence[FlightChild]) -> list[str]:
+    """What keeps clients out: the same on all ports of ours, and something else on the lane's."""
+    closed = {problem for listener in opened for problem in listener.problems()}
+    return [*sorted(closed), *(problem for lane in lanes for problem in lane.problems())]
+
+
+def _bulk_lane(settings: Settings, ports: Ports, bus: Bus, metrics: Metrics) -> FlightChild:
+    lane = FlightChild(settings, ports.http, certificate_files(settings, bus.clock))
+    metrics.add_source(lane.readings)
+    return lane
+
+
+def _watch(
+    metrics: Metrics,
+    amqp: AmqpServer,
+    gateway: HttpGateway,
+    others: Callable[[], Sequence[Reading]],
+) -> None:
+    metrics.watch("amqp", lambda: amqp.connections)
+    metrics.watch("http", lambda: len(gateway.connections))
+    metrics.add_source(amqp.readings)
+    metrics.add_source(others)
+
+
 def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[Reading]:
     return [
         Reading(FORWARDED, forwarder.moved_total),
@@ -231,7 +249,11 @@ def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[Reading]:
     ]
 
 
-async def _until(stopping: asyncio.Event) -> None:
+async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: str) -> None:
+    """Say that we are ready when all ports that the line names are served, and wait."""
+    for lane in lanes:
+        await lane.begun()
+    click.echo(line)
     await stopping.wait()
 
 

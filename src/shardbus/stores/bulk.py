@@ -6,17 +6,15 @@ Each slab is one short transaction, because the log cannot be cut while a read l
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_right
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
 
-from shardbus.core.message import ACTIVE, MAIN_LINE, Entry
+from shardbus.core.message import ACTIVE, MAIN_LINE
 from shardbus.stores.base import FragmentId, UnknownFragment
+from shardbus.stores.base_bulk import BulkAsk, ChunkPart, Slab
 from shardbus.stores.chunk import (
     COUNTER_MAX,
-    Record,
     holes_of,
     key_of,
     sequence_base,
@@ -37,41 +35,10 @@ CACHE_KIB: Final = 8_192
 
 _WHOLE: Final = "SELECT id, head, body FROM chunk WHERE id IN (SELECT value FROM json_each(?1))"
 
-Range = tuple[int, int]
-"""The first and the last of successive sequence numbers."""
-
-
-@final
-class ChunkPart:
-    """A chunk of which some or all messages are wanted; `kept` has a bit for each, -1 means all."""
-
-    def __init__(self, first_number: int, records: list[Record], kept: int, body: bytes) -> None:
-        self.first_number = first_number
-        self.records = records
-        self.kept = kept
-        self.body = body
-
-    def keeps(self, number: int) -> bool:
-        return self.kept < 0 or bool(self.kept >> (number - self.first_number) & 1)
-
-
-@final
-class Slab:
-    """Messages of one line of one fragment: whole chunks, and entries with payloads.
-
-    `damaged` could not be read. `next_start` is where the next slab begins, 0 at the end.
-    """
-
-    def __init__(self) -> None:
-        self.chunks: list[ChunkPart] = []
-        self.entries: list[Entry] = []
-        self.damaged: list[int] = []
-        self.next_start = 0
-
 
 @final
 class BulkReader(Lookup):
-    """Reads one store file. Not for several threads at once.
+    """A BulkSource that reads one store file. Not for several threads at once.
 
     A file that is replaced meanwhile is read as it was: whoever wants the new one opens it anew.
     """
@@ -224,40 +191,6 @@ class _Translated:
     ) -> None:
         if isinstance(error, sqlite3.Error):
             raise store_error(self._path, error) from error
-
-
-@final
-class BulkAsk:
-    """Which messages of a line: those with numbers in rising ranges, in these states."""
-
-    def __init__(
-        self, number: int, line: int, ranges: Sequence[Range], states: tuple[int, ...] = (ACTIVE,)
-    ) -> None:
-        """`number` is that of the fragment; ranges must not be empty."""
-        self.number = number
-        self.line = line
-        self.ranges = list(ranges)
-        self.states = states
-        self._firsts = [first for first, _ in self.ranges]
-
-    def wants(self, number: int) -> bool:
-        position = bisect_right(self._firsts, number) - 1
-        return position >= 0 and number <= self.ranges[position][1]
-
-    def bits(self, first: int, count: int) -> int:
-        """A bit for each of `count` numbers from `first` on that is wanted; -1 for all of them."""
-        last = first + count - 1
-        position = max(bisect_right(self._firsts, first) - 1, 0)
-        bits = 0
-        for low, high in self.ranges[position:]:
-            if low > last:
-                break
-            low, high = max(low, first), min(high, last)
-            if low == first and high == last:
-                return -1
-            if low <= high:
-                bits |= ((1 << (high - low + 1)) - 1) << (low - first)
-        return bits
 
 
 def _first_left(row: ChunkRow) -> int:

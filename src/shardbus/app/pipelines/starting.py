@@ -40,6 +40,9 @@ class PipelineChild:
             locate=lambda path: location(settings, path),
         )
 
+    def problems(self) -> list[str]:
+        return self.kept.problems()
+
     async def run(self, *, has_lane: bool) -> None:
         """Until cancelled; the drivers have ended then."""
         missing = missing_libraries()

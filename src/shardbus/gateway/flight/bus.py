@@ -56,6 +56,11 @@ class BusClient:
     def post(self, path: str, token: str, document: Document) -> Document:
         return self._ask("POST", path, token, json.dumps(document).encode())
 
+    def close(self) -> None:
+        """Let go of the connections that are kept; the next request makes a new one."""
+        while (kept := self._take_idle()) is not None:
+            kept.close()
+
     def _ask(self, method: str, path: str, token: str, body: bytes | None) -> Document:
         headers = {"Authorization": token} if token else {}
         if body is not None:
@@ -86,7 +91,7 @@ class BusClient:
             except (OSError, http.client.HTTPException):
                 # The other side may close a connection at any time while nothing is asked; those
                 # that were kept beside it are hardly younger.
-                self._forget_idle()
+                self.close()
         connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         try:
             return self._once(connection, method, path, headers, body)
@@ -120,10 +125,6 @@ class BusClient:
             return self._idle.pop()
         except IndexError:
             return None
-
-    def _forget_idle(self) -> None:
-        while (kept := self._take_idle()) is not None:
-            kept.close()
 
 
 def entity_path(name: str, rest: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple, final
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ from shardbus.core.document import Fields
 from shardbus.gateway.flight.bus import Bus, BusError, entity_path
 from shardbus.gateway.flight.reading import read_fragment
 from shardbus.stores.base import FragmentId
-from shardbus.stores.bulk import BulkAsk, Range
+from shardbus.stores.base_bulk import BulkAsk, OpenSource, Range
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class _Claim:
 
 
 def claimed(
-    bus: Bus, stores: Path, token: str, ask: ClaimAsk, columns: list[str]
+    bus: Bus, stores: OpenSource, token: str, ask: ClaimAsk, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """BusError when a claim is, or while it is read becomes, somebody else's or nobody's."""
     found = _Claims(bus, token, ask, ask.ordinals)
@@ -51,7 +50,7 @@ def claimed(
         wanted = BulkAsk(ask.fragment, ask.line, claim.runs)
         count = 0
         damaged: list[int] = []
-        for batch, unread in read_fragment(stores / found.store_name, fragment, wanted, columns):
+        for batch, unread in read_fragment(stores(found.broker), fragment, wanted, columns):
             count += batch.num_rows
             damaged += unread
             if batch.num_rows:
@@ -72,7 +71,7 @@ class _Claims:
         body = _asked(ask, ordinals)
         fields = Fields(bus.post(entity_path(ask.entity, "readers/runs"), token, body), "answer")
         self.entity_id = fields.integer("entity_id")
-        self.store_name = f"{fields.text('broker')}.db"
+        self.broker = fields.text("broker")
         self.claims = [_Claim(value) for value in fields.values("claims")]
 
 

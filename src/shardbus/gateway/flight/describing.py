@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import final
 
 from shardbus.core.document import Fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.flight.bus import BusError
 from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.bulk import BulkReader
+from shardbus.stores.base_bulk import BulkSource, OpenSource
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ class DescribedFragment:
         fields = Fields(document, "fragment")
         self.document = document
         self.number = fields.integer("number")
-        self.store_name = f"{fields.text('broker')}.db"
+        self.broker = fields.text("broker")
         self.first = fields.integer("first")
         self.next = fields.integer("next")
         self.waiting = fields.integer("waiting")
@@ -62,24 +61,24 @@ class Described:
         raise Refused(INVALID_ARGUMENT, f"The entity has no fragment {number}.")
 
 
-def with_first_numbers(found: Described, stores: Path, line: int) -> Described:
+def with_first_numbers(found: Described, stores: OpenSource, line: int) -> Described:
     """The same, with the lowest number that each fragment has, or what comes next if it has none.
 
     Brokers do not know it. Where a store cannot be read the lowest possible number stays.
     """
-    by_store: dict[str, list[DescribedFragment]] = {}
+    by_broker: dict[str, list[DescribedFragment]] = {}
     for part in found.fragments:
-        by_store.setdefault(part.store_name, []).append(part)
-    for name, parts in by_store.items():
+        by_broker.setdefault(part.broker, []).append(part)
+    for broker, parts in by_broker.items():
         try:
-            _look(stores / name, found.entity_id, parts, line)
+            _look(stores(broker), found.entity_id, parts, line)
         except StoreError as error:
             log.warning("where fragments begin is not known: %s", error)
     return found
 
 
-def _look(path: Path, entity_id: int, parts: list[DescribedFragment], line: int) -> None:
-    with BulkReader(path) as reader:
+def _look(source: BulkSource, entity_id: int, parts: list[DescribedFragment], line: int) -> None:
+    with source as reader:
         for part in parts:
             local = reader.local(FragmentId(entity_id, part.number))
             first = reader.first_number(local, part.number, line)

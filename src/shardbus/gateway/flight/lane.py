@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Final, final
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from shardbus.gateway.flight.schema import schema_of
 from shardbus.gateway.flight.telling import Told
 from shardbus.gateway.flight.ticket import COMMAND, TICKET, Wish, read_object
 from shardbus.stores.base import FragmentId
-from shardbus.stores.bulk import BulkAsk
+from shardbus.stores.base_bulk import BulkAsk, BulkSource, OpenSource
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class _Tokens(flight.ServerMiddlewareFactory):
 
 @final
 class Lane(flight.FlightServerBase):
-    """Serves the fragments whose stores are in one directory.
+    """Serves the fragments whose stores can be opened here.
 
     A stream holds the batch that is being sent and the next one, and a store only while it makes
     one: who reads slowly, or not at all, keeps one of STREAMS_MAX places and nothing else.
@@ -73,7 +72,7 @@ class Lane(flight.FlightServerBase):
         self,
         location: str,
         bus: Bus,
-        stores: Path,
+        stores: OpenSource,
         *,
         certificate: tuple[str, str] | None = None,
         streams_max: int = STREAMS_MAX,
@@ -165,11 +164,12 @@ class Lane(flight.FlightServerBase):
     def _browsed(self, wish: Wish, number: int, token: str) -> Iterator[pa.RecordBatch]:
         first, stop = wish.number("from"), wish.number("to")
         found = self._describe(wish.entity, token)
-        path = self._stores / found.fragment(number).store_name
+        broker = found.fragment(number).broker
         if first >= stop:
             return iter(())
         ask = BulkAsk(number, _line(wish.entity), [(first, stop - 1)], wish.states)
-        return _browsed(path, FragmentId(found.entity_id, number), ask, wish)
+        fragment = FragmentId(found.entity_id, number)
+        return _browsed(lambda: self._stores(broker), fragment, ask, wish)
 
     def _bounded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if not self._room.acquire(blocking=False):
@@ -184,9 +184,9 @@ class Lane(flight.FlightServerBase):
 
 
 def _browsed(
-    path: Path, fragment: FragmentId, ask: BulkAsk, wish: Wish
+    opened: Callable[[], BulkSource], fragment: FragmentId, ask: BulkAsk, wish: Wish
 ) -> Iterator[pa.RecordBatch]:
-    for batch, damaged in read_fragment(path, fragment, ask, wish.columns):
+    for batch, damaged in read_fragment(opened(), fragment, ask, wish.columns):
         if damaged:
             log.error("%s, %s: left out damaged messages %s", wish.entity, fragment, damaged)
         if batch.num_rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -11,17 +10,18 @@ from shardbus.core.message import Entry
 from shardbus.gateway.flight.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.rows import Rows, Wanted
 from shardbus.stores.base import FragmentId
-from shardbus.stores.bulk import BulkAsk, BulkReader, Slab
+from shardbus.stores.base_bulk import BulkAsk, BulkSource, Slab
 
 
 def read_fragment(
-    path: Path, fragment: FragmentId, ask: BulkAsk, columns: list[str]
+    source: BulkSource, fragment: FragmentId, ask: BulkAsk, columns: list[str]
 ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """Batches in the order of sequence numbers, each with the messages that were left out of it
-    because their records are damaged. StoreError when the store cannot be read.
+    because their records are damaged. StoreError when the store cannot be read. The source is
+    closed at the end, and has to be opened anew.
     """
     maker, wanted = BatchMaker(columns, fragment.number), wanted_for(columns)
-    with BulkReader(path) as reader:
+    with source as reader:
         local = reader.local(fragment)
         start = ask.ranges[0][0]
         while True:

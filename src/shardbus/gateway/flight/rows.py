@@ -17,8 +17,7 @@ from shardbus.amqp.scan import identifier_text
 from shardbus.core.message import Entry
 from shardbus.gateway.flight.tiles import NULL_TILE, MapColumn, TileColumn, Tiles
 from shardbus.gateway.flight.values import json_of, overlaid, text_of
-from shardbus.stores.bulk import ChunkPart
-from shardbus.stores.chunk import HOLE, is_intact
+from shardbus.stores.base_bulk import ChunkPart
 
 NO_NUMBER: Final = -1
 """Stands for null in columns of numbers, of which none is negative."""
@@ -130,8 +129,8 @@ class Rows:
         for record in chunk.records:
             end: i64 = at + record[2]
             if chunk.keeps(number):
-                if not is_intact(buffer[at:end], record[3]):
-                    if record != HOLE:
+                if not chunk.is_whole(record, buffer[at:end]):
+                    if not chunk.is_hole(record):
                         damaged.append(number)
                 elif not self.add_plain(number, record[0], record[1], buffer, at, end):
                     damaged.append(number)

@@ -13,6 +13,7 @@ from shardbus.amqp.message import encode_data_message
 from shardbus.gateway.flight.bus import BusError, Document
 from shardbus.gateway.flight.lane import Lane
 from shardbus.stores.base import FragmentId
+from shardbus.stores.bulk import BulkReader
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.harness import Pen
 
@@ -51,7 +52,12 @@ class LaneSite:
         self.pen = Pen(FragmentId(ENTITY_ID, 0))
         self.store = SqliteStore(self.path, durability="relaxed")
         self.store.create([self.pen.fragment])
-        self.lane = Lane("grpc://127.0.0.1:0", self.bus, directory, streams_max=streams_max)
+        self.lane = Lane(
+            "grpc://127.0.0.1:0",
+            self.bus,
+            lambda broker: BulkReader(directory / f"{broker}.db"),
+            streams_max=streams_max,
+        )
         self.client = self.connect()
         self.describe()
         self._is_stopped = False

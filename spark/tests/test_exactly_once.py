@@ -1,0 +1,194 @@
+"""Kill -9 at random moments: what Spark has and what receivers completed is what was sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, final
+from urllib.parse import urlsplit
+
+import pyarrow.parquet as parquet
+import pytest
+from spark.tests.bus import Bus, running_bus
+
+QUEUE: Final = "orders"
+ENTITIES: Final = """
+[[queue]]
+name = "orders"
+partitioning = true
+lock-duration = "5s"
+max-delivery-count = 1000
+"""
+SEND_COUNT: Final = 40
+RECEIVE_COUNT: Final = 10
+PAUSE_S: Final = 0.1
+START_S: Final = 300.0
+DRAIN_S: Final = 60.0
+TESTS: Final = Path(__file__).parent
+SPARK: Final = "driver.py"
+SMALL: Final = "small_driver.py"
+
+
+@final
+class Crowd:
+    """Senders and receivers that go on whatever happens, and remember what they know.
+
+    A request that nobody answered may have been done: what it was about is in `unsure`.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._ended = threading.Event()
+        self.sent: set[str] = set()
+        self.unsure: set[str] = set()
+        self.completed: list[str] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        threads = [threading.Thread(target=work) for work in (self._send, self._receive)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            for thread in threads:
+                thread.join()
+
+    def drain(self) -> None:
+        """Receive what is left, also what was locked when its receiver was cut off."""
+        deadline_s = time.monotonic() + DRAIN_S
+        empty = 0
+        # Longer than a lock without a message, and there is none.
+        while empty < 30 and time.monotonic() < deadline_s:
+            found = self._bus.receive(QUEUE, 100, "receive_and_delete")
+            self.completed += [message["body"] for message in found]
+            empty = 0 if found else empty + 1
+
+    def _send(self) -> None:
+        number = 0
+        while not self._ended.wait(PAUSE_S):
+            some = [f"{number + step:06}" for step in range(SEND_COUNT)]
+            number += SEND_COUNT
+            try:
+                self._bus.send(QUEUE, [{"body": body} for body in some])
+                self.sent.update(some)
+            except OSError:
+                self.unsure.update(some)
+
+    def _receive(self) -> None:
+        while not self._ended.wait(PAUSE_S):
+            messages: list[dict[str, str]] = []
+            try:
+                messages = self._bus.receive(QUEUE, RECEIVE_COUNT)
+                tokens = [message["lock_token"] for message in messages]
+                if tokens and self._bus.settle(QUEUE, "complete", tokens) == len(tokens):
+                    self.completed += [message["body"] for message in messages]
+                    continue
+            except OSError:
+                pass
+            self.unsure.update(message["body"] for message in messages)
+
+
+@contextmanager
+def _driver(kind: str, bus: Bus, place: Path, how: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver, and at the end kill -9 for it and for its Java."""
+    root = TESTS.parents[1]
+    paths = [str(TESTS.parent / "src"), str(root), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with (place / "driver.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(TESTS / kind), bus.url, QUEUE, str(place), how],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _planned(place: Path) -> int:
+    """How many batches Spark has written down."""
+    return len(list((place / "checkpoint" / "offsets").glob("[0-9]*")))
+
+
+def _wait_for_batches(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
+    deadline_s = time.monotonic() + START_S
+    while _planned(place) < count:
+        log = (place / "driver.log").read_text("utf-8", errors="replace")
+        assert process.poll() is None, log
+        assert time.monotonic() < deadline_s, log
+        time.sleep(0.01)
+
+
+def _written(place: Path) -> list[str]:
+    """The bodies that the sink has committed."""
+    bodies: list[str] = []
+    for name in _committed_files(place):
+        column: list[object] = list(parquet.read_table(name).column("body").to_pylist())
+        bodies += [body.decode() for body in column if isinstance(body, bytes)]
+    for file in (place / "rows").glob("[0-9]*"):
+        bodies += json.loads(file.read_text("utf-8"))
+    return bodies
+
+
+def _committed_files(place: Path) -> set[Path]:
+    """As Spark's file sink says; what a killed batch left lying about is not among them."""
+    files: set[Path] = set()
+    for entry in (place / "rows" / "_spark_metadata").glob("[0-9]*"):
+        for line in entry.read_text("utf-8").splitlines()[1:]:
+            files.add(Path(urlsplit(json.loads(line)["path"]).path))
+    return files
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("kind", "kills", "kill_of_bus"), [(SMALL, 15, 7), (SPARK, 2, 1)], ids=["small", "spark"]
+)
+def test_drivers_and_a_bus_that_are_killed_lose_nothing_and_double_nothing(
+    tmp_path: Path, kind: str, kills: int, kill_of_bus: int
+) -> None:
+    """P2: senders go on and receivers compete meanwhile."""
+    dice = random.Random(7)
+    with running_bus(tmp_path, ENTITIES) as bus:
+        crowd = Crowd(bus)
+        with crowd.running():
+            for kill in range(kills):
+                with _driver(kind, bus, tmp_path, "on") as process:
+                    _wait_for_batches(process, tmp_path, _planned(tmp_path) + dice.randint(1, 4))
+                    if kill == kill_of_bus:
+                        bus.server.kill()
+                        bus.server.start()
+                        _wait_for_batches(process, tmp_path, _planned(tmp_path) + 2)
+                    # Anywhere in a batch.
+                    threading.Event().wait(dice.random() * 0.3)
+        with _driver(kind, bus, tmp_path, "now") as process:
+            code = process.wait(START_S)
+            assert code == 0, (tmp_path / "driver.log").read_text("utf-8")
+        crowd.drain()
+
+        written = _written(tmp_path)
+        assert bus.receive(QUEUE, 1) == []
+
+    assert len(written) == len(set(written)), "written twice"
+    assert len(crowd.completed) == len(set(crowd.completed)), "completed twice"
+    assert not set(written) & set(crowd.completed), "written and completed"
+    found = set(written) | set(crowd.completed)
+    assert crowd.sent - found <= crowd.unsure, "sent and nowhere"
+    assert found <= crowd.sent | crowd.unsure, "nobody sent it"
+    assert min(len(written), len(crowd.completed)) > 100, "both had something to do"

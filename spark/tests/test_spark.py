@@ -1,0 +1,299 @@
+"""The connector in a real Spark, reading from a real bus."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from spark.tests.bus import Bus, Document, running_bus
+
+import shardbus_spark
+from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
+from shardbus_spark.functions import fragment_of
+
+SOURCE: Final = Path(__file__).parents[1] / "src"
+ENTITIES: Final = """
+[[access-rule]]
+name = "sender"
+rights = ["Send"]
+primary-key = "bm9ib2R5IG1heSByZWFkIHdpdGggdGhpcyBrZXkuLi4="
+
+[[queue]]
+name = "orders"
+partitioning = true
+
+[[queue]]
+name = "followed"
+partitioning = true
+
+[[queue]]
+name = "consumed"
+partitioning = true
+
+[[queue]]
+name = "again"
+partitioning = true
+
+[[queue]]
+name = "talks"
+partitioning = true
+sessions = true
+
+[[topic]]
+name = "news"
+
+[[topic.subscription]]
+name = "europe"
+"""
+STREAM_S: Final = 120
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
+    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
+        yield bus
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        session = shardbus_spark.session(
+            "tests",
+            master="local[2,4]",
+            spark_sql_warehouse_dir=tmp_path_factory.mktemp("warehouse"),
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def _reader(spark: SparkSession, bus: Bus, **options: str) -> DataFrameReader:
+    return spark.read.format("shardbus").option("endpoint", bus.url).options(**options)
+
+
+def _start(
+    spark: SparkSession, bus: Bus, entity: str, place: Path, **options: str
+) -> StreamingQuery:
+    """A query that writes bodies as Parquet and ends when all is read."""
+    source = spark.readStream.format("shardbus").option("endpoint", bus.url).options(**options)
+    writer = source.schema("sequence_number BIGINT, body BINARY").load(entity).writeStream
+    return (
+        writer.format("parquet")
+        .option("path", str(place / "rows"))
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _run(spark: SparkSession, bus: Bus, entity: str, place: Path, **options: str) -> StreamingQuery:
+    query = _start(spark, bus, entity, place, **options)
+    assert query.awaitTermination(STREAM_S)
+    return query
+
+
+def _bodies(frame: DataFrame) -> list[str]:
+    return sorted(row["body"].decode() for row in frame.select("body").collect())
+
+
+def _written(spark: SparkSession, place: Path) -> list[str]:
+    return _bodies(spark.read.parquet(str(place / "rows")))
+
+
+def _messages(first: int, stop: int) -> list[Document]:
+    return [{"body": f"{number:05}"} for number in range(first, stop)]
+
+
+def _texts(first: int, stop: int) -> list[str]:
+    return [f"{number:05}" for number in range(first, stop)]
+
+
+def _last_line(error: BaseException) -> str:
+    """The line that a user looks at: the end of the Python traceback that Spark shows."""
+    lines = [line for line in str(error).splitlines() if line and not line[0].isspace()]
+    return next(line for line in reversed(lines) if "shardbus_spark" in line)
+
+
+def test_a_batch_read_has_every_property_in_its_column(spark: SparkSession, bus: Bus) -> None:
+    """P1"""
+    sent: Document = {
+        "body": "grüße",
+        "message_id": "m-1",
+        "partition_key": "k",
+        "correlation_id": "c",
+        "subject": "s",
+        "content_type": "text/plain",
+        "to": "t",
+        "reply_to": "r",
+        "properties": {"count": 7, "color": "red"},
+    }
+    bus.send("orders", [sent])
+
+    [row] = _reader(spark, bus, includeJson="true").load("orders").collect()
+
+    for name in ("message_id", "partition_key", "correlation_id", "subject", "to", "reply_to"):
+        assert row[name] == sent[name]
+    assert row["body"].decode() == sent["body"]
+    assert row["properties"] == {"count": "7", "color": "red"}
+    assert row["properties_json"] in ('{"count": 7, "color": "red"}', '{"count":7,"color":"red"}')
+    assert (row["state"], row["delivery_count"]) == ("active", 0)
+    assert row["fragment"] == row["sequence_number"] >> 48
+
+
+def test_a_projection_reads_only_the_columns_that_are_named(spark: SparkSession, bus: Bus) -> None:
+    bus.send("again", _messages(0, 300))
+    reader = _reader(spark, bus, inputPartitions="3")
+
+    frame = reader.schema("body BINARY, fragment INT").load("again")
+
+    assert frame.columns == ["body", "fragment"]
+    assert _bodies(frame) == _texts(0, 300)
+    assert frame.rdd.getNumPartitions() == 3
+    assert frame.select("fragment").distinct().count() > 1
+
+
+def test_dead_letters_and_subscriptions_are_tables_too(spark: SparkSession, bus: Bus) -> None:
+    europe = "news/Subscriptions/europe"
+    bus.send("news", _messages(0, 3))
+    tokens = [message["lock_token"] for message in bus.receive(europe, 1)]
+    bus.settle(europe, "dead_letter", tokens, reason="torn", description="in two")
+
+    alive = _reader(spark, bus).load(europe)
+    [dead] = _reader(spark, bus, entity=f"{europe}/$DeadLetterQueue").load().collect()
+
+    assert alive.count() == 2
+    assert (dead["dead_letter_reason"], dead["dead_letter_description"]) == ("torn", "in two")
+
+
+def test_a_browsing_stream_goes_on_after_a_restart_without_gap_and_without_double(
+    spark: SparkSession, bus: Bus, tmp_path: Path
+) -> None:
+    bus.send("followed", _messages(0, 500))
+    _run(spark, bus, "followed", tmp_path, maxRowsPerTrigger="300")
+    bus.send("followed", _messages(500, 800))
+
+    _run(spark, bus, "followed", tmp_path)
+
+    assert _written(spark, tmp_path) == _texts(0, 800)
+    assert _reader(spark, bus).load("followed").count() == 800
+
+
+def test_a_consuming_stream_moves_every_message_once(
+    spark: SparkSession, bus: Bus, tmp_path: Path
+) -> None:
+    """P2"""
+    options = {"mode": "consume", "readerName": "r", "maxRowsPerTrigger": "400"}
+    bus.send("consumed", _messages(0, 1000))
+    query = _run(spark, bus, "consumed", tmp_path, **options)
+    assert _reader(spark, bus).load("consumed").count() == 0
+    assert '"waiting": 0' in str(query.recentProgress[-1]["sources"][0]["latestOffset"])
+    bus.send("consumed", _messages(1000, 1300))
+
+    _run(spark, bus, "consumed", tmp_path, **options, inputPartitions="1")
+
+    assert _written(spark, tmp_path) == _texts(0, 1300)
+    assert bus.receive("consumed", 1) == []
+
+
+def test_a_stream_of_an_entity_that_was_made_again_ends_and_says_what_to_do(
+    spark: SparkSession, bus: Bus, tmp_path: Path
+) -> None:
+    options = {"mode": "consume", "readerName": "r"}
+    bus.send("again", _messages(0, 10))
+    _run(spark, bus, "again", tmp_path, **options)
+    bus.run("queue", "delete", "again")
+    bus.run("queue", "create", "again")
+
+    with pytest.raises(PySparkException) as caught:
+        _run(spark, bus, "again", tmp_path, **options)
+
+    assert "deleted and made again" in _last_line(caught.value)
+    assert "another checkpointLocation" in _last_line(caught.value)
+
+
+def test_two_queries_with_one_reader_name_are_told(
+    spark: SparkSession, bus: Bus, tmp_path: Path
+) -> None:
+    source = spark.readStream.format("shardbus").option("endpoint", bus.url)
+    frame = source.option("mode", "consume").option("readerName", "shared").load("orders")
+    first = frame.writeStream.format("noop").start()
+    try:
+        while not first.recentProgress and first.isActive:
+            first.awaitTermination(1)
+
+        with pytest.raises(PySparkException) as caught:
+            _run(spark, bus, "orders", tmp_path, mode="consume", readerName="shared")
+
+        assert "choose another readerName" in _last_line(caught.value)
+        assert first.isActive
+    finally:
+        first.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"path": "none"}, "'none' does not exist.*Check the name"),
+        ({"path": "orders", "mode": "eat"}, "mode is 'eat'; it must be browse or consume"),
+        ({"path": "orders", "maxRows": "1"}, "maxrows is no option; options are endpoint"),
+        ({"path": "orders", "mode": "consume", "readerName": "r"}, "needs a stream"),
+        ({"path": "orders", "key": "bm8="}, "needs a key or token with Listen"),
+        (
+            {
+                "path": "orders",
+                "keyName": "sender",
+                "key": "bm9ib2R5IG1heSByZWFkIHdpdGggdGhpcyBrZXkuLi4=",
+            },
+            "needs a key or token with Listen",
+        ),
+    ],
+    ids=["entity", "mode", "unknown", "consume", "key", "right"],
+)
+def test_what_cannot_be_read_says_why_in_the_last_line(
+    spark: SparkSession, bus: Bus, options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(AnalysisException, match=told) as caught:
+        _reader(spark, bus, **options).load().count()
+
+    assert _last_line(caught.value).startswith("shardbus_spark.errors.")
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [("color STRING", "has a column color; there are"), ("body STRING", "body as string")],
+)
+def test_a_schema_that_the_bus_does_not_have_is_refused(
+    spark: SparkSession, bus: Bus, schema: str, told: str
+) -> None:
+    with pytest.raises(AnalysisException, match=told):
+        _reader(spark, bus).schema(schema).load("orders").count()
+
+
+def test_sessions_can_be_browsed_and_not_consumed(
+    spark: SparkSession, bus: Bus, tmp_path: Path
+) -> None:
+    bus.send("talks", [{"body": "1", "session_id": "a"}])
+
+    assert [row["session_id"] for row in _reader(spark, bus).load("talks").collect()] == ["a"]
+    with pytest.raises(PySparkException) as caught:
+        _run(spark, bus, "talks", tmp_path, mode="consume", readerName="r")
+    assert "Browse them instead" in _last_line(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 3, 16, 31])
+def test_keys_are_placed_by_spark_as_by_the_bus(spark: SparkSession, count: int) -> None:
+    """R10, D5"""
+    keys = [f"key-{number}" for number in range(500)]
+    keys += ["", " ", "ä", "日本語", "𝄞-clef", "a" * 128, "zero\0byte", "ß" * 33, "é́"]
+    frame = spark.createDataFrame([(key,) for key in [*keys, None]], "key STRING")
+
+    placed = [row[0] for row in frame.select(fragment_of("key", count)).collect()]
+
+    starts = even_hash_starts(count)
+    assert placed == [*(fragment_at(hash_point(key), starts) for key in keys), None]
