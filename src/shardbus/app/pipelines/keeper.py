@@ -69,6 +69,7 @@ class Keeper:
         self._told_to_stop = asyncio.Event()
         self._outcome = STOPPED
         self._is_waiting = False
+        self._is_renewing = False
         self.report = Report()
         self.starts = 0
 
@@ -116,12 +117,14 @@ class Keeper:
             started_s = loop.time()
             self.starts += 1
             self.report.begin()
-            how = await self._live(self._launch())
+            how = await self._life()
             if how == "" and self._is_once:
                 self._outcome = FINISHED
                 self._ended()
             if how == "" and (self._is_once or self._told_to_stop.is_set()):
                 return
+            if how == "" and not self._is_renewing:
+                how = "ended by itself"
             if (loop.time() - started_s) * 1000 >= WELL_MS:
                 wait_ms = self._restart_ms
             if how:
@@ -139,20 +142,24 @@ class Keeper:
                 await self._told_to_stop.wait()
         self._is_waiting = False
 
-    async def _live(self, launch: Launch) -> str:
+    async def _life(self) -> str:
         """One life of a driver; how it ended, empty when as it should."""
+        self._is_renewing = False
         try:
-            process = await asyncio.create_subprocess_exec(
-                *launch.command,
-                env=launch.environment,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                # Java and its Python processes are in the group that the driver leads.
-                start_new_session=True,
-            )
+            return await self._live(self._launch())
         except OSError as error:
             return f"could not be started: {error}"
+
+    async def _live(self, launch: Launch) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *launch.command,
+            env=launch.environment,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            # Java and its Python processes are in the group that the driver leads.
+            start_new_session=True,
+        )
         log.info("the driver of pipeline %s runs as process %d", self._name, process.pid)
         assert process.stdout is not None and process.stderr is not None
         hearing = asyncio.gather(
@@ -183,6 +190,7 @@ class Keeper:
                 [ending, stopping], timeout=renew_ms / 1000, return_when=asyncio.FIRST_COMPLETED
             )
             if not ending.done():
+                self._is_renewing = not stopping.done()
                 process.terminate()
                 await asyncio.wait([ending], timeout=STOP_MS / 1000)
             if not ending.done():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from shardbus.app.pipelines.definition import Definition, read_definition
-from shardbus.app.pipelines.keeper import FAILING, STOPPED, Keeper, Launch
+from shardbus.app.pipelines.keeper import FAILING, STOPPED, STOPPING, Keeper, Launch
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Shelf
 from shardbus.core.errors import (
@@ -132,6 +132,10 @@ class KeptPipelines:
         async with self._changing:
             definition = self._found(name)
             keeper = self._keeper(definition)
+            if keeper.state == STOPPING:
+                raise Refused(
+                    NOT_ALLOWED, f"Pipeline {name} is stopping: start it when it has stopped."
+                )
             if not keeper.is_alive:
                 self._check_startable(definition)
                 await self._write(definition, is_wanted=True)

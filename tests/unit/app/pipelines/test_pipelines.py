@@ -60,12 +60,19 @@ class Bench:
         self.entities = Entities()
 
     def tell(
-        self, story: Story, script: str, *, restart_ms: int = 1, renew_ms: int = LONG_MS
+        self,
+        story: Story,
+        script: str,
+        *,
+        restart_ms: int = 1,
+        renew_ms: int = LONG_MS,
+        has_spark: bool = True,
+        program: str = sys.executable,
     ) -> None:
         """One life of the bus."""
 
         def launch(definition: Definition) -> Launch:
-            return Launch([sys.executable, "-c", script], {}, renew_ms)
+            return Launch([program, "-c", script], {}, renew_ms)
 
         async def live() -> None:
             pipelines = KeptPipelines(
@@ -74,7 +81,9 @@ class Bench:
                 locate=lambda path: f"/captured/{path}",
                 restart_ms=restart_ms,
             )
-            running = asyncio.ensure_future(pipelines.run(launch if script else None, "no Spark"))
+            running = asyncio.ensure_future(
+                pipelines.run(launch if has_spark else None, "no Spark")
+            )
             try:
                 async with asyncio.timeout(WAIT_S):
                     await asyncio.sleep(0)
@@ -114,6 +123,8 @@ def test_a_pipeline_is_created_started_shown_stopped_and_deleted(bench: Bench) -
 
         stopping = await pipelines.stop("archive")
         assert stopping["state"] == "stopping"
+        with pytest.raises(Refused, match="is stopping"):
+            await pipelines.start("archive")
         await _until(pipelines, lambda shown: shown["state"] == "stopped")
         assert pipelines.problems() == []
         await pipelines.delete("archive")
@@ -155,7 +166,11 @@ def test_a_pipeline_that_runs_once_is_finished_and_stays_so(bench: Bench) -> Non
 
 @pytest.mark.parametrize(
     ("script", "error"),
-    [(FAILS, "there is no Java"), (DIES, "the driver ended with code 9: out of memory")],
+    [
+        (FAILS, "there is no Java"),
+        (DIES, "the driver ended with code 9: out of memory"),
+        ("", "the driver ended by itself"),
+    ],
 )
 def test_a_driver_that_dies_at_once_is_started_again_and_its_error_is_shown(
     bench: Bench, script: str, error: str
@@ -209,7 +224,17 @@ def test_what_cannot_be_is_refused_with_the_reason(bench: Bench) -> None:
             with pytest.raises(Refused, match="There is no pipeline"):
                 await asked("nobody")
 
-    bench.tell(story, "")
+    bench.tell(story, "", has_spark=False)
+
+
+def test_a_driver_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        await pipelines.start("archive")
+        shown = await _until(pipelines, lambda shown: _count(shown["starts"]) > 1)
+        assert "could not be started" in str(shown["last_error"])
+
+    bench.tell(story, GOES_ON, program="/no/such/program")
 
 
 def test_the_driver_gets_a_token_for_its_entity_and_none_of_our_settings() -> None:
