@@ -17,7 +17,7 @@ def main(endpoint: str, queue: str, place: Path, how: str) -> None:
         .option("endpoint", endpoint)
         .option("mode", "consume")
         .option("readerName", "killed")
-        .option("maxRowsPerTrigger", "150")
+        .option("maxRowsPerTrigger", "5000" if how == "now" else "150")
         .option("inputPartitions", "2")
         .schema("body BINARY")
         .load(queue)

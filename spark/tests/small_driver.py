@@ -18,7 +18,8 @@ from shardbus_spark.options import read_options
 
 def main(endpoint: str, queue: str, place: Path, how: str) -> None:
     given = {"endpoint": endpoint, "entity": queue, "mode": "consume", "readerName": "killed"}
-    limits = {"maxRowsPerTrigger": "150", "inputPartitions": str(random.randint(1, 4))}
+    rows_max = "5000" if how == "now" else "150"
+    limits = {"maxRowsPerTrigger": rows_max, "inputPartitions": str(random.randint(1, 4))}
     stream = ConsumeStream(read_options({**given, **limits}), ["body"])
     if how == "now":
         stream.prepareForTriggerAvailableNow()

@@ -1,6 +1,7 @@
 """Consuming, call by call as Spark makes them, against a lane that fails on demand."""
 
 import json
+from pathlib import Path
 
 import pyarrow.flight as flight
 import pytest
@@ -211,6 +212,25 @@ def test_two_queries_with_one_reader_on_one_machine_are_told_at_once(
 
     first.stop()
     assert second.initialOffset()
+
+
+def test_the_next_driver_on_this_machine_goes_on_at_once_as_the_same_owner(
+    lane: FakeLane, tmp_path: Path
+) -> None:
+    first = consuming(lane)
+    first.initialOffset()
+    owner = lane.owner
+    first.stop()
+    second = consuming(lane)
+    second.initialOffset()
+    assert lane.owner == owner
+    second.stop()
+    [file] = tmp_path.glob("shardbus-readers-*/*")
+
+    file.write_bytes(b"torn")
+
+    consuming(lane).initialOffset()
+    assert (len(lane.owner), lane.owner == owner) == (32, False)
 
 
 def test_a_reader_that_another_machine_uses_is_waited_for_and_then_refused(

@@ -23,7 +23,20 @@ from shardbus.amqp.encoder import (
 )
 from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.scan import scan_message
-from shardbus.amqp.types import Described, Symbol, Timestamp, Ulong, Uuid, Value
+from shardbus.amqp.types import (
+    Byte,
+    Described,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    Ubyte,
+    Uint,
+    Ulong,
+    Ushort,
+    Uuid,
+    Value,
+)
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, Entry
 from shardbus.core.properties import pack
 from shardbus.gateway.flight.batches import BatchMaker, wanted_for
@@ -58,6 +71,9 @@ VALUES = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False),
     st.binary(max_size=8),
+    st.integers(-128, 127).flatmap(lambda n: st.sampled_from([Byte(n), Short(n), Int(n)])),
+    st.integers(0, 255).flatmap(lambda n: st.sampled_from([Ubyte(n), Ushort(n), Uint(n)])),
+    st.sampled_from([Int(-(2**31)), Uint(2**32 - 1), Short(-(2**15)), Ushort(2**16 - 1), Ulong(0)]),
     st.sampled_from([Symbol("s"), Uuid(bytes(range(16))), Timestamp(0), Ulong(2**64 - 1)]),
     st.just(Described(Symbol("com.microsoft:timespan"), 70)),
     st.lists(st.integers(0, 300), max_size=2),

@@ -56,6 +56,8 @@ _ADVICE: Final[dict[type[ShardbusError], str]] = {
     Unauthorized: "Reading needs a key or token with Listen on the entity: check "
     "connectionString, keyName and key, or token.",
 }
+# Flight puts this before some texts.
+_FRAME: Final = " error, with message: "
 # A connection that ends in the middle of an answer is told as one of these, too.
 _BROKEN: Final = ("Stream removed", "Socket closed", "Connection reset", "RST_STREAM", "GOAWAY")
 
@@ -204,6 +206,7 @@ class Client:
 def _told(error: Exception) -> ShardbusError:
     """The error in our words: the bus puts its code before a colon."""
     text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: ")[0]
+    text = text.rpartition(_FRAME)[2]
     code, separator, message = text.partition(": ")
     if separator and code in _KINDS:
         return _advised(_KINDS[code], message)

@@ -95,8 +95,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._complete(done)
         rows_max, bytes_max = bounds(self._options, limit)
         batch = rows_max or ROWS_DEFAULT, bytes_max
-        is_last_call = self._left is not None
-        deadline_s = time.monotonic() + (RETRY_S if is_last_call else POLLS * POLL_S)
+        is_bounded = self._left is not None
+        deadline_s = time.monotonic() + (RETRY_S if is_bounded else POLLS * POLL_S)
         while True:
             ends = claims.taken_after(done, *batch)
             problem = "" if ends else self._make(claims, *batch)
@@ -104,9 +104,9 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if ends:
                 return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
             is_late = time.monotonic() + POLL_S > deadline_s
-            if is_last_call and problem and is_late:
+            if is_bounded and problem and is_late:
                 raise Unavailable(f"{problem}; start the query again when the bus is healthy")
-            if is_late or (is_last_call and not problem):
+            if is_late or (is_bounded and not problem):
                 return start
             time.sleep(POLL_S)
 
