@@ -107,6 +107,22 @@ def test_available_now_reads_what_waited_and_ends_though_more_comes(lane: FakeLa
     assert lane.left() == 10
 
 
+def test_who_only_finishes_completes_what_was_begun_and_takes_nothing_new(lane: FakeLane) -> None:
+    """P4: so ends a pipeline that is stopped."""
+    lane.send(5)
+    stopped = consuming(lane)
+    start = stopped.initialOffset()
+    begun = plan(stopped, start)
+    stopped.stop()
+    lane.send(5)
+    last = consuming(lane, finishOnly="true")
+    last.prepareForTriggerAvailableNow()
+
+    assert run(last, start, begun) == TEN
+    assert plan(last, begun) == begun
+    assert lane.left() == 10
+
+
 def test_available_now_does_not_end_while_a_fragment_is_out_of_reach(
     lane: FakeLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
-from urllib.parse import urlsplit
 
 import pyarrow.parquet as parquet
 import pytest
 from spark.tests.bus import Bus, running_bus
+from spark.tests.sink_log import committed_files
 
 QUEUE: Final = "orders"
 ENTITIES: Final = """
@@ -139,21 +139,12 @@ def _wait_for_batches(process: subprocess.Popen[bytes], place: Path, count: int)
 def _written(place: Path) -> list[str]:
     """The bodies that the sink has committed."""
     bodies: list[str] = []
-    for name in _committed_files(place):
+    for name in committed_files(place / "rows"):
         column: list[object] = list(parquet.read_table(name).column("body").to_pylist())
         bodies += [body.decode() for body in column if isinstance(body, bytes)]
     for file in (place / "rows").glob("[0-9]*"):
         bodies += json.loads(file.read_text("utf-8"))
     return bodies
-
-
-def _committed_files(place: Path) -> set[Path]:
-    """As Spark's file sink says; what a killed batch left lying about is not among them."""
-    files: set[Path] = set()
-    for entry in (place / "rows" / "_spark_metadata").glob("[0-9]*"):
-        for line in entry.read_text("utf-8").splitlines()[1:]:
-            files.add(Path(urlsplit(json.loads(line)["path"]).path))
-    return files
 
 
 @pytest.mark.timeout(1200)

@@ -86,7 +86,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(ROWS_DEFAULT) if isinstance(limit, ReadAllAvailable) else limit
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._left = self._opened().waiting(is_whole=True)
+        is_finishing = self._options.is_finishing
+        self._left = {} if is_finishing else self._opened().waiting(is_whole=True)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         claims = self._checked(start)

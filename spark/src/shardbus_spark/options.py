@@ -37,6 +37,7 @@ KNOWN: Final[dict[str, str]] = {
     "inputPartitions": "Spark partitions to read with",
     "readerName": "consume only: the name under which messages are set aside",
     "leaseMs": "consume only: after so long unheard (600000), messages go back to receivers",
+    "finishOnly": "consume only: true runs what was begun, completes it and takes nothing new",
     "failOnDataLoss": "true: a query fails when messages it expects are gone; false: it warns",
     "includeJson": "true: one more column, properties_json",
 }
@@ -59,6 +60,7 @@ class SourceOptions:
     partitions: int
     reader: str
     lease_ms: int
+    is_finishing: bool
     fails_on_data_loss: bool
     includes_json: bool
 
@@ -86,6 +88,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         partitions=values.number("inputPartitions", 0),
         reader=values.text("readerName"),
         lease_ms=values.number("leaseMs", LEASE_MS_DEFAULT),
+        is_finishing=values.flag("finishOnly", False),
         fails_on_data_loss=values.flag("failOnDataLoss", True),
         includes_json=values.flag("includeJson", False),
     )
@@ -111,6 +114,8 @@ def _check(options: SourceOptions, values: Values) -> None:
             )
     elif options.reader:
         raise OptionError("readerName has no meaning with mode=browse: leave it out")
+    elif options.is_finishing:
+        raise OptionError("finishOnly has no meaning with mode=browse: leave it out")
     options.address.location()
 
 

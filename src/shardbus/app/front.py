@@ -17,6 +17,7 @@ from shardbus.app import garbage
 from shardbus.app.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.descriptors import places, raise_limit
 from shardbus.app.flight_child import FlightChild, flight_port, flight_url
+from shardbus.app.pipelines.starting import PipelineChild
 from shardbus.app.sas import Credential
 from shardbus.app.serving import Work, alongside
 from shardbus.app.settings import Settings
@@ -41,7 +42,7 @@ from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.connection import HttpGateway
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.fragments import FragmentsPage
-from shardbus.gateway.http.health import BrokerHealth, Brokers, broker_healths
+from shardbus.gateway.http.health import BrokerHealth, broker_healths
 from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
@@ -77,16 +78,15 @@ async def serve_clients(
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
     opened: list[Listener] = []
     lanes: list[FlightChild] = []
+    pipelines = PipelineChild(settings, bus)
 
     def health() -> list[str]:
         out = [outage for outage in outages() if outage]
-        return [*out, *bus.namespace.problems(), *bus.problems(), *_door_problems(opened, lanes)]
+        doors = _door_problems(opened, lanes)
+        return [*out, *bus.namespace.problems(), *bus.problems(), *doors, *pipelines.problems()]
 
-    def brokers() -> list[BrokerHealth]:
-        return broker_healths(bus, broker_names, outages())
-
-    fragments = FragmentsPage(bus.namespace, broker_names)
-    site, metrics = _web(settings, bus, throttle, fragments, health, brokers)
+    told = _Told(pipelines, broker_names, outages, health)
+    site, metrics = _web(settings, bus, throttle, told)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
     # Whoever is bound to the loopback may use the key that everybody knows.
@@ -120,6 +120,7 @@ async def serve_clients(
             certificate.follow(doors.all(), told_by_hangup()),
             forwarder.run(),
             *(lane.run() for lane in lanes),
+            pipelines.run(has_lane=bool(lanes)),
         ]
         work = _until(stopping, lanes, ready_line(settings, ports))
         await alongside(work, [*chores, *_chores(bus)])
@@ -171,33 +172,48 @@ def _buffered_bytes_max(bus: Bus) -> int:
     return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What the web tells about, beside the namespace."""
+
+    pipelines: PipelineChild
+    broker_names: Sequence[str]
+    outages: Callable[[], list[str]]
+    health: Callable[[], list[str]]
+
+
 def _web(
-    settings: Settings,
-    bus: Bus,
-    throttle: Throttle | None,
-    fragments: FragmentsPage,
-    health: Callable[[], list[str]],
-    brokers: Brokers,
+    settings: Settings, bus: Bus, throttle: Throttle | None, told: _Told
 ) -> tuple[Site, Metrics]:
     """All that HTTP clients reach, and the metrics, which want to know more."""
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
-    metrics = Metrics(namespace, health, counts)
+    metrics = Metrics(namespace, told.health, counts)
+
+    def brokers() -> list[BrokerHealth]:
+        return broker_healths(bus, told.broker_names, told.outages())
+
     # With the development key everybody may see everything anyway.
     is_open = settings.has_development_key
     site = Site(
         Admin(namespace, authorizer, bus.clock),
-        health,
+        told.health,
         bus.clock,
         system="shardbus",
         api=Api(
             namespace,
             authorizer,
-            fragments,
+            FragmentsPage(namespace, told.broker_names),
             metrics,
-            health=health,
+            health=told.health,
             brokers=brokers,
             is_open=is_open,
-            groups=api_groups(bus, counts, throttle, read_message=read_message),
+            groups=api_groups(
+                bus,
+                counts,
+                throttle,
+                read_message=read_message,
+                pipelines=told.pipelines.kept,
+            ),
         ),
         messaging=Messaging(bus, counts, throttle),
         counts=counts,

@@ -95,6 +95,18 @@ TABLE: Final[tuple[Setting, ...]] = (
     Setting("tls_key", Kind.PATH, "", "PEM private key that belongs to the certificate."),
     Setting("data_dir", Kind.PATH, "./shardbus-data", "Directory of everything that is durable."),
     Setting(
+        "capture_dir",
+        Kind.TEXT,
+        "",
+        "Directory or URL below which pipelines capture; empty: `captured` in the data directory.",
+    ),
+    Setting(
+        "spark_master",
+        Kind.TEXT,
+        "",
+        "Spark that runs pipelines, as in spark://host:7077 or sc://host:15002; empty: here.",
+    ),
+    Setting(
         "store", Kind.TEXT, "sqlite:", "Message stores; only `sqlite:` (in the data directory)."
     ),
     _count("brokers", 4, 64, "Message brokers, each with a store of its own."),
@@ -214,6 +226,8 @@ class Settings:
     tls_cert: Path | None
     tls_key: Path | None
     data_dir: Path
+    capture_dir: str
+    spark_master: str
     store: str
     brokers: int
     broker_processes: bool
@@ -322,6 +336,8 @@ class _Gathered:
             tls_cert=self._optional_path("tls_cert"),
             tls_key=self._optional_path("tls_key"),
             data_dir=Path(self._text("data_dir")),
+            capture_dir=self._text("capture_dir"),
+            spark_master=self._text("spark_master"),
             store=self._text("store"),
             brokers=self._number("brokers"),
             broker_processes=self._switch("broker_processes"),

@@ -83,23 +83,25 @@ class Supervisor:
             return f"could not be started: {error}"
         log.info("%s runs as process %d", child.name, process.pid)
         try:
-            await self._pass_on(child, process)
+            assert process.stdout is not None
+            await pass_on(process.stdout, lambda line: self._say(f"{child.name}: {line}"))
             code = await process.wait()
         finally:
             await _stop(process)
         return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
-    async def _pass_on(self, child: Child, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while True:
-            try:
-                line = await process.stdout.readline()
-            except ValueError:
-                # Longer than the reader's limit: the piece is gone, and the rest goes on.
-                continue
-            if not line:
-                return
-            self._say(f"{child.name}: {line.decode(errors='replace').rstrip()}")
+
+async def pass_on(stream: asyncio.StreamReader, say: Callable[[str], None]) -> None:
+    """Every line of a stream until it ends, without the end of the line."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:
+            # Longer than the reader's limit: the piece is gone, and the rest goes on.
+            continue
+        if not line:
+            return
+        say(line.decode(errors="replace").rstrip())
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -155,14 +155,15 @@ class Query:
 class Call:
     """One request that its sender may make, matched and read.
 
-    `name` and `rule` are what the variables of the path stand for; `body` has the members of the
-    route's schema and none where it takes no body.
+    `name`, `rule` and `pipeline` are what the variables of the path stand for; `body` has the
+    members of the route's schema and none where it takes no body.
     """
 
     def __init__(self, request: Request, match: Match, query: Query, body: Members) -> None:
         self.request = request
         self.name = match.name
         self.rule = match.rule
+        self.pipeline = match.pipeline
         self.query = query
         self.body = body
 

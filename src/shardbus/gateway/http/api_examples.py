@@ -43,4 +43,5 @@ BODIES: Final[dict[str, Document]] = {
     },
     "DoneClaims": {**_READER, "claims": [{"fragment": 0, "ordinal": 1}]},
     "DroppedReader": {"reader": "nightly-report"},
+    "NewPipeline": {"entity": "orders", "path": "archive/orders", "interval_ms": 10_000},
 }

@@ -6,6 +6,7 @@ from shardbus.broker.bus import Bus
 from shardbus.gateway.http.api_access import AccessPages
 from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.api_messages import MessagesApi
+from shardbus.gateway.http.api_pipelines import PipelinePages, Pipelines
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_readers import ReaderPages
 from shardbus.gateway.http.api_stages import ReadMessage, StagePages
@@ -19,6 +20,7 @@ def api_groups(
     throttle: Throttle | None = None,
     *,
     read_message: ReadMessage | None = None,
+    pipelines: Pipelines | None = None,
 ) -> list[Group]:
     """In the order in which the description names them; stages need to know AMQP's messages."""
     places = Places(bus, counts, throttle)
@@ -29,4 +31,6 @@ def api_groups(
     ]
     if read_message is not None:
         groups.append(StagePages(places, read_message))
+    if pipelines is not None:
+        groups.append(PipelinePages(pipelines))
     return groups

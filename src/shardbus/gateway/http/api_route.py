@@ -11,9 +11,13 @@ from shardbus.gateway.http.documents_schema import Document
 
 PREFIX: Final = "api/v1/"
 
-_VARIABLES: Final = re.compile(r"\{(name|rule)\}")
-# An entity's name takes slashes and all that stands between; a rule's is one segment.
-_PATTERNS: Final = {"name": "(?P<name>.+)", "rule": "(?P<rule>[^/]+)"}
+_VARIABLES: Final = re.compile(r"\{(name|rule|pipeline)\}")
+# An entity's name takes slashes and all that stands between; others are one segment.
+_PATTERNS: Final = {
+    "name": "(?P<name>.+)",
+    "rule": "(?P<rule>[^/]+)",
+    "pipeline": "(?P<pipeline>[^/]+)",
+}
 
 
 @final
@@ -57,12 +61,13 @@ NAME: Final = Parameter(
     "name", "path", "The entity; slashes may stand as they are or as %2F.", example="orders"
 )
 RULE: Final = Parameter("rule", "path", "The name of a rule.", example="reader")
+PIPELINE: Final = Parameter("pipeline", "path", "The name of a pipeline.", example="archive")
 
 
 @final
 class Route:
     """A method on a path of the API. `{name}` in it stands for an entity, slashes and all, and
-    `{rule}` for a name without slashes.
+    `{rule}` and `{pipeline}` for a name without slashes.
 
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
     none; with neither the path is open. `schema` names what is answered, None for the description
@@ -114,16 +119,21 @@ class Route:
         if found is None:
             return None
         values = found.groupdict()
-        return Match(unquote(values.get("name") or ""), unquote(values.get("rule") or ""))
+        return Match(
+            unquote(values.get("name") or ""),
+            unquote(values.get("rule") or ""),
+            unquote(values.get("pipeline") or ""),
+        )
 
 
 @final
 class Match:
     """The variables of a path, decoded; empty where the route has none."""
 
-    def __init__(self, name: str, rule: str) -> None:
+    def __init__(self, name: str, rule: str, pipeline: str = "") -> None:
         self.name = name
         self.rule = rule
+        self.pipeline = pipeline
 
 
 def canonical_path(raw_segments: Sequence[str]) -> str:

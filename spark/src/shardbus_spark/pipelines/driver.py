@@ -1,0 +1,150 @@
+"""Runs one definition until it is done or told to stop.
+
+A first SIGTERM or SIGINT ends the query when its batch has ended, completes what was captured and
+ends with 0; so does a definition with `once`. A failure is said as an event and ends with 1, a
+definition that cannot be used with 2. With `--ends-with-stdin` the process ends at once, in
+whatever it is, when its standard input does: the next start goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.definition import Definition, load_definition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from shardbus_spark.pipelines.events import Teller
+
+USAGE: Final = "usage: python -m shardbus_spark.pipelines [--ends-with-stdin] DEFINITION.json\n"
+ENDS_WITH_STDIN: Final = "--ends-with-stdin"
+# Where the bus is and what opens it comes from here, and never from the command line, which
+# everybody on the machine can read, or from the definition, which people copy.
+VARIABLES: Final[dict[str, str]] = {
+    "SHARDBUS_FLIGHT_URL": "endpoint",
+    "SHARDBUS_TOKEN": "token",
+    "SHARDBUS_CONNECTION_STRING": "connectionString",
+    "SHARDBUS_TLS_CA": "tlsCa",
+}
+BATCH_END_S: Final = 15.0
+LAST_WORD_S: Final = 5.0
+_LOOK_S: Final = 1
+_POLL_S: Final = 0.2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    files = [argument for argument in arguments if argument != ENDS_WITH_STDIN]
+    if len(files) != 1 or files[0].startswith("-"):
+        sys.stderr.write(USAGE)
+        return 2
+    stopping = _stop_on_signals()
+    if ENDS_WITH_STDIN in arguments:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    try:
+        from shardbus_spark.pipelines.events import error_text, say
+    except ImportError as error:
+        sys.stderr.write(f"{error}: `pip install 'shardbus-spark'` brings what is missing\n")
+        return 2
+    try:
+        _run(load_definition(Path(files[0])), access_from(os.environ), stopping)
+    except OptionError as error:
+        say({"event": "failed", "error": error_text(error)})
+        return 2
+    except Exception as error:  # noqa: BLE001 - Spark's own, and Java's; said to whoever runs us
+        say({"event": "failed", "error": error_text(error)})
+        return 1
+    say({"event": "done"})
+    return 0
+
+
+def access_from(environment: Mapping[str, str]) -> dict[str, str]:
+    """The source's options that the environment gives."""
+    return {
+        option: environment[variable]
+        for variable, option in VARIABLES.items()
+        if environment.get(variable)
+    }
+
+
+def _run(definition: Definition, access: Mapping[str, str], stopping: threading.Event) -> None:
+    from shardbus_spark.pipelines.capture import check_path, finish_capture, start_capture
+    from shardbus_spark.pipelines.events import Teller, say
+
+    check_path(definition)
+    say({"event": "starting"})
+    spark = _session(definition)
+    teller = Teller()
+    spark.streams.addListener(teller)
+    try:
+        if not stopping.is_set():
+            query = start_capture(spark, definition, access)
+            say({"event": "running"})
+            _follow(query, stopping)
+        if stopping.is_set():
+            say({"event": "stopping"})
+            last = finish_capture(spark, definition, access)
+            if last is not None:
+                last.awaitTermination()
+        _wait_for_the_last_word(teller, definition)
+    finally:
+        spark.stop()
+
+
+def _session(definition: Definition) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    import shardbus_spark
+
+    if definition.spark_master.startswith("sc://"):
+        spark = SparkSession.builder.remote(definition.spark_master).getOrCreate()
+        # Dates and hours of the captured files are in UTC.
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        return spark
+    return shardbus_spark.session(
+        f"shardbus pipeline {definition.name}", master=definition.spark_master
+    )
+
+
+def _follow(query: StreamingQuery, stopping: threading.Event) -> None:
+    """Until the query has ended, or is told to: then when its batch has."""
+    while not query.awaitTermination(_LOOK_S):
+        if stopping.is_set():
+            deadline_s = time.monotonic() + BATCH_END_S
+            while query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+                time.sleep(_POLL_S)
+            query.stop()
+            return
+
+
+def _wait_for_the_last_word(teller: Teller, definition: Definition) -> None:
+    if definition.is_once or not definition.is_keeping:
+        teller.wait_ended(LAST_WORD_S)
+
+
+def _stop_on_signals() -> threading.Event:
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return stopping
+
+
+def _end_with_stdin() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(0)

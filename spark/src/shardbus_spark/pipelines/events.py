@@ -1,0 +1,103 @@
+"""How a pipeline goes, as lines of JSON, for whoever runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, final
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from shardbus_spark.errors import ShardbusError
+from shardbus_spark.offsets import NUMBERS, positions
+
+ERROR_CHARACTERS_MAX: Final = 1_000
+_OURS: Final = "shardbus_spark."
+
+Say = Callable[[Mapping[str, object]], None]
+
+
+def say(event: Mapping[str, object]) -> None:
+    """One line, in one piece: others write to the same place."""
+    os.write(sys.stdout.fileno(), (json.dumps(event) + "\n").encode())
+
+
+@final
+class Teller(StreamingQueryListener):
+    """Says the progress of queries; `wait_ended` tells when the last word of one was said."""
+
+    def __init__(self, tell: Say = say) -> None:
+        self._tell = tell
+        self._ended = threading.Event()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self._ended.clear()
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self._tell(progress_event(event.progress))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """A progress with no rows was said at the end of the last batch."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._ended.set()
+
+    def wait_ended(self, timeout_s: float) -> None:
+        self._ended.wait(timeout_s)
+
+
+def progress_event(progress: StreamingQueryProgress) -> dict[str, object]:
+    """Rows, speed, backlog and time of the batch that has just ended."""
+    source = progress.sources[0] if progress.sources else None
+    return {
+        "event": "progress",
+        "at": progress.timestamp,
+        "batch": progress.batchId,
+        "rows": progress.numInputRows,
+        "rows_per_s": round(_finite(progress.processedRowsPerSecond), 1),
+        "backlog": 0 if source is None else backlog(source.endOffset, source.latestOffset),
+        "batch_ms": progress.durationMs.get("triggerExecution", 0),
+    }
+
+
+def backlog(end: str | None, latest: str | None) -> int:
+    """Messages that wait behind a batch, from its end and what the source said of the latest."""
+    ended, known = _offset(end), _offset(latest)
+    waiting = known.get("waiting")
+    if isinstance(waiting, int):
+        return waiting
+    try:
+        read, there = positions(ended, NUMBERS), positions(known, NUMBERS)
+    except (ShardbusError, ValueError):
+        return 0
+    return sum(max(number - read.get(fragment, 0), 0) for fragment, number in there.items())
+
+
+def error_text(error: BaseException) -> str:
+    """The one line of an error that says what to do: Spark wraps ours in pages of traces."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(_OURS) and ": " in line]
+    told = [line.partition(": ")[2] for line in ours] or lines[:1] or [type(error).__name__]
+    return told[-1][:ERROR_CHARACTERS_MAX]
+
+
+def _offset(text: str | None) -> dict[str, object]:
+    try:
+        found: object = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _finite(number: float | None) -> float:
+    return number if number is not None and abs(number) < 1e15 else 0.0

@@ -1,0 +1,116 @@
+"""Definitions of pipelines, and what a driver says of its queries; all without Spark running."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.capture import check_path
+from shardbus_spark.pipelines.definition import Definition, load_definition, read_definition
+from shardbus_spark.pipelines.driver import access_from, main
+from shardbus_spark.pipelines.events import backlog, error_text
+
+WHOLE = {"kind": "capture", "name": "archive", "entity": "orders", "path": "/data/orders"}
+
+
+def test_a_definition_has_defaults_and_a_reader_of_its_own() -> None:
+    definition = read_definition(dict(WHOLE))
+
+    assert (definition.is_keeping, definition.is_once, definition.rows_max) == (False, False, 0)
+    assert definition.interval_ms == 10_000
+    assert definition.reader == "pipeline-archive"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"kind": "repair"}, "kind"),
+        ({"entity": ""}, "entity"),
+        ({"path": 7}, "path"),
+        ({"keep": "yes"}, "keep"),
+        ({"interval_ms": -1}, "interval_ms"),
+        ({"rows_max": True}, "rows_max"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_cannot_be_used_is_named(change: dict[str, object], named: str) -> None:
+    with pytest.raises(OptionError, match=named):
+        read_definition({**WHOLE, **change})
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": "' + "x" * 70_000 + '"}'])
+def test_a_file_that_is_no_definition_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "definition.json"
+    file.write_text(content, "utf-8")
+
+    with pytest.raises(OptionError, match="definition"):
+        load_definition(file)
+
+
+def test_a_directory_with_captured_data_needs_its_checkpoint(tmp_path: Path) -> None:
+    """P4: with a new checkpoint, Spark's file sink would pass over the first batches."""
+    definition = _captured_to(tmp_path)
+    check_path(definition)
+    (tmp_path / "_spark_metadata").mkdir()
+    check_path(definition)
+    (tmp_path / "_spark_metadata" / "0").touch()
+
+    with pytest.raises(OptionError, match="_checkpoint"):
+        check_path(definition)
+
+    offsets = tmp_path / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").touch()
+    check_path(definition)
+
+
+def test_a_path_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(OptionError, match="cannot be written"):
+        check_path(_captured_to(tmp_path / "file" / "below"))
+
+
+def test_the_backlog_is_what_waits_or_what_is_behind_the_batch() -> None:
+    assert backlog('{"claims": {"0": 3}}', '{"claims": {"0": 3}, "waiting": 17}') == 17
+    assert backlog('{"next": {"0": 5, "1": 8}}', '{"next": {"0": 9, "1": 8}}') == 4
+    assert backlog(None, None) == 0
+    assert backlog("nonsense", '{"next": 3}') == 0
+
+
+def test_of_pages_of_traces_our_own_line_is_told() -> None:
+    spark = RuntimeError(
+        "[STREAM_FAILED] Query terminated with exception\nTraceback:\n"
+        "shardbus_spark.errors.NotFound: there is no orders. Check the name.\n\tat java.base"
+    )
+
+    assert error_text(spark) == "there is no orders. Check the name."
+    assert error_text(RuntimeError("first\nsecond")) == "first"
+    assert error_text(RuntimeError()) == "RuntimeError"
+
+
+def test_access_comes_from_the_environment_alone() -> None:
+    given = {"SHARDBUS_FLIGHT_URL": "grpc://bus:1", "SHARDBUS_TOKEN": "t", "SHARDBUS_KEY": "k"}
+
+    assert access_from(given) == {"endpoint": "grpc://bus:1", "token": "t"}
+
+
+def test_the_driver_wants_one_definition_and_says_what_is_wrong_with_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps({**WHOLE, "entity": ""}), "utf-8")
+
+    assert main([]) == 2
+    assert main([str(file)]) == 2
+
+    out, error = capfd.readouterr()
+    assert "usage" in error
+    assert json.loads(out)["event"] == "failed"
+    assert "entity" in json.loads(out)["error"]
+
+
+def _captured_to(path: Path) -> Definition:
+    return read_definition({**WHOLE, "path": str(path)})

@@ -1,0 +1,208 @@
+"""Keeps the driver of one pipeline running: starts it, starts it again, and ends it when told to.
+
+The driver writes events to its standard output and its log to its standard error, and ends when
+its standard input does, so that it does not outlive the bus however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from shardbus.app.pipelines.report import Report
+from shardbus.app.supervisor import WELL_MS, pass_on
+
+log = logging.getLogger(__name__)
+
+RESTART_MS_MAX: Final = 60_000
+# The batch ends, and another pass completes what it wrote.
+STOP_MS: Final = 120_000
+DRAIN_MS: Final = 5_000
+
+STOPPED: Final = "stopped"
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+FAILING: Final = "failing"
+STOPPING: Final = "stopping"
+FINISHED: Final = "finished"
+
+_BY_SIGNAL: Final = "was ended by signal"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a driver is started; after `renew_ms` it is ended and started anew, with new access."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(repr=False)
+    renew_ms: int
+
+
+@final
+class Keeper:
+    """One pipeline that was started at least once, and what is known of it."""
+
+    def __init__(
+        self,
+        name: str,
+        launch: Callable[[], Launch],
+        *,
+        restart_ms: int,
+        is_once: bool,
+        ended: Callable[[], None],
+    ) -> None:
+        """`ended` is called when a pipeline that runs once has done all there was."""
+        self._name = name
+        self._launch = launch
+        self._restart_ms = restart_ms
+        self._is_once = is_once
+        self._ended = ended
+        self._task: asyncio.Task[None] | None = None
+        self._told_to_stop = asyncio.Event()
+        self._outcome = STOPPED
+        self._is_waiting = False
+        self._is_renewing = False
+        self.report = Report()
+        self.starts = 0
+
+    @property
+    def state(self) -> str:
+        if self._task is None or self._task.done():
+            return self._outcome
+        if self._told_to_stop.is_set():
+            return STOPPING
+        if self._is_waiting or self.report.error:
+            return FAILING
+        return RUNNING if self.report.is_running else STARTING
+
+    @property
+    def is_alive(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Nothing while it runs."""
+        if not self.is_alive:
+            self._told_to_stop.clear()
+            self._outcome = STOPPED
+            self.report.error = ""
+            self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    def stop(self) -> None:
+        """Tell the driver to end; it may take as long as its batch and another pass."""
+        self._told_to_stop.set()
+
+    async def wait(self) -> None:
+        """Until nothing runs."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def kill(self) -> None:
+        """End the driver at once; the next start goes on from where it was."""
+        if self._task is not None:
+            self._task.cancel()
+            await self.wait()
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        wait_ms = self._restart_ms
+        while not self._told_to_stop.is_set():
+            started_s = loop.time()
+            self.starts += 1
+            self.report.begin()
+            how = await self._life()
+            if how == "" and self._is_once:
+                self._outcome = FINISHED
+                self._ended()
+            if how == "" and (self._is_once or self._told_to_stop.is_set()):
+                return
+            if how == "" and not self._is_renewing:
+                how = "ended by itself"
+            if (loop.time() - started_s) * 1000 >= WELL_MS:
+                wait_ms = self._restart_ms
+            if how:
+                self.report.end(how, is_killed=how.startswith(_BY_SIGNAL))
+                await self._pause(wait_ms)
+                wait_ms = max(self._restart_ms, min(wait_ms * 2, RESTART_MS_MAX))
+
+    async def _pause(self, wait_ms: int) -> None:
+        if self._told_to_stop.is_set():
+            return
+        log.error("pipeline %s: %s; again in %d ms", self._name, self.report.error, wait_ms)
+        self._is_waiting = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._told_to_stop.wait()
+        self._is_waiting = False
+
+    async def _life(self) -> str:
+        """One life of a driver; how it ended, empty when as it should."""
+        self._is_renewing = False
+        try:
+            return await self._live(self._launch())
+        except OSError as error:
+            return f"could not be started: {error}"
+
+    async def _live(self, launch: Launch) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *launch.command,
+            env=launch.environment,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            # Java and its Python processes are in the group that the driver leads.
+            start_new_session=True,
+        )
+        log.info("the driver of pipeline %s runs as process %d", self._name, process.pid)
+        assert process.stdout is not None and process.stderr is not None
+        hearing = asyncio.gather(
+            pass_on(process.stdout, self.report.hear_event),
+            pass_on(process.stderr, self.report.hear),
+        )
+        try:
+            code = await self._until_end(process, launch.renew_ms)
+            _kill(process)
+            # Somebody whom Java started may hold the pipes for a moment longer.
+            await asyncio.wait([hearing], timeout=DRAIN_MS / 1000)
+        finally:
+            hearing.cancel()
+            _kill(process)
+            with suppress(asyncio.CancelledError):
+                await hearing
+            await process.wait()
+        if code == 0:
+            return ""
+        return f"{_BY_SIGNAL} {-code}" if code < 0 else f"ended with code {code}"
+
+    async def _until_end(self, process: Process, renew_ms: int) -> int:
+        """The exit code of the driver, which is told to end when it is time to."""
+        ending = asyncio.ensure_future(process.wait())
+        stopping = asyncio.ensure_future(self._told_to_stop.wait())
+        try:
+            await asyncio.wait(
+                [ending, stopping], timeout=renew_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not ending.done():
+                self._is_renewing = not stopping.done()
+                process.terminate()
+                await asyncio.wait([ending], timeout=STOP_MS / 1000)
+            if not ending.done():
+                log.warning("the driver of pipeline %s does not end and is killed", self._name)
+                _kill(process)
+            return await ending
+        finally:
+            stopping.cancel()
+            ending.cancel()
+
+
+def _kill(process: Process) -> None:
+    """The driver, and all that it started and did not end."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,93 @@
+"""How the driver of a pipeline is started, and with what access to the bus."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from shardbus.app.flight_child import flight_url, is_secure
+from shardbus.app.pipelines.definition import DEAD_LETTERS, Definition
+from shardbus.app.settings import ENVIRONMENT_PREFIX, Settings
+from shardbus.broker.sas import mint_token
+
+PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.pipelines", "--ends-with-stdin")
+LIBRARIES: Final = ("shardbus_spark", "pyspark", "pyarrow")
+TOKEN_S: Final = 24 * 3600
+# A driver gets another token well before the one it has ends.
+RENEW_MS: Final = 20 * 3600 * 1000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the bulk lane is, and the rule that signs for it."""
+
+    url: str
+    ca_file: str
+    key_name: str
+    key: str
+
+    def environment(
+        self, definition: Definition, inherited: Mapping[str, str], now_ms: int
+    ) -> dict[str, str]:
+        """That of a driver: none of our settings, which may hold the key, and a token that is
+        good for one entity and a day.
+        """
+        entity = definition.entity
+        if definition.is_of_dead_letters:
+            entity = entity[: -len(DEAD_LETTERS)]
+        token = mint_token(
+            f"sb://localhost/{entity}", self.key_name, self.key, now_ms // 1000 + TOKEN_S
+        )
+        kept = {
+            name: value
+            for name, value in inherited.items()
+            if not name.startswith(ENVIRONMENT_PREFIX)
+        }
+        own = {"SHARDBUS_FLIGHT_URL": self.url, "SHARDBUS_TOKEN": token}
+        if self.ca_file:
+            own["SHARDBUS_TLS_CA"] = self.ca_file
+        return {**kept, **own}
+
+
+def access_to_lane(settings: Settings, key_name: str) -> Access:
+    """The lane as it is reached from this machine."""
+    is_near = settings.is_loopback or settings.host in ("0.0.0.0", "::")
+    has_own_authority = is_secure(settings) and settings.tls_cert is None
+    return Access(
+        flight_url(settings, "localhost" if is_near else settings.host),
+        str((settings.data_dir / "tls" / "ca.pem").absolute()) if has_own_authority else "",
+        key_name,
+        settings.sas_key,
+    )
+
+
+def missing_libraries(libraries: Sequence[str] = LIBRARIES) -> list[str]:
+    """What must be installed before a driver can run."""
+    return [library for library in libraries if importlib.util.find_spec(library) is None]
+
+
+def location(settings: Settings, path: str) -> str:
+    """Where a pipeline writes: its path below the directory, or URL, of captured data."""
+    root = settings.capture_dir or str(settings.data_dir / "captured")
+    if "://" in root:
+        return f"{root.rstrip('/')}/{path}"
+    return str(Path(root).absolute() / path)
+
+
+def job(settings: Settings, definition: Definition) -> dict[str, object]:
+    """The definition as the driver reads it."""
+    return {
+        **definition.to_document(),
+        "path": location(settings, definition.path),
+        "spark_master": settings.spark_master,
+    }
+
+
+def inherited_environment() -> Mapping[str, str]:
+    return os.environ

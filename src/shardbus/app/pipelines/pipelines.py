@@ -1,0 +1,229 @@
+"""All pipelines of a namespace: what the JSON API asks, and what runs while the bus serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from shardbus.app.pipelines.definition import Definition, read_definition
+from shardbus.app.pipelines.keeper import FAILING, STOPPED, STOPPING, Keeper, Launch
+from shardbus.app.pipelines.report import Report
+from shardbus.app.pipelines.shelf import Shelf
+from shardbus.core.errors import (
+    ALREADY_EXISTS,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    QUOTA_EXCEEDED,
+    Refused,
+    Unavailable,
+)
+from shardbus.gateway.http.api_call import Members
+from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.refusal import shown
+
+log = logging.getLogger(__name__)
+
+PIPELINES_MAX: Final = 64
+# A driver with Java and its Python processes takes one to two gigabytes.
+RUNNING_MAX: Final = 8
+RESTART_MS: Final = 1_000
+
+Launcher = Callable[[Definition], Launch]
+"""How a driver is started; asked for each start, since access to the bus ends some day."""
+
+
+class Entities(Protocol):
+    """What pipelines read from."""
+
+    def check(self, definition: Definition) -> None:
+        """Refused when the definition's entity cannot be captured as it says."""
+        ...
+
+    async def drop_reader(self, definition: Definition) -> None:
+        """Forget the reader; what it had set aside goes back to receivers."""
+        ...
+
+
+@final
+class KeptPipelines:
+    """Pipelines whose definitions are on a shelf, and whose drivers run here."""
+
+    def __init__(
+        self,
+        entities: Entities,
+        shelf: Shelf,
+        *,
+        locate: Callable[[str], str],
+        restart_ms: int = RESTART_MS,
+    ) -> None:
+        """`locate` tells where a definition's path is."""
+        self._entities = entities
+        self._shelf = shelf
+        self._locate = locate
+        self._restart_ms = restart_ms
+        self._launcher: Launcher | None = None
+        self._missing = "the bus has not begun to serve"
+        self._definitions: dict[str, Definition] = {}
+        self._keepers: dict[str, Keeper] = {}
+        # One change at a time: each is a look, a write that takes a while, and a step.
+        self._changing = asyncio.Lock()
+
+    async def run(self, launcher: Launcher | None, missing: str = "") -> None:
+        """Until cancelled: what was running runs again, and has ended at the end.
+
+        Without a launcher nothing can be started, and `missing` says why.
+        """
+        self._launcher, self._missing = launcher, missing
+        async with self._changing:
+            for name, (definition, is_wanted) in (await self._load()).items():
+                self._definitions[name] = definition
+                if is_wanted and launcher is not None:
+                    self._keeper(definition).start()
+                elif is_wanted:
+                    log.error("pipeline %s is not started: %s", name, missing)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
+
+    def problems(self) -> list[str]:
+        """Of each pipeline that should run and does not, why."""
+        return [
+            f"pipeline {name} fails: {keeper.report.error}"
+            for name, keeper in self._keepers.items()
+            if keeper.state == FAILING
+        ]
+
+    def all(self) -> list[Document]:
+        return [self.show(name) for name in sorted(self._definitions)]
+
+    def show(self, name: str) -> Document:
+        definition = self._found(name)
+        keeper = self._keepers.get(name)
+        report = Report() if keeper is None else keeper.report
+        return {
+            **definition.to_document(),
+            "location": self._locate(definition.path),
+            "state": STOPPED if keeper is None else keeper.state,
+            "starts": 0 if keeper is None else keeper.starts,
+            "last_error": report.error,
+            "progress": report.progress(),
+        }
+
+    async def create(self, name: str, wanted: Members) -> Document:
+        definition = read_definition(name, wanted)
+        async with self._changing:
+            known = self._definitions.get(name)
+            if known is not None and known != definition:
+                raise Refused(
+                    ALREADY_EXISTS,
+                    f"There is a pipeline {name} with another definition: delete it first, or "
+                    "choose another name.",
+                )
+            if known is None:
+                self._check_new(definition)
+                await self._write(definition, is_wanted=False)
+                self._definitions[name] = definition
+        return self.show(name)
+
+    async def start(self, name: str) -> Document:
+        async with self._changing:
+            definition = self._found(name)
+            keeper = self._keeper(definition)
+            if keeper.state == STOPPING:
+                raise Refused(
+                    NOT_ALLOWED, f"Pipeline {name} is stopping: start it when it has stopped."
+                )
+            if not keeper.is_alive:
+                self._check_startable(definition)
+                await self._write(definition, is_wanted=True)
+                keeper.start()
+        return self.show(name)
+
+    async def stop(self, name: str) -> Document:
+        async with self._changing:
+            definition = self._found(name)
+            await self._write(definition, is_wanted=False)
+            keeper = self._keepers.get(name)
+            if keeper is not None:
+                keeper.stop()
+        return self.show(name)
+
+    async def delete(self, name: str) -> None:
+        async with self._changing:
+            definition = self._found(name)
+            keeper = self._keepers.get(name)
+            if keeper is not None and keeper.is_alive:
+                raise Refused(
+                    NOT_ALLOWED, f"Pipeline {name} is {keeper.state}: stop it before deleting it."
+                )
+            await self._entities.drop_reader(definition)
+            await asyncio.to_thread(self._shelf.remove, name)
+            self._definitions.pop(name)
+            self._keepers.pop(name, None)
+
+    def log(self, name: str) -> list[str]:
+        self._found(name)
+        keeper = self._keepers.get(name)
+        return [] if keeper is None else keeper.report.lines()
+
+    def _found(self, name: str) -> Definition:
+        definition = self._definitions.get(name)
+        if definition is None:
+            raise Refused(NOT_FOUND, f"There is no pipeline {shown(name)}.")
+        return definition
+
+    def _keeper(self, definition: Definition) -> Keeper:
+        name = definition.name
+        if name not in self._keepers:
+            self._keepers[name] = Keeper(
+                name,
+                lambda: self._launch(definition),
+                restart_ms=self._restart_ms,
+                is_once=definition.is_once,
+                ended=lambda: self._finished(definition),
+            )
+        return self._keepers[name]
+
+    def _launch(self, definition: Definition) -> Launch:
+        assert self._launcher is not None, "checked before the keeper was started"
+        return self._launcher(definition)
+
+    def _finished(self, definition: Definition) -> None:
+        """It has done all that it was to do; a restart of the bus must not run it again."""
+        try:
+            self._shelf.put(definition, is_wanted=False)
+        except OSError as error:
+            log.error("pipeline %s has ended and cannot be noted as such: %s", definition, error)
+
+    def _check_new(self, definition: Definition) -> None:
+        if len(self._definitions) >= PIPELINES_MAX:
+            raise Refused(QUOTA_EXCEEDED, f"There are {PIPELINES_MAX} pipelines: delete one first.")
+        for other in self._definitions.values():
+            if definition.collides_with(other):
+                raise Refused(
+                    ALREADY_EXISTS,
+                    f"path {definition.path} collides with that of pipeline {other.name}, "
+                    f"{other.path}: each needs a directory of its own.",
+                )
+        self._entities.check(definition)
+
+    def _check_startable(self, definition: Definition) -> None:
+        if self._launcher is None:
+            raise Refused(NOT_ALLOWED, f"No pipeline can run here: {self._missing}.")
+        if sum(keeper.is_alive for keeper in self._keepers.values()) >= RUNNING_MAX:
+            raise Refused(QUOTA_EXCEEDED, f"{RUNNING_MAX} pipelines are running: stop one first.")
+        self._entities.check(definition)
+
+    async def _load(self) -> dict[str, tuple[Definition, bool]]:
+        return await asyncio.to_thread(self._shelf.load)
+
+    async def _write(self, definition: Definition, *, is_wanted: bool) -> None:
+        try:
+            await asyncio.to_thread(self._shelf.put, definition, is_wanted=is_wanted)
+        except OSError as error:
+            raise Unavailable(
+                f"Pipeline {definition.name} cannot be written down: {error.strerror}"
+            ) from error

@@ -1,0 +1,96 @@
+"""What is known of a running pipeline: its last progress, its last error, its last lines."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Final, final
+
+from shardbus.gateway.http.api_pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.documents_schema import Document
+
+LINE_CHARACTERS_MAX: Final = 2_000
+ERROR_CHARACTERS_MAX: Final = 1_000
+_COUNTS: Final = ("batch", "rows", "backlog", "batch_ms")
+_COUNT_MAX: Final = 1 << 62
+
+
+@final
+class Report:
+    """Fed with the lines of a driver; bounded, however much it writes."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
+        self._progress: dict[str, int] = dict.fromkeys(_COUNTS, 0)
+        self._at: str | None = None
+        self._rows_per_s = 0.0
+        self._rows_total = 0
+        self._said_error = ""
+        self._last_line = ""
+        self.error = ""
+        self.is_running = False
+
+    def begin(self) -> None:
+        """A new driver is started."""
+        self.is_running = False
+        self._said_error = self._last_line = ""
+
+    def hear_event(self, line: str) -> None:
+        """A line of standard output: an event, or else part of the log."""
+        try:
+            event: object = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            self.hear(line)
+            return
+        match event.get("event"):
+            case "running":
+                self.is_running = True
+            case "progress":
+                self._advance(event)
+            case "failed":
+                self._said_error = str(event.get("error"))[:ERROR_CHARACTERS_MAX]
+                self.hear(f"failed: {self._said_error}")
+
+    def hear(self, line: str) -> None:
+        """A line of the log."""
+        text = line.rstrip()[:LINE_CHARACTERS_MAX]
+        if text:
+            self._lines.append(text)
+            self._last_line = text
+
+    def end(self, how: str, *, is_killed: bool) -> None:
+        """The driver has ended though it should not have."""
+        self.is_running = False
+        self.error = self._said_error or f"the driver {how}"
+        # Who could not even begin said why to its log; who was killed could not.
+        if not self._said_error and not is_killed and self._last_line:
+            self.error = f"{self.error}: {self._last_line}"[:ERROR_CHARACTERS_MAX]
+        self.hear(f"the driver {how}")
+
+    def lines(self) -> list[str]:
+        return list(self._lines)
+
+    def progress(self) -> Document:
+        return {
+            "at": self._at,
+            **self._progress,
+            "rows_total": self._rows_total,
+            "rows_per_s": self._rows_per_s,
+        }
+
+    def _advance(self, event: dict[str, object]) -> None:
+        for name in _COUNTS:
+            self._progress[name] = _count(event.get(name))
+        at, rate = event.get("at"), event.get("rows_per_s")
+        self._at = at[:40] if isinstance(at, str) else None
+        self._rows_per_s = float(rate) if isinstance(rate, int | float) else 0.0
+        self._rows_total += self._progress["rows"]
+        # A batch went through: what was wrong before is not any more.
+        self.error = ""
+
+
+def _count(value: object) -> int:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return max(0, min(value, _COUNT_MAX)) if is_count and isinstance(value, int) else 0

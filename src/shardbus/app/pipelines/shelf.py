@@ -1,0 +1,93 @@
+"""Definitions on disk: one file each, written aside, made durable, then put in place."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Final, final
+
+from shardbus.app.pipelines.definition import Definition, definition_from
+from shardbus.core.errors import Refused
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES_MAX: Final = 64 * 1024
+
+
+@final
+class Shelf:
+    """The directory `pipelines` in the data directory. OSError when it cannot be written."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def load(self) -> dict[str, tuple[Definition, bool]]:
+        """All definitions by name, and whether each is to run; a file that is none is told and
+        left where it is.
+        """
+        found: dict[str, tuple[Definition, bool]] = {}
+        for file in sorted(self._directory.glob("*.json")):
+            try:
+                definition, is_wanted = _read(file)
+            except (OSError, ValueError, Refused) as error:
+                log.error("%s is no definition of a pipeline and is passed over: %s", file, error)
+            else:
+                found[definition.name] = definition, is_wanted
+        return found
+
+    def put(self, definition: Definition, *, is_wanted: bool) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        document = {"definition": definition.to_document(), "is_wanted": is_wanted}
+        self.write(self._file(definition.name), json.dumps(document, indent=2))
+
+    def remove(self, name: str) -> None:
+        self._file(name).unlink(missing_ok=True)
+        self._job(name).unlink(missing_ok=True)
+        _sync(self._directory)
+
+    def put_job(self, name: str, document: dict[str, object]) -> Path:
+        """The file that the driver reads."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.write(self._job(name), json.dumps(document))
+        return self._job(name)
+
+    def write(self, file: Path, text: str) -> None:
+        """All of it, or what was there before; readable by the owner alone."""
+        aside = file.with_name(file.name + ".new")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        aside.replace(file)
+        _sync(self._directory)
+
+    def _file(self, name: str) -> Path:
+        return self._directory / f"{name}.json"
+
+    def _job(self, name: str) -> Path:
+        return self._directory / f"{name}.job"
+
+
+def _read(file: Path) -> tuple[Definition, bool]:
+    with file.open("rb") as opened:
+        content = opened.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")
+    document: object = json.loads(content)
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    definition = definition_from(document.get("definition"))
+    if file.stem != definition.name:
+        raise ValueError(f"it is that of {definition.name}")
+    return definition, document.get("is_wanted") is True
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

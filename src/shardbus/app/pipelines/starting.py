@@ -1,0 +1,69 @@
+"""The pipelines of a server: where its definitions are, and what its drivers are started with."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.entities import BusEntities
+from shardbus.app.pipelines.keeper import Launch
+from shardbus.app.pipelines.launching import (
+    PROGRAM,
+    RENEW_MS,
+    access_to_lane,
+    inherited_environment,
+    job,
+    location,
+    missing_libraries,
+)
+from shardbus.app.pipelines.pipelines import KeptPipelines
+from shardbus.app.pipelines.shelf import Shelf
+from shardbus.app.settings import Settings
+from shardbus.broker.bus import Bus
+from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.counts import HttpCounts
+
+DIRECTORY: Final = "pipelines"
+
+
+@final
+class PipelineChild:
+    """Pipelines with the settings of a server."""
+
+    def __init__(self, settings: Settings, bus: Bus) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._shelf = Shelf(settings.data_dir / DIRECTORY)
+        self.kept = KeptPipelines(
+            BusEntities(Places(bus, HttpCounts(), None)),
+            self._shelf,
+            locate=lambda path: location(settings, path),
+        )
+
+    def problems(self) -> list[str]:
+        return self.kept.problems()
+
+    async def run(self, *, has_lane: bool) -> None:
+        """Until cancelled; the drivers have ended then."""
+        missing = missing_libraries()
+        if not has_lane:
+            await self.kept.run(None, "the bulk lane is off: set flight-port, and install pyarrow")
+        elif missing:
+            await self.kept.run(
+                None,
+                f"{' and '.join(missing)} must be installed beside the bus: "
+                "`pip install 'shardbus-spark[java]'`, or without [java] where there is Java 17",
+            )
+        else:
+            await self.kept.run(self._launch)
+
+    def _launch(self, definition: Definition) -> Launch:
+        root = self._bus.namespace.settings.root_rule
+        access = access_to_lane(self._settings, root.name)
+        now_ms = self._bus.clock.now_ms()
+        file = self._shelf.put_job(definition.name, job(self._settings, definition))
+        return Launch(
+            [*PROGRAM, str(file)],
+            access.environment(definition, inherited_environment(), now_ms),
+            RENEW_MS,
+        )

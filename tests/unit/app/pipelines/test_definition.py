@@ -1,0 +1,102 @@
+"""Definitions of pipelines, and the shelf that they are kept on (P9)."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from shardbus.app.pipelines.definition import Definition, definition_from, read_definition
+from shardbus.app.pipelines.shelf import Shelf
+from shardbus.core.errors import Refused
+from shardbus.gateway.http.api_call import Members
+from shardbus.gateway.http.api_pipelines import SCHEMAS
+
+ARCHIVE = Definition("archive", "capture", "orders", "archive/orders")
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    assert _read("archive", {"entity": "orders", "path": "archive/orders"}) == ARCHIVE
+
+
+def test_a_definition_is_read_as_it_was_written() -> None:
+    whole = Definition("a", "capture", "t/Subscriptions/s", "p", True, True, 5, 7)
+
+    assert definition_from(whole.to_document()) == whole
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "-a", "a b", "a" * 65, "ä"])
+def test_a_name_is_one_that_can_be_that_of_a_file(name: str) -> None:
+    with pytest.raises(Refused, match="cannot be called"):
+        _read(name, {"entity": "orders", "path": "p"})
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/etc", "../up", "a/../../b", "_a", "a/.b", "s3a://b", "a*", "a\0", "a=b"]
+)
+def test_a_path_stays_below_the_directory_of_captured_data(path: str) -> None:
+    with pytest.raises(Refused, match="path"):
+        _read("archive", {"entity": "orders", "path": path})
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"kind": "repair"}, "kind"),
+        ({"keep": 1}, "keep"),
+        ({"interval_ms": -1}, "interval_ms"),
+        ({"rows_max": "many"}, "rows_max"),
+        ({"connection_string": "x"}, "connection_string"),
+    ],
+)
+def test_a_member_that_cannot_be_used_is_named(change: dict[str, object], named: str) -> None:
+    with pytest.raises(Refused, match=named):
+        _read("archive", {"entity": "orders", "path": "p", **change})
+
+
+def test_dead_letters_cannot_be_captured_and_kept() -> None:
+    with pytest.raises(Refused, match="any order"):
+        _read("a", {"entity": "orders/$DeadLetterQueue", "path": "p", "keep": True})
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "is_collision"),
+    [("a", "a", True), ("a/b", "a", True), ("a", "a/b/c", True), ("a/b", "a/c", False)],
+)
+def test_no_pipeline_writes_into_the_directory_of_another(
+    mine: str, theirs: str, is_collision: bool
+) -> None:
+    first = Definition("one", "capture", "orders", mine)
+    second = Definition("two", "capture", "orders", theirs)
+
+    assert first.collides_with(second) is is_collision
+
+
+def test_the_shelf_keeps_definitions_to_their_owner(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "pipelines")
+    assert shelf.load() == {}
+
+    shelf.put(ARCHIVE, is_wanted=False)
+    shelf.put(ARCHIVE, is_wanted=True)
+
+    assert Shelf(tmp_path / "pipelines").load() == {"archive": (ARCHIVE, True)}
+    [file] = (tmp_path / "pipelines").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    shelf.remove("archive")
+    assert shelf.load() == {}
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"definition": {}}', '{"definition": {"name": "other"}}', "x" * 70_000]
+)
+def test_a_file_that_is_no_definition_is_passed_over(tmp_path: Path, content: str) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.put(ARCHIVE, is_wanted=False)
+    (tmp_path / "broken.json").write_text(content, "utf-8")
+
+    assert list(shelf.load()) == ["archive"]
+
+
+def _read(name: str, members: dict[str, object]) -> Definition:
+    properties = SCHEMAS["NewPipeline"]["properties"]
+    assert isinstance(properties, dict)
+    return read_definition(name, Members(members, "The body", list(properties)))

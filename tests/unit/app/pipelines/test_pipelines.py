@@ -1,0 +1,287 @@
+"""Pipelines with a driver that is a very small program (P9)."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.keeper import Launch
+from shardbus.app.pipelines.launching import Access
+from shardbus.app.pipelines.pipelines import KeptPipelines
+from shardbus.app.pipelines.report import LINE_CHARACTERS_MAX, Report
+from shardbus.app.pipelines.shelf import Shelf
+from shardbus.broker.sas import parse_token
+from shardbus.core.errors import NOT_FOUND, Refused
+from shardbus.gateway.http.api_call import Members
+from shardbus.gateway.http.api_pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.documents_schema import Document
+
+WAIT_S: Final = 30.0
+LONG_MS: Final = 3_600_000
+_BEGIN: Final = """
+import signal, sys, time
+def say(text): print(text, flush=True)
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(say('{"event": "done"}')))
+say('{"event": "running"}')
+say('{"event": "progress", "at": "2026-01-02T03:04:05Z", "batch": 3, "rows": 20, '
+    '"rows_per_s": 7.5, "backlog": 5, "batch_ms": 40}')
+"""
+GOES_ON: Final = _BEGIN + "sys.stderr.write('a line\\n'); sys.stderr.flush(); sys.stdin.read()"
+ENDS_WELL: Final = _BEGIN
+FAILS: Final = """print('{"event": "failed", "error": "there is no Java"}'); raise SystemExit(1)"""
+DIES: Final = "import sys; sys.stderr.write('out of memory\\n'); raise SystemExit(9)"
+
+Story = Callable[[KeptPipelines], Coroutine[object, object, None]]
+
+
+class Entities:
+    """One queue; its readers are dropped by name."""
+
+    def __init__(self) -> None:
+        self.dropped: list[str] = []
+
+    def check(self, definition: Definition) -> None:
+        if definition.entity != "orders":
+            raise Refused(NOT_FOUND, "The messaging entity does not exist.")
+
+    async def drop_reader(self, definition: Definition) -> None:
+        self.dropped.append(definition.reader)
+
+
+class Bench:
+    """Pipelines of one data directory, whose drivers run a script."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.entities = Entities()
+
+    def tell(
+        self,
+        story: Story,
+        script: str,
+        *,
+        restart_ms: int = 1,
+        renew_ms: int = LONG_MS,
+        has_spark: bool = True,
+        program: str = sys.executable,
+    ) -> None:
+        """One life of the bus."""
+
+        def launch(definition: Definition) -> Launch:
+            return Launch([program, "-c", script], {}, renew_ms)
+
+        async def live() -> None:
+            pipelines = KeptPipelines(
+                self.entities,
+                Shelf(self.directory),
+                locate=lambda path: f"/captured/{path}",
+                restart_ms=restart_ms,
+            )
+            running = asyncio.ensure_future(
+                pipelines.run(launch if has_spark else None, "no Spark")
+            )
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await asyncio.sleep(0)
+                    await story(pipelines)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+        asyncio.run(live())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_pipeline_is_created_started_shown_stopped_and_deleted(bench: Bench) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        made = await pipelines.create("archive", _wanted())
+        assert (made["state"], made["location"]) == ("stopped", "/captured/p")
+
+        await pipelines.start("archive")
+        shown = await _until(pipelines, lambda shown: _rows(shown) == 20)
+        await _until(pipelines, lambda shown: pipelines.log("archive") == ["a line"])
+        assert (shown["state"], shown["starts"], shown["last_error"]) == ("running", 1, "")
+        assert shown["progress"] == {
+            "at": "2026-01-02T03:04:05Z",
+            "batch": 3,
+            "rows": 20,
+            "rows_total": 20,
+            "rows_per_s": 7.5,
+            "backlog": 5,
+            "batch_ms": 40,
+        }
+        with pytest.raises(Refused, match="stop it before"):
+            await pipelines.delete("archive")
+
+        stopping = await pipelines.stop("archive")
+        assert stopping["state"] == "stopping"
+        with pytest.raises(Refused, match="is stopping"):
+            await pipelines.start("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        assert pipelines.problems() == []
+        await pipelines.delete("archive")
+        assert pipelines.all() == []
+
+    bench.tell(story, GOES_ON)
+    assert bench.entities.dropped == ["pipeline-archive"]
+
+
+def test_what_ran_runs_again_when_the_bus_does_and_what_was_stopped_does_not(bench: Bench) -> None:
+    async def begin(pipelines: KeptPipelines) -> None:
+        for name in ("archive", "other"):
+            await pipelines.create(name, _wanted(path=name))
+            await pipelines.start(name)
+        await pipelines.stop("other")
+
+    async def look(pipelines: KeptPipelines) -> None:
+        await _until(pipelines, lambda shown: shown["state"] == "running")
+        assert pipelines.show("other")["state"] == "stopped"
+
+    bench.tell(begin, GOES_ON)
+    bench.tell(look, GOES_ON)
+
+
+def test_a_pipeline_that_runs_once_is_finished_and_stays_so(bench: Bench) -> None:
+    async def begin(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted(once=True))
+        await pipelines.start("archive")
+        shown = await _until(pipelines, lambda shown: shown["state"] == "finished")
+        assert (_rows(shown), shown["starts"]) == (20, 1)
+
+    async def look(pipelines: KeptPipelines) -> None:
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        assert pipelines.show("archive")["starts"] == 0
+
+    bench.tell(begin, ENDS_WELL)
+    bench.tell(look, ENDS_WELL)
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (FAILS, "there is no Java"),
+        (DIES, "the driver ended with code 9: out of memory"),
+        ("", "the driver ended by itself"),
+    ],
+)
+def test_a_driver_that_dies_at_once_is_started_again_and_its_error_is_shown(
+    bench: Bench, script: str, error: str
+) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        await pipelines.start("archive")
+        await _until(pipelines, lambda shown: _count(shown["starts"]) > 2)
+        shown = pipelines.show("archive")
+        assert (shown["state"], shown["last_error"]) == ("failing", error)
+        assert pipelines.problems() == [f"pipeline archive fails: {error}"]
+
+    bench.tell(story, script)
+
+
+def test_stopping_does_not_wait_for_the_next_attempt(bench: Bench) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        await pipelines.start("archive")
+        await _until(pipelines, lambda shown: shown["last_error"] != "")
+        await pipelines.stop("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        assert pipelines.show("archive")["starts"] == 1
+
+    bench.tell(story, FAILS, restart_ms=LONG_MS)
+
+
+def test_a_driver_is_renewed_before_its_access_ends(bench: Bench) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        await pipelines.start("archive")
+        shown = await _until(pipelines, lambda shown: _count(shown["starts"]) > 1)
+        assert shown["last_error"] == ""
+
+    bench.tell(story, GOES_ON, restart_ms=LONG_MS, renew_ms=300)
+
+
+def test_what_cannot_be_is_refused_with_the_reason(bench: Bench) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        await pipelines.create("archive", _wanted())
+        with pytest.raises(Refused, match="another definition"):
+            await pipelines.create("archive", _wanted(rows_max=5))
+        with pytest.raises(Refused, match="collides with that of pipeline archive"):
+            await pipelines.create("other", _wanted(path="p/q"))
+        with pytest.raises(Refused, match="does not exist"):
+            await pipelines.create("other", _wanted(entity="gone", path="q"))
+        with pytest.raises(Refused, match="No pipeline can run here: no Spark"):
+            await pipelines.start("archive")
+        for asked in (pipelines.start, pipelines.stop, pipelines.delete):
+            with pytest.raises(Refused, match="There is no pipeline"):
+                await asked("nobody")
+
+    bench.tell(story, "", has_spark=False)
+
+
+def test_a_driver_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        await pipelines.start("archive")
+        shown = await _until(pipelines, lambda shown: _count(shown["starts"]) > 1)
+        assert "could not be started" in str(shown["last_error"])
+
+    bench.tell(story, GOES_ON, program="/no/such/program")
+
+
+def test_the_driver_gets_a_token_for_its_entity_and_none_of_our_settings() -> None:
+    access = Access("grpc://localhost:1", "", "Root", "secret")
+    dead = Definition("a", "capture", "orders/$DeadLetterQueue", "p")
+    ours = {"SHARDBUS_SAS_KEY": "secret", "PATH": "/bin"}
+
+    environment = access.environment(dead, ours, 1_000_000)
+
+    assert "secret" not in str(environment)
+    assert environment["PATH"] == "/bin"
+    token = parse_token(environment["SHARDBUS_TOKEN"])
+    assert (token.scope, token.expires_at_ms) == ("orders", 1_000_000 + 24 * 3_600_000)
+    assert token.signing_key(["secret"]) == "secret"
+
+
+def test_a_report_is_bounded_and_takes_nonsense_for_log() -> None:
+    report = Report()
+    for number in range(LOG_LINES_MAX + 5):
+        report.hear_event(f"{number} " + "x" * 2 * LINE_CHARACTERS_MAX)
+    report.hear_event('{"event": "progress", "rows": -3, "backlog": "many", "rows_per_s": null}')
+
+    lines = report.lines()
+    assert (len(lines), lines[0][:2]) == (LOG_LINES_MAX, "5 ")
+    assert max(map(len, lines)) == LINE_CHARACTERS_MAX
+    assert (report.progress()["rows_total"], report.progress()["backlog"]) == (0, 0)
+
+
+async def _until(pipelines: KeptPipelines, is_so: Callable[[Document], bool]) -> Document:
+    """The pipeline `archive` when it is as it should be; the bench bounds the wait."""
+    while True:
+        if pipelines.all() and is_so(pipelines.show("archive")):
+            return pipelines.show("archive")
+        await asyncio.sleep(0.005)
+
+
+def _wanted(**members: object) -> Members:
+    known = ("entity", "path", "keep", "once", "interval_ms", "rows_max")
+    return Members({"entity": "orders", "path": "p", **members}, "The body", known)
+
+
+def _rows(shown: Document) -> int:
+    progress = shown["progress"]
+    assert isinstance(progress, dict)
+    return _count(progress["rows_total"])
+
+
+def _count(value: object) -> int:
+    assert isinstance(value, int)
+    return value

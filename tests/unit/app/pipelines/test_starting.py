@@ -1,0 +1,108 @@
+"""The pipelines of a server: its entities, its settings, and what must be installed (P9)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.entities import BusEntities
+from shardbus.app.pipelines.launching import access_to_lane, job, location, missing_libraries
+from shardbus.app.settings import load
+from shardbus.core.errors import Refused
+from shardbus.gateway.http.api_groups import api_groups
+from shardbus.gateway.http.api_places import Places
+from tests.unit.gateway.http.messages_web import MessagesWeb
+
+DEFAULTS = load({}, {}, default_file=Path("no such file"))
+OF_Q = Definition("archive", "capture", "q", "p")
+
+
+@pytest.fixture
+def web() -> Iterator[MessagesWeb]:
+    web = MessagesWeb()
+    web.with_groups(api_groups(web.bus, web.counts))
+    yield web
+    web.close()
+
+
+@pytest.fixture
+def entities(web: MessagesWeb) -> BusEntities:
+    return BusEntities(Places(web.bus, web.counts, None))
+
+
+def test_queues_and_their_dead_letters_can_be_captured(entities: BusEntities) -> None:
+    entities.check(OF_Q)
+    entities.check(replace(OF_Q, is_keeping=True))
+    entities.check(replace(OF_Q, entity="q/$DeadLetterQueue"))
+    with pytest.raises(Refused, match="does not exist"):
+        entities.check(replace(OF_Q, entity="gone"))
+
+
+def test_sessions_can_be_captured_only_if_they_stay(
+    web: MessagesWeb, entities: BusEntities
+) -> None:
+    web.create_sessions("held")
+    held = replace(OF_Q, entity="held")
+
+    entities.check(replace(held, is_keeping=True))
+    entities.check(replace(held, entity="held/$DeadLetterQueue"))
+    with pytest.raises(Refused, match="requires sessions"):
+        entities.check(held)
+
+
+def test_the_reader_of_a_deleted_pipeline_is_dropped_and_gives_back_what_it_has(
+    web: MessagesWeb, entities: BusEntities
+) -> None:
+    me = {"reader": OF_Q.reader, "owner": "driver"}
+    web.put("q", {"body": "hello"})
+    web.post("q/readers/open", **me)
+    web.post("q/readers/claim", **me, claims=[{"fragment": 0, "ordinal": 1, "count_max": 9}])
+    assert web.take("q").status == 204
+
+    web.run(entities.drop_reader(OF_Q))
+
+    assert web.take("q").body == b"hello"
+
+
+def test_a_reader_that_is_not_there_does_not_keep_a_pipeline(
+    web: MessagesWeb, entities: BusEntities
+) -> None:
+    web.run(entities.drop_reader(OF_Q))
+    web.run(entities.drop_reader(replace(OF_Q, entity="gone")))
+    web.run(entities.drop_reader(replace(OF_Q, is_keeping=True)))
+
+
+def test_a_driver_writes_below_the_directory_or_url_of_captured_data(tmp_path: Path) -> None:
+    own = replace(DEFAULTS, data_dir=tmp_path)
+    far = replace(own, capture_dir="s3a://bucket/captured/", spark_master="spark://host:7077")
+
+    assert location(own, "a/b") == str(tmp_path / "captured" / "a" / "b")
+    assert location(replace(own, capture_dir=str(tmp_path)), "a") == str(tmp_path / "a")
+    assert job(far, OF_Q)["path"] == "s3a://bucket/captured/p"
+    assert job(far, OF_Q)["spark_master"] == "spark://host:7077"
+
+
+def test_the_lane_is_dialled_as_it_listens(tmp_path: Path) -> None:
+    near = replace(DEFAULTS, data_dir=tmp_path, flight_port=7)
+    everywhere = replace(near, host="0.0.0.0", sas_key="k")
+    certified = replace(everywhere, host="10.0.0.1", tls_cert=tmp_path / "chain.pem")
+
+    assert (access_to_lane(near, "Root").url, access_to_lane(near, "Root").ca_file) == (
+        "grpc://localhost:7",
+        "",
+    )
+    secure = access_to_lane(everywhere, "Root")
+    assert (secure.url, secure.ca_file) == (
+        "grpc+tls://localhost:7",
+        str(tmp_path / "tls" / "ca.pem"),
+    )
+    assert (access_to_lane(certified, "Root").url, access_to_lane(certified, "Root").ca_file) == (
+        "grpc+tls://10.0.0.1:7",
+        "",
+    )
+
+
+def test_what_is_not_installed_is_known_by_name() -> None:
+    assert missing_libraries(("json", "no_such_library")) == ["no_such_library"]

@@ -1,0 +1,131 @@
+"""`shardbus pipeline`: what is asked of the API, and what people see (P9)."""
+
+import json
+import time
+from typing import Protocol
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shardbus.app.access import Access
+from shardbus.app.api_client import ApiClient, Document
+from shardbus.app.cli import main
+from shardbus.app.failures import Unavailable
+from shardbus.app.pipeline_commands import progress_line, wait_until_over, watch
+from tests.unit.app.scripted_api import Script, refusal
+
+
+class Runner(Protocol):
+    """`shardbus pipeline` with an API whose answers are written down beforehand."""
+
+    def __call__(self, script: Script, *arguments: str) -> Result: ...
+
+
+def pipeline(state: str = "running", *, rows: int = 30, backlog: int = 10) -> Document:
+    progress: Document = {
+        "at": "2026-01-02T03:04:05Z",
+        "batch": 2,
+        "rows": 5,
+        "rows_total": rows,
+        "rows_per_s": 12.5,
+        "backlog": backlog,
+        "batch_ms": 400,
+    }
+    return {
+        "name": "archive",
+        "kind": "capture",
+        "entity": "orders",
+        "state": state,
+        "keep": False,
+        "last_error": "",
+        "progress": progress,
+    }
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Runner:
+    def run_with(script: Script, *arguments: str) -> Result:
+        def api(access: Access, timeout_s: float = 0) -> ApiClient:
+            return script.api()
+
+        monkeypatch.setattr(Access, "api", api)
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)
+        return CliRunner().invoke(main, ["pipeline", *arguments])
+
+    return run_with
+
+
+def test_create_sends_what_was_given_and_starts_if_asked_to(run: Runner) -> None:
+    script = Script(pipeline("stopped"), pipeline("starting"))
+
+    done = run(script, "create", "archive", "--entity", "orders", "--keep", "--start")
+
+    assert done.exit_code == 0
+    assert script.asked == [
+        ("PUT pipelines/archive", {"entity": "orders", "path": "archive", "keep": True}),
+        ("POST pipelines/archive/start", {}),
+    ]
+    assert "starting" in done.output
+
+
+def test_stop_waits_until_the_batch_has_ended_unless_told_not_to(run: Runner) -> None:
+    script = Script(pipeline("stopping"), pipeline("stopping"), pipeline("stopped"))
+
+    assert "stopped" in run(script, "stop", "archive").output
+    assert script.lines() == ["POST pipelines/archive/stop", *["GET pipelines/archive"] * 2]
+
+    hasty = Script(pipeline("stopping"))
+    assert "stopping" in run(hasty, "stop", "archive", "--no-wait").output
+    assert len(hasty.asked) == 1
+
+
+def test_list_and_status_show_rows_and_backlog(run: Runner) -> None:
+    listed = run(Script({"pipelines": [pipeline()]}), "list")
+    assert listed.output.splitlines()[1].split() == [
+        "archive", "capture", "orders", "running", "30", "10",
+    ]  # fmt: skip
+
+    shown = run(Script(pipeline()), "status", "archive", "--json")
+    assert json.loads(shown.output)["progress"]["backlog"] == 10
+
+
+def test_logs_and_delete(run: Runner) -> None:
+    script = Script({"name": "archive", "lines": ["one", "two"]})
+    assert run(script, "logs", "archive", "--lines", "2").output == "one\ntwo\n"
+    assert script.lines() == ["GET pipelines/archive/logs?top=2"]
+
+    assert run(Script({"is_deleted": True}), "delete", "archive").output.startswith("deleted")
+
+
+def test_a_refusal_is_told_and_gives_an_exit_code(run: Runner) -> None:
+    done = run(Script(refusal(404, "There is no pipeline 'x'.")), "start", "x")
+
+    assert (done.exit_code, "There is no pipeline" in done.output) == (4, True)
+
+
+def test_watching_is_for_people(run: Runner) -> None:
+    assert run(Script(pipeline()), "status", "archive", "--watch", "--json").exit_code == 2
+
+    done = run(Script(pipeline(), pipeline("stopped")), "status", "archive", "--watch")
+    assert (
+        "archive running [##################      ]  75%  30 rows  12/s  10 waiting" in done.output
+    )
+    assert "archive stopped" in done.output
+
+
+def test_an_error_stands_at_the_end_of_the_line() -> None:
+    assert progress_line({**pipeline("failing"), "last_error": "no Java"}).endswith("no Java")
+    assert "0%" in progress_line(pipeline("starting", rows=0, backlog=0))
+
+
+def test_an_interrupt_ends_the_watching_and_a_stop_that_takes_too_long_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    watch(pipeline, interrupt)
+    assert capsys.readouterr().out.endswith("\n")
+
+    with pytest.raises(Unavailable, match="has not ended"):
+        wait_until_over(pipeline, lambda seconds: None)

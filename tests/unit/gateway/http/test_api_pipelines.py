@@ -1,0 +1,62 @@
+"""Pipelines in the JSON API (P9): what is asked of whoever keeps them, and who may ask."""
+
+import pytest
+
+from shardbus.broker.sas import mint_token
+from shardbus.gateway.http.api_groups import api_groups
+from tests.unit.gateway.http.kept_pipelines import Kept
+from tests.unit.gateway.http.web import Web
+
+
+@pytest.fixture
+def kept(web: Web) -> Kept:
+    kept = Kept()
+    web.with_groups(api_groups(web.bus, web.counts, pipelines=kept))
+    return kept
+
+
+def test_pipelines_are_created_started_stopped_and_deleted(web: Web, kept: Kept) -> None:
+    one = "/api/v1/pipelines/archive"
+    body = b'{"entity": "orders", "path": "p"}'
+
+    statuses = [
+        web.fetch("PUT", one, body).status,
+        web.fetch("POST", f"{one}/start").status,
+        web.fetch("POST", f"{one}/stop").status,
+        web.fetch("DELETE", one).status,
+    ]
+
+    assert statuses == [200] * 4
+    assert kept.asked == [
+        "create archive of orders at p",
+        "start archive",
+        "stop archive",
+        "delete archive",
+    ]
+
+
+def test_pipelines_are_listed_and_shown_with_progress_and_log(web: Web, kept: Kept) -> None:
+    assert b'"name": "archive"' in web.fetch("GET", "/api/v1/pipelines").body
+    assert b'"state": "running"' in web.fetch("GET", "/api/v1/pipelines/archive").body
+    assert web.fetch("GET", "/api/v1/pipelines/archive/progress").body == b'{"rows_total": 7}'
+    shown = web.fetch("GET", "/api/v1/pipelines/archive/logs?top=2").body
+    assert b'["two", "three"]' in shown
+
+
+def test_what_is_not_there_or_not_known_is_refused(web: Web, kept: Kept) -> None:
+    assert web.fetch("GET", "/api/v1/pipelines/nobody").status == 404
+    assert web.fetch("PUT", "/api/v1/pipelines/a", b'{"colour": "red"}').status == 400
+    assert web.fetch("PUT", "/api/v1/pipelines/archive").status == 400
+    assert web.fetch("GET", "/api/v1/pipelines/archive/logs?top=0").status == 400
+    assert web.fetch("PATCH", "/api/v1/pipelines/archive").status == 405
+
+
+def test_only_who_manages_the_namespace_may_ask(web: Web, kept: Kept) -> None:
+    """R34."""
+    body = b'{"rights": ["Send", "Listen"], "primary_key": "k"}'
+    assert web.fetch("PUT", "/api/v1/access-rules/user", body).status == 200
+    token = mint_token("sb://bus/", "user", "k", web.clock.now_ms() // 1000 + 60)
+
+    for method, path in (("GET", ""), ("GET", "/archive/logs"), ("POST", "/archive/start")):
+        assert web.fetch(method, f"/api/v1/pipelines{path}", token=token).status == 401
+    assert kept.asked == []
