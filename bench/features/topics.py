@@ -75,7 +75,7 @@ def _topic(
     endpoint = f"http://127.0.0.1:{server.http_port}"
     first = server.endpoint(f"topic-{count}")
     credential = Credential(first.user, first.password)
-    management = Management(HttpTransport(endpoint), endpoint, credential, now_s=int(time.time()))
+    management = Management(HttpTransport(endpoint), endpoint, credential, clock=time.time)
     is_partitioned = "true" if shape.option == "--partitioning" else "false"
     elements = {"EnablePartitioning": is_partitioned, "MaxSizeInMegabytes": "5120"}
     management.create(TOPIC, first.address, elements)
