@@ -45,6 +45,14 @@ class StageModel:
         self.expires_at_ms = 0
         self.promised_to = b""
 
+    def __deepcopy__(self, memo: dict[int, object]) -> StageModel:
+        # Nobody changes a message, and compiled ones cannot be copied.
+        copied = StageModel(self.name)
+        copied.pieces = {piece: list(messages) for piece, messages in self.pieces.items()}
+        copied.expires_at_ms = self.expires_at_ms
+        copied.promised_to = self.promised_to
+        return copied
+
     def messages(self) -> list[Message]:
         return [each for piece in sorted(self.pieces) for each in self.pieces[piece]]
 
