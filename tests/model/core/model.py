@@ -45,7 +45,7 @@ class StageModel:
         self.expires_at_ms = 0
         self.promised_to = b""
 
-    def __deepcopy__(self, memo: dict[int, object]) -> StageModel:
+    def __deepcopy__(self, memo: dict[int, object]) -> "StageModel":
         # Nobody changes a message, and compiled ones cannot be copied.
         copied = StageModel(self.name)
         copied.pieces = {piece: list(messages) for piece, messages in self.pieces.items()}
