@@ -43,5 +43,11 @@ BODIES: Final[dict[str, Document]] = {
     },
     "DoneClaims": {**_READER, "claims": [{"fragment": 0, "ordinal": 1}]},
     "DroppedReader": {"reader": "nightly-report"},
+    "Publication": {
+        "producer": "nightly-import",
+        "batch": 1,
+        "stages": [{"stage": "reader", "count": 1}],
+    },
+    "Discard": {"stages": ["reader"]},
     "NewPipeline": {"entity": "orders", "path": "archive/orders", "interval_ms": 10_000},
 }

@@ -72,6 +72,12 @@ def _operation(route: Route, schemas: Mapping[str, Schema]) -> Document:
             "required": bool(schemas[route.body].get("required")),
             "content": {"application/json": _content(route.body)},
         }
+    if route.takes_bytes:
+        octets: Document = {"schema": {"type": "string", "format": "binary"}}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/octet-stream": octets},
+        }
     return operation
 
 
