@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Final, final
+from urllib.parse import quote
 
 import pyarrow.flight as flight
 
@@ -62,7 +63,8 @@ class Put:
         return json.dumps({"rows": self.rows}).encode()
 
     def _send(self, messages: list[bytes]) -> None:
-        path = entity_path(self._entity, f"stages/{self._stage}?piece={self._piece}")
+        stage = quote(self._stage, safe="")
+        path = entity_path(self._entity, f"stages/{stage}?piece={self._piece}")
         self._bus.put(path, self._token, encode_batch(messages))
         self._piece += 1
         self.rows += len(messages)

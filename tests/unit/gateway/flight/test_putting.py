@@ -48,6 +48,15 @@ def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
     assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
 
 
+def test_whatever_a_stage_is_called_it_is_that_stage(site: LaneSite) -> None:
+    path = "entities/q/stages/a%2F..%3Fpiece%3D9%23%20b"
+    site.bus.answers[path] = {}
+
+    assert put(site, bodies(1), stage="a/..?piece=9# b") == 1
+
+    assert [asked for asked, _ in site.bus.asked] == [path]
+
+
 def test_nothing_is_put_of_what_cannot_be_a_message(site: LaneSite) -> None:
     odd = pa.RecordBatch.from_arrays([pa.array([1])], ["price"])
     with pytest.raises(flight.FlightServerError, match="invalid-argument: Column 'price'"):
