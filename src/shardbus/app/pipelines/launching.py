@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Final, final
 
 from shardbus.app.flight_child import flight_url, is_secure
-from shardbus.app.pipelines.definition import DEAD_LETTERS, Definition
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.replay import Replay
 from shardbus.app.settings import ENVIRONMENT_PREFIX, Settings
 from shardbus.broker.sas import mint_token
 
@@ -38,12 +40,8 @@ class Access:
         """That of a driver: none of our settings, which may hold the key, and a token that is
         good for one entity and a day.
         """
-        entity = definition.entity
-        if definition.is_of_dead_letters:
-            entity = entity[: -len(DEAD_LETTERS)]
-        token = mint_token(
-            f"sb://localhost/{entity}", self.key_name, self.key, now_ms // 1000 + TOKEN_S
-        )
+        scope = f"sb://localhost/{definition.opened_entity}"
+        token = mint_token(scope, self.key_name, self.key, now_ms // 1000 + TOKEN_S)
         kept = {
             name: value
             for name, value in inherited.items()
@@ -69,11 +67,13 @@ def access_to_lane(settings: Settings, key_name: str) -> Access:
 
 def missing_libraries(libraries: Sequence[str] = LIBRARIES) -> list[str]:
     """What must be installed before a driver can run."""
+    # What was installed since this process looked last is not seen otherwise.
+    importlib.invalidate_caches()
     return [library for library in libraries if importlib.util.find_spec(library) is None]
 
 
 def location(settings: Settings, path: str) -> str:
-    """Where a pipeline writes: its path below the directory, or URL, of captured data."""
+    """Where a pipeline's path is: below the directory, or URL, of captured data."""
     root = settings.capture_dir or str(settings.data_dir / "captured")
     if "://" in root:
         return f"{root.rstrip('/')}/{path}"
@@ -82,11 +82,16 @@ def location(settings: Settings, path: str) -> str:
 
 def job(settings: Settings, definition: Definition) -> dict[str, object]:
     """The definition as the driver reads it."""
-    return {
+    document: dict[str, object] = {
         **definition.to_document(),
         "path": location(settings, definition.path),
         "spark_master": settings.spark_master,
     }
+    if isinstance(definition, Replay):
+        # Where its data came from is for people; the driver is told where it is.
+        del document["from_pipeline"]
+        document["work"] = location(settings, definition.work_path)
+    return document
 
 
 def inherited_environment() -> Mapping[str, str]:

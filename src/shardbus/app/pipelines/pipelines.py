@@ -64,25 +64,27 @@ class KeptPipelines:
         self._locate = locate
         self._restart_ms = restart_ms
         self._launcher: Launcher | None = None
-        self._missing = "the bus has not begun to serve"
+        self._missing: Callable[[], str] = lambda: "the bus has not begun to serve"
         self._definitions: dict[str, Definition] = {}
         self._keepers: dict[str, Keeper] = {}
         # One change at a time: each is a look, a write that takes a while, and a step.
         self._changing = asyncio.Lock()
 
-    async def run(self, launcher: Launcher | None, missing: str = "") -> None:
+    async def run(self, launcher: Launcher, missing: Callable[[], str] = lambda: "") -> None:
         """Until cancelled: what was running runs again, and has ended at the end.
 
-        Without a launcher nothing can be started, and `missing` says why.
+        While `missing` says what is missing nothing can be started. It is asked at each start: what
+        is missing may be installed beside a bus that serves.
         """
         self._launcher, self._missing = launcher, missing
         async with self._changing:
+            why = missing()
             for name, (definition, is_wanted) in (await self._load()).items():
                 self._definitions[name] = definition
-                if is_wanted and launcher is not None:
+                if is_wanted and not why:
                     self._keeper(definition).start()
                 elif is_wanted:
-                    log.error("pipeline %s is not started: %s", name, missing)
+                    log.error("pipeline %s is not started: %s", name, why)
         try:
             await asyncio.Event().wait()
         finally:
@@ -211,8 +213,9 @@ class KeptPipelines:
         self._entities.check(definition)
 
     def _check_startable(self, definition: Definition) -> None:
-        if self._launcher is None:
-            raise Refused(NOT_ALLOWED, f"No pipeline can run here: {self._missing}.")
+        why = self._missing()
+        if why:
+            raise Refused(NOT_ALLOWED, f"No pipeline can run here: {why}.")
         if sum(keeper.is_alive for keeper in self._keepers.values()) >= RUNNING_MAX:
             raise Refused(QUOTA_EXCEEDED, f"{RUNNING_MAX} pipelines are running: stop one first.")
         self._entities.check(definition)

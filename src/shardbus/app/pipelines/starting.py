@@ -45,17 +45,7 @@ class PipelineChild:
 
     async def run(self, *, has_lane: bool) -> None:
         """Until cancelled; the drivers have ended then."""
-        missing = missing_libraries()
-        if not has_lane:
-            await self.kept.run(None, "the bulk lane is off: set flight-port, and install pyarrow")
-        elif missing:
-            await self.kept.run(
-                None,
-                f"{' and '.join(missing)} must be installed beside the bus: "
-                "`pip install 'shardbus-spark[java]'`, or without [java] where there is Java 17",
-            )
-        else:
-            await self.kept.run(self._launch)
+        await self.kept.run(self._launch, lambda: _missing(has_lane=has_lane))
 
     def _launch(self, definition: Definition) -> Launch:
         root = self._bus.namespace.settings.root_rule
@@ -67,3 +57,16 @@ class PipelineChild:
             access.environment(definition, inherited_environment(), now_ms),
             RENEW_MS,
         )
+
+
+def _missing(*, has_lane: bool) -> str:
+    """Why no driver can be started now; empty when one can."""
+    if not has_lane:
+        return "the bulk lane is off: set flight-port, and install pyarrow"
+    libraries = " and ".join(missing_libraries())
+    if not libraries:
+        return ""
+    return (
+        f"{libraries} must be installed beside the bus: "
+        "`pip install 'shardbus-spark[java]'`, or without [java] where there is Java 17"
+    )

@@ -58,6 +58,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.entities = Entities()
+        self.missing = ""
 
     def tell(
         self,
@@ -66,7 +67,6 @@ class Bench:
         *,
         restart_ms: int = 1,
         renew_ms: int = LONG_MS,
-        has_spark: bool = True,
         program: str = sys.executable,
     ) -> None:
         """One life of the bus."""
@@ -81,9 +81,7 @@ class Bench:
                 locate=lambda path: f"/captured/{path}",
                 restart_ms=restart_ms,
             )
-            running = asyncio.ensure_future(
-                pipelines.run(launch if has_spark else None, "no Spark")
-            )
+            running = asyncio.ensure_future(pipelines.run(launch, lambda: self.missing))
             try:
                 async with asyncio.timeout(WAIT_S):
                     await asyncio.sleep(0)
@@ -224,7 +222,23 @@ def test_what_cannot_be_is_refused_with_the_reason(bench: Bench) -> None:
             with pytest.raises(Refused, match="There is no pipeline"):
                 await asked("nobody")
 
-    bench.tell(story, "", has_spark=False)
+    bench.missing = "no Spark"
+    bench.tell(story, "")
+
+
+def test_what_was_missing_may_be_installed_while_the_bus_serves(bench: Bench) -> None:
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        with pytest.raises(Refused, match="no Spark"):
+            await pipelines.start("archive")
+
+        bench.missing = ""
+        await pipelines.start("archive")
+
+        await _until(pipelines, lambda shown: shown["state"] == "running")
+
+    bench.missing = "no Spark"
+    bench.tell(story, GOES_ON)
 
 
 def test_a_driver_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
