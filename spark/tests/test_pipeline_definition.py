@@ -1,13 +1,14 @@
 """Definitions of pipelines, and what a driver says of its queries; all without Spark running."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.capture import check_path
-from shardbus_spark.pipelines.definition import Definition, load_definition, read_definition
+from shardbus_spark.pipelines.definition import Capture, Replay, load_definition, read_definition
 from shardbus_spark.pipelines.driver import access_from, main
 from shardbus_spark.pipelines.events import backlog, error_text
 
@@ -15,11 +16,12 @@ WHOLE = {"kind": "capture", "name": "archive", "entity": "orders", "path": "/dat
 
 
 def test_a_definition_has_defaults_and_a_reader_of_its_own() -> None:
-    definition = read_definition(dict(WHOLE))
+    definition = _capture(dict(WHOLE))
 
     assert (definition.is_keeping, definition.is_once, definition.rows_max) == (False, False, 0)
     assert definition.interval_ms == 10_000
     assert definition.reader == "pipeline-archive"
+    assert (definition.format, definition.is_compacting) == ("parquet", True)
 
 
 @pytest.mark.parametrize(
@@ -32,11 +34,31 @@ def test_a_definition_has_defaults_and_a_reader_of_its_own() -> None:
         ({"interval_ms": -1}, "interval_ms"),
         ({"rows_max": True}, "rows_max"),
         ({"colour": "red"}, "colour"),
+        ({"format": "csv"}, "format"),
+        ({"compact": 1}, "compact"),
+        ({"where": "x > 1"}, "where"),
+        ({"kind": "replay"}, "no work"),
+        ({"kind": "replay", "work": "w", "keep": True}, "keep"),
+        ({"kind": "replay", "work": "w", "format": "orc"}, "format"),
+        ({"kind": "replay", "work": "w", "from": "yesterday"}, "from"),
+        ({"kind": "replay", "work": "w", "columns": {"body": 1}}, "columns"),
     ],
 )
 def test_what_cannot_be_used_is_named(change: dict[str, object], named: str) -> None:
     with pytest.raises(OptionError, match=named):
         read_definition({**WHOLE, **change})
+
+
+def test_a_replay_has_a_producer_of_its_own_and_times_in_utc() -> None:
+    """P5."""
+    members = {**WHOLE, "kind": "replay", "work": "w", "from": "2026-01-31", "incarnation": "i"}
+
+    definition = read_definition(members)
+
+    assert isinstance(definition, Replay)
+    assert definition.producer == "replay:archive:i"
+    assert definition.since == datetime(2026, 1, 31, tzinfo=UTC)
+    assert (definition.until, definition.time_column) == (None, "enqueued_time")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": "' + "x" * 70_000 + '"}'])
@@ -112,5 +134,11 @@ def test_the_driver_wants_one_definition_and_says_what_is_wrong_with_it(
     assert "entity" in json.loads(out)["error"]
 
 
-def _captured_to(path: Path) -> Definition:
-    return read_definition({**WHOLE, "path": str(path)})
+def _capture(members: dict[str, object]) -> Capture:
+    definition = read_definition(members)
+    assert isinstance(definition, Capture)
+    return definition
+
+
+def _captured_to(path: Path) -> Capture:
+    return _capture({**WHOLE, "path": str(path)})

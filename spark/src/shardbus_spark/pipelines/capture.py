@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.options import BROWSE, CONSUME
-from shardbus_spark.pipelines.definition import Definition
+from shardbus_spark.pipelines.definition import Capture
 
 CHECKPOINT: Final = "_checkpoint"
 PARTITIONS: Final = ("entity", "date", "hour")
@@ -28,14 +28,14 @@ _SINK_LOG: Final = "_spark_metadata"
 
 
 def start_capture(
-    spark: SparkSession, definition: Definition, access: Mapping[str, str]
+    spark: SparkSession, definition: Capture, access: Mapping[str, str]
 ) -> StreamingQuery:
     """The query that captures; `access` are the source's options that say where and with what."""
     return _started(spark, definition, _source_options(definition, access), definition.is_once)
 
 
 def finish_capture(
-    spark: SparkSession, definition: Definition, access: Mapping[str, str]
+    spark: SparkSession, definition: Capture, access: Mapping[str, str]
 ) -> StreamingQuery | None:
     """The query that ends what a stopped one has begun, so that no message stays set aside.
 
@@ -47,7 +47,7 @@ def finish_capture(
     return _started(spark, definition, options, True)
 
 
-def check_path(definition: Definition) -> None:
+def check_path(definition: Capture) -> None:
     """OptionError for a directory of this machine that cannot be captured to."""
     directory = _local(definition.path)
     if directory is None or definition.spark_master:
@@ -76,7 +76,7 @@ def _local(path: str) -> Path | None:
     return None if parts.scheme else Path(path)
 
 
-def _source_options(definition: Definition, access: Mapping[str, str]) -> dict[str, str]:
+def _source_options(definition: Capture, access: Mapping[str, str]) -> dict[str, str]:
     options = {**access, "mode": BROWSE if definition.is_keeping else CONSUME}
     if not definition.is_keeping:
         options["readerName"] = definition.reader
@@ -86,7 +86,7 @@ def _source_options(definition: Definition, access: Mapping[str, str]) -> dict[s
 
 
 def _started(
-    spark: SparkSession, definition: Definition, options: Mapping[str, str], is_once: bool
+    spark: SparkSession, definition: Capture, options: Mapping[str, str], is_once: bool
 ) -> StreamingQuery:
     stream = spark.readStream.format("shardbus").options(**options).load(definition.entity)
     writer = (

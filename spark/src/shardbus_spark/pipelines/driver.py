@@ -1,9 +1,10 @@
 """Runs one definition until it is done or told to stop.
 
 A first SIGTERM or SIGINT ends the query when its batch has ended, completes what was captured and
-ends with 0; so does a definition with `once`. A failure is said as an event and ends with 1, a
-definition that cannot be used with 2. With `--ends-with-stdin` the process ends at once, in
-whatever it is, when its standard input does: the next start goes on from there.
+ends with 0; so does one that has done all there was, and its last event is `finished`. A failure is
+said as an event and ends with 1, a definition that cannot be used with 2. With `--ends-with-stdin`
+the process ends at once, in whatever it is, when its standard input does: the next start goes on
+from there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.pipelines.definition import Definition, load_definition
+from shardbus_spark.pipelines.definition import Capture, Definition, Replay, load_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,14 +59,15 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{error}: `pip install 'shardbus-spark'` brings what is missing\n")
         return 2
     try:
-        _run(load_definition(Path(files[0])), access_from(os.environ), stopping)
+        definition = load_definition(Path(files[0]))
+        is_finished = _run(definition, access_from(os.environ), stopping)
     except OptionError as error:
         say({"event": "failed", "error": error_text(error)})
         return 2
     except Exception as error:  # noqa: BLE001 - Spark's own, and Java's; said to whoever runs us
         say({"event": "failed", "error": error_text(error)})
         return 1
-    say({"event": "done"})
+    say({"event": "finished" if is_finished else "done"})
     return 0
 
 
@@ -78,7 +80,14 @@ def access_from(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _run(definition: Definition, access: Mapping[str, str], stopping: threading.Event) -> None:
+def _run(definition: Definition, access: Mapping[str, str], stopping: threading.Event) -> bool:
+    """Whether all that there was to do is done."""
+    if isinstance(definition, Replay):
+        raise OptionError("kind is 'replay', which this version cannot run")
+    return _run_capture(definition, access, stopping)
+
+
+def _run_capture(definition: Capture, access: Mapping[str, str], stopping: threading.Event) -> bool:
     from shardbus_spark.pipelines.capture import check_path, finish_capture, start_capture
     from shardbus_spark.pipelines.events import Teller, say
 
@@ -92,7 +101,8 @@ def _run(definition: Definition, access: Mapping[str, str], stopping: threading.
             query = start_capture(spark, definition, access)
             say({"event": "running"})
             _follow(query, stopping)
-        if stopping.is_set():
+        is_told = stopping.is_set()
+        if is_told:
             say({"event": "stopping"})
             last = finish_capture(spark, definition, access)
             if last is not None:
@@ -100,6 +110,7 @@ def _run(definition: Definition, access: Mapping[str, str], stopping: threading.
         _wait_for_the_last_word(teller, definition)
     finally:
         spark.stop()
+    return not is_told
 
 
 def _session(definition: Definition) -> SparkSession:
@@ -128,7 +139,7 @@ def _follow(query: StreamingQuery, stopping: threading.Event) -> None:
             return
 
 
-def _wait_for_the_last_word(teller: Teller, definition: Definition) -> None:
+def _wait_for_the_last_word(teller: Teller, definition: Capture) -> None:
     if definition.is_once or not definition.is_keeping:
         teller.wait_ended(LAST_WORD_S)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.replay import Replay
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, READER_NOT_FOUND, Refused, Unavailable
 from shardbus.gateway.http.api_places import Places
 
@@ -17,6 +18,9 @@ class BusEntities:
         self._places = places
 
     def check(self, definition: Definition) -> None:
+        if isinstance(definition, Replay):
+            self._places.sendable(definition.entity)
+            return
         if definition.is_keeping:
             self._places.place(definition.entity)
             return
@@ -28,7 +32,7 @@ class BusEntities:
             )
 
     async def drop_reader(self, definition: Definition) -> None:
-        if definition.is_keeping:
+        if isinstance(definition, Replay) or definition.is_keeping:
             return
         try:
             place = self._places.place(definition.entity)

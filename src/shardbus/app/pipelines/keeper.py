@@ -118,10 +118,11 @@ class Keeper:
             self.starts += 1
             self.report.begin()
             how = await self._life()
-            if how == "" and self._is_once:
+            if how == "" and self._is_once and self.report.is_finished:
                 self._outcome = FINISHED
                 self._ended()
-            if how == "" and (self._is_once or self._told_to_stop.is_set()):
+                return
+            if how == "" and self._told_to_stop.is_set():
                 return
             if how == "" and not self._is_renewing:
                 how = "ended by itself"

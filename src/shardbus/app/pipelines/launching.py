@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Final, final
 
 from shardbus.app.flight_child import flight_url, is_secure
-from shardbus.app.pipelines.definition import DEAD_LETTERS, Definition
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.replay import Replay
 from shardbus.app.settings import ENVIRONMENT_PREFIX, Settings
 from shardbus.broker.sas import mint_token
 
@@ -39,12 +41,8 @@ class Access:
         """That of a driver: none of our settings, which may hold the key, and a token that is
         good for one entity and a day.
         """
-        entity = definition.entity
-        if definition.is_of_dead_letters:
-            entity = entity[: -len(DEAD_LETTERS)]
-        token = mint_token(
-            f"sb://localhost/{entity}", self.key_name, self.key, now_ms // 1000 + TOKEN_S
-        )
+        scope = f"sb://localhost/{definition.opened_entity}"
+        token = mint_token(scope, self.key_name, self.key, now_ms // 1000 + TOKEN_S)
         kept = {
             name: value
             for name, value in inherited.items()
@@ -76,7 +74,7 @@ def missing_libraries(libraries: Sequence[str] = LIBRARIES) -> list[str]:
 
 
 def location(settings: Settings, path: str) -> str:
-    """Where a pipeline writes: its path below the directory, or URL, of captured data."""
+    """Where a pipeline's path is: below the directory, or URL, of captured data."""
     root = settings.capture_dir or str(settings.data_dir / "captured")
     if "://" in root:
         return f"{root.rstrip('/')}/{path}"
@@ -85,11 +83,22 @@ def location(settings: Settings, path: str) -> str:
 
 def job(settings: Settings, definition: Definition) -> dict[str, object]:
     """The definition as the driver reads it."""
-    return {
+    document: dict[str, object] = {
         **definition.to_document(),
         "path": location(settings, definition.path),
         "spark_master": settings.spark_master,
     }
+    if isinstance(definition, Replay):
+        # Where its data came from is for people; the driver is told where it is.
+        del document["from_pipeline"]
+        document["work"] = location(settings, definition.work_path)
+    return document
+
+
+def forget_work(settings: Settings, definition: Definition) -> None:
+    """Remove the plan of a replay; what is not on this machine stays where it is."""
+    if isinstance(definition, Replay) and "://" not in settings.capture_dir:
+        shutil.rmtree(location(settings, definition.work_path), ignore_errors=True)
 
 
 def inherited_environment() -> Mapping[str, str]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol, final
+from uuid import uuid4
 
+from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import Definition, read_definition
 from shardbus.app.pipelines.keeper import FAILING, STOPPED, STOPPING, Keeper, Launch
+from shardbus.app.pipelines.replay import Replay
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Shelf
 from shardbus.core.errors import (
@@ -20,8 +24,9 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.gateway.http.api_call import Members
+from shardbus.gateway.http.api_pipelines import REPLAY_FORMATS
 from shardbus.gateway.http.documents_schema import Document
-from shardbus.gateway.http.refusal import shown
+from shardbus.gateway.http.refusal import invalid, shown
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +40,10 @@ Launcher = Callable[[Definition], Launch]
 
 
 class Entities(Protocol):
-    """What pipelines read from."""
+    """What pipelines read from and send to."""
 
     def check(self, definition: Definition) -> None:
-        """Refused when the definition's entity cannot be captured as it says."""
+        """Refused when the definition's entity cannot be captured, or sent to, as it says."""
         ...
 
     async def drop_reader(self, definition: Definition) -> None:
@@ -56,12 +61,14 @@ class KeptPipelines:
         shelf: Shelf,
         *,
         locate: Callable[[str], str],
+        forget: Callable[[Definition], None],
         restart_ms: int = RESTART_MS,
     ) -> None:
-        """`locate` tells where a definition's path is."""
+        """`locate` tells where a definition's path is, `forget` removes what a driver left."""
         self._entities = entities
         self._shelf = shelf
         self._locate = locate
+        self._forget = forget
         self._restart_ms = restart_ms
         self._launcher: Launcher | None = None
         self._missing: Callable[[], str] = lambda: "the bus has not begun to serve"
@@ -115,9 +122,10 @@ class KeptPipelines:
         }
 
     async def create(self, name: str, wanted: Members) -> Document:
-        definition = read_definition(name, wanted)
+        asked = read_definition(name, wanted)
         async with self._changing:
             known = self._definitions.get(name)
+            definition = self._sourced(asked, known) if isinstance(asked, Replay) else asked
             if known is not None and known != definition:
                 raise Refused(
                     ALREADY_EXISTS,
@@ -163,6 +171,7 @@ class KeptPipelines:
                 )
             await self._entities.drop_reader(definition)
             await asyncio.to_thread(self._shelf.remove, name)
+            await asyncio.to_thread(self._forget, definition)
             self._definitions.pop(name)
             self._keepers.pop(name, None)
 
@@ -176,6 +185,25 @@ class KeptPipelines:
         if definition is None:
             raise Refused(NOT_FOUND, f"There is no pipeline {shown(name)}.")
         return definition
+
+    def _sourced(self, asked: Replay, known: Definition | None) -> Replay:
+        """With what its capture says of the data, and as a new one unless it is known."""
+        fresh = replace(asked, format=asked.format or REPLAY_FORMATS[0], incarnation=uuid4().hex)
+        if not asked.from_pipeline:
+            return fresh
+        if isinstance(known, Replay) and known.from_pipeline == asked.from_pipeline:
+            # The capture may be gone, and its data is not.
+            return replace(fresh, path=known.path, format=known.format)
+        source = self._definitions.get(asked.from_pipeline)
+        if not isinstance(source, Capture):
+            raise Refused(
+                NOT_FOUND,
+                f"There is no capture {shown(asked.from_pipeline)}: name one in from_pipeline, or "
+                "where its data is in path.",
+            )
+        if asked.path not in ("", source.path) or asked.format not in ("", source.format):
+            raise invalid("from_pipeline tells path and format: leave these out.")
+        return replace(fresh, path=source.path, format=source.format)
 
     def _keeper(self, definition: Definition) -> Keeper:
         name = definition.name
@@ -203,14 +231,18 @@ class KeptPipelines:
     def _check_new(self, definition: Definition) -> None:
         if len(self._definitions) >= PIPELINES_MAX:
             raise Refused(QUOTA_EXCEEDED, f"There are {PIPELINES_MAX} pipelines: delete one first.")
+        if isinstance(definition, Capture):
+            self._check_place(definition)
+        self._entities.check(definition)
+
+    def _check_place(self, definition: Capture) -> None:
         for other in self._definitions.values():
-            if definition.collides_with(other):
+            if isinstance(other, Capture) and definition.collides_with(other):
                 raise Refused(
                     ALREADY_EXISTS,
                     f"path {definition.path} collides with that of pipeline {other.name}, "
                     f"{other.path}: each needs a directory of its own.",
                 )
-        self._entities.check(definition)
 
     def _check_startable(self, definition: Definition) -> None:
         why = self._missing()

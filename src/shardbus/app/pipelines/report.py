@@ -11,7 +11,7 @@ from shardbus.gateway.http.documents_schema import Document
 
 LINE_CHARACTERS_MAX: Final = 2_000
 ERROR_CHARACTERS_MAX: Final = 1_000
-_COUNTS: Final = ("batch", "rows", "backlog", "batch_ms")
+_COUNTS: Final = ("batch", "rows", "rows_planned", "backlog", "batch_ms")
 _COUNT_MAX: Final = 1 << 62
 
 
@@ -29,10 +29,11 @@ class Report:
         self._last_line = ""
         self.error = ""
         self.is_running = False
+        self.is_finished = False
 
     def begin(self) -> None:
         """A new driver is started."""
-        self.is_running = False
+        self.is_running = self.is_finished = False
         self._said_error = self._last_line = ""
 
     def hear_event(self, line: str) -> None:
@@ -49,6 +50,11 @@ class Report:
                 self.is_running = True
             case "progress":
                 self._advance(event)
+            case "finished":
+                self.is_finished = True
+            case "waiting":
+                self.error = str(event.get("error"))[:ERROR_CHARACTERS_MAX]
+                self.hear(f"waiting: {self.error}")
             case "failed":
                 self._said_error = str(event.get("error"))[:ERROR_CHARACTERS_MAX]
                 self.hear(f"failed: {self._said_error}")
@@ -86,7 +92,11 @@ class Report:
         at, rate = event.get("at"), event.get("rows_per_s")
         self._at = at[:40] if isinstance(at, str) else None
         self._rows_per_s = float(rate) if isinstance(rate, int | float) else 0.0
-        self._rows_total += self._progress["rows"]
+        # Who knows how much was done in all says so; others are counted.
+        is_told = "rows_total" in event
+        self._rows_total = (
+            _count(event["rows_total"]) if is_told else self._rows_total + self._progress["rows"]
+        )
         # A batch went through: what was wrong before is not any more.
         self.error = ""
 

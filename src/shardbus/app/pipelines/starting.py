@@ -11,6 +11,7 @@ from shardbus.app.pipelines.launching import (
     PROGRAM,
     RENEW_MS,
     access_to_lane,
+    forget_work,
     inherited_environment,
     job,
     location,
@@ -38,6 +39,7 @@ class PipelineChild:
             BusEntities(Places(bus, HttpCounts(), None)),
             self._shelf,
             locate=lambda path: location(settings, path),
+            forget=lambda definition: forget_work(settings, definition),
         )
 
     def problems(self) -> list[str]:

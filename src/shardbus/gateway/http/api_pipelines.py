@@ -23,7 +23,28 @@ from shardbus.gateway.http.documents_schema import (
     reference,
 )
 
-KINDS: Final = ("capture",)
+CAPTURE: Final = "capture"
+REPLAY: Final = "replay"
+KINDS: Final = (CAPTURE, REPLAY)
+CAPTURE_FORMATS: Final = ("parquet", "delta")
+REPLAY_FORMATS: Final = ("parquet", "delta", "json", "csv")
+BODIES: Final = ("column", "json")
+MESSAGE_COLUMNS: Final = (
+    "body",
+    "message_id",
+    "session_id",
+    "partition_key",
+    "correlation_id",
+    "subject",
+    "content_type",
+    "to",
+    "reply_to",
+    "reply_to_session_id",
+    "time_to_live_ms",
+    "scheduled_time",
+    "properties",
+)
+"""What a row that is sent may have."""
 STATES: Final = ("stopped", "starting", "running", "failing", "stopping", "finished")
 LOG_LINES_MAX: Final = 500
 
@@ -33,34 +54,75 @@ _PROGRESS: Final[dict[str, Schema]] = {
     "at": described(MOMENT_OR_NEVER, "When the last batch was said to have ended."),
     "batch": COUNT,
     "rows": described(COUNT, "Of the last batch."),
-    "rows_total": described(COUNT, "Of all batches since the bus was started."),
+    "rows_total": described(
+        COUNT, "Of a capture, all since the bus was started; of a replay, all that were sent."
+    ),
+    "rows_planned": described(COUNT, "Of a replay, all that it sends; 0 until they are counted."),
     "rows_per_s": NUMBER,
-    "backlog": described(COUNT, "Messages that waited when the last batch ended."),
+    "backlog": described(
+        COUNT, "Messages, or rows of a replay, that waited when the last batch ended."
+    ),
     "batch_ms": COUNT,
 }
-_DEFINITION: Final[dict[str, Schema]] = {
+_COMMON: Final[dict[str, Schema]] = {
     "kind": one_of(*KINDS),
-    "entity": TEXT,
-    "path": described(TEXT, "Below the directory of captured data of the bus."),
+    "entity": described(TEXT, "What is captured, or where rows of a replay are sent."),
+    "path": described(
+        TEXT,
+        "Below the directory of captured data of the bus. Of a capture, by default its name; of a "
+        "replay, where the table is.",
+    ),
+    "format": described(
+        {"type": "string", "enum": ["", *REPLAY_FORMATS]},
+        "Of a capture, parquet (the default) or delta. Of a replay, what is read; by default what "
+        "its capture writes, or parquet.",
+    ),
+}
+_CAPTURE: Final[dict[str, Schema]] = {
+    **_COMMON,
     "keep": described(FLAG, "Messages stay on the bus."),
     "once": described(FLAG, "Take what waits, then end."),
     "interval_ms": COUNT,
     "rows_max": described(COUNT, "Most rows of a batch; 0: no other bound than the source's."),
+    "compact": described(FLAG, "Small files of hours that are over become large ones."),
+}
+_REPLAY: Final[dict[str, Schema]] = {
+    **_COMMON,
+    "from_pipeline": described(TEXT, "The capture whose data is sent, instead of a path."),
+    "from": described(TEXT, "A moment; rows of this time and later. Empty: from the first on."),
+    "to": described(TEXT, "A moment; rows before this time. Empty: to the last."),
+    "time_column": described(TEXT, "What from and to are about, and the order of rows."),
+    "where": described(TEXT, "A condition on the table's columns, as in SQL."),
+    "rate_max": described(COUNT, "Most rows in a second; 0: as fast as can be."),
+    "columns": described(
+        {"type": "object", "additionalProperties": TEXT},
+        "Which column of the table each column of a message is made of; empty: it is left out.",
+    ),
+    "body": described(one_of(*BODIES), "json: the body is the whole row as JSON."),
+}
+DEFINITIONS: Final[dict[str, tuple[str, ...]]] = {
+    CAPTURE: tuple(_CAPTURE),
+    REPLAY: tuple(_REPLAY),
+}
+"""The members that each kind may have."""
+_ALWAYS: Final[dict[str, Schema]] = {
+    "name": TEXT,
+    **_COMMON,
+    "location": described(TEXT, "Where the driver writes, or a replay reads."),
+    "state": one_of(*STATES),
+    "starts": described(COUNT, "Of its driver, since the bus was started."),
+    "last_error": described(TEXT, "Empty while all is well."),
+    "progress": reference("PipelineProgress"),
+}
+_OF_A_KIND: Final[dict[str, Schema]] = {
+    **_CAPTURE,
+    **_REPLAY,
+    "incarnation": described(TEXT, "Of a replay: another one if it is made again."),
 }
 SCHEMAS: Final[dict[str, Schema]] = {
-    "NewPipeline": body_of(_DEFINITION, ("entity", "path")),
+    "NewPipeline": body_of({**_CAPTURE, **_REPLAY}, ("entity",)),
     "PipelineProgress": object_of(_PROGRESS),
-    "Pipeline": object_of(
-        {
-            "name": TEXT,
-            **_DEFINITION,
-            "location": described(TEXT, "Where the driver writes."),
-            "state": one_of(*STATES),
-            "starts": described(COUNT, "Of its driver, since the bus was started."),
-            "last_error": described(TEXT, "Empty while all is well."),
-            "progress": reference("PipelineProgress"),
-        }
-    ),
+    "Pipeline": {**object_of(_ALWAYS), "properties": {**_OF_A_KIND, **_ALWAYS}},
     "Pipelines": object_of({"pipelines": list_of(reference("Pipeline"))}),
     "PipelineDeleted": object_of({"name": TEXT, "is_deleted": FLAG}),
     "PipelineLog": object_of(
@@ -119,7 +181,7 @@ class PipelinePages:
             (
                 _route(
                     "",
-                    "Delete a stopped pipeline and its reader; what it captured stays.",
+                    "Delete a stopped pipeline and its reader; what it captured or sent stays.",
                     "PipelineDeleted",
                     method="DELETE",
                 ),

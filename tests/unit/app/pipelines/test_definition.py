@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import Definition, definition_from, read_definition
+from shardbus.app.pipelines.replay import Replay
 from shardbus.app.pipelines.shelf import Shelf
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.api_call import Members
 from shardbus.gateway.http.api_pipelines import SCHEMAS
 
-ARCHIVE = Definition("archive", "capture", "orders", "archive/orders")
+ARCHIVE = Capture("archive", "orders", "archive/orders")
 
 
 def test_what_is_left_out_has_a_default() -> None:
@@ -19,7 +21,7 @@ def test_what_is_left_out_has_a_default() -> None:
 
 
 def test_a_definition_is_read_as_it_was_written() -> None:
-    whole = Definition("a", "capture", "t/Subscriptions/s", "p", True, True, 5, 7)
+    whole = Capture("a", "t/Subscriptions/s", "p", True, True, 5, 7, "delta", False)
 
     assert definition_from(whole.to_document()) == whole
 
@@ -45,12 +47,73 @@ def test_a_path_stays_below_the_directory_of_captured_data(path: str) -> None:
         ({"keep": 1}, "keep"),
         ({"interval_ms": -1}, "interval_ms"),
         ({"rows_max": "many"}, "rows_max"),
+        ({"format": "json"}, "format"),
+        ({"compact": "yes"}, "compact"),
+        ({"where": "x > 1"}, "where is not for a capture"),
         ({"connection_string": "x"}, "connection_string"),
     ],
 )
 def test_a_member_that_cannot_be_used_is_named(change: dict[str, object], named: str) -> None:
     with pytest.raises(Refused, match=named):
         _read("archive", {"entity": "orders", "path": "p", **change})
+
+
+AGAIN = Replay(
+    "again",
+    "orders",
+    from_pipeline="archive",
+    since="2026-01-01T00:00:00.000000Z",
+    until="2026-01-02T09:00:00.000000Z",
+    where="subject = 'x'",
+    rate_max=5,
+    columns=(("body", "payload"), ("message_id", "")),
+    body="json",
+)
+
+
+def test_a_replay_has_its_times_in_utc_and_its_columns_in_order() -> None:
+    """P5."""
+    wanted: dict[str, object] = {
+        "kind": "replay",
+        "entity": "orders",
+        "from_pipeline": "archive",
+        "from": "2026-01-01",
+        "to": "2026-01-02T10:00:00+01:00",
+        "where": " subject = 'x' ",
+        "rate_max": 5,
+        "columns": {"message_id": "", "body": "payload"},
+        "body": "json",
+    }
+
+    read = _read("again", wanted)
+
+    assert read == AGAIN
+    assert definition_from({**AGAIN.to_document(), "incarnation": "i"}) == AGAIN
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"path": ""}, "needs from_pipeline"),
+        ({"path": "../up"}, "path"),
+        ({"keep": True}, "keep is not for a replay"),
+        ({"format": "orc"}, "format"),
+        ({"from": "yesterday"}, "from is 'yesterday'"),
+        ({"from": "2026-01-02", "to": "2026-01-02"}, "not before to"),
+        ({"where": "x" * 5000}, "where"),
+        ({"rate_max": -1}, "rate_max"),
+        ({"columns": []}, "columns must be an object"),
+        ({"columns": {"price": "p"}}, "columns has 'price'; a message has body"),
+        ({"columns": {"body": 7}}, "no name of a column for body"),
+        ({"body": "xml"}, "body"),
+        ({"incarnation": "mine"}, "incarnation"),
+    ],
+)
+def test_of_a_replay_a_member_that_cannot_be_used_is_named(
+    change: dict[str, object], named: str
+) -> None:
+    with pytest.raises(Refused, match=named):
+        _read("again", {"kind": "replay", "entity": "orders", "path": "p", **change})
 
 
 def test_dead_letters_cannot_be_captured_and_kept() -> None:
@@ -65,8 +128,8 @@ def test_dead_letters_cannot_be_captured_and_kept() -> None:
 def test_no_pipeline_writes_into_the_directory_of_another(
     mine: str, theirs: str, is_collision: bool
 ) -> None:
-    first = Definition("one", "capture", "orders", mine)
-    second = Definition("two", "capture", "orders", theirs)
+    first = Capture("one", "orders", mine)
+    second = Capture("two", "orders", theirs)
 
     assert first.collides_with(second) is is_collision
 

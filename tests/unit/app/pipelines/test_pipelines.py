@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import Definition
 from shardbus.app.pipelines.keeper import Launch
 from shardbus.app.pipelines.launching import Access
@@ -31,7 +32,7 @@ say('{"event": "progress", "at": "2026-01-02T03:04:05Z", "batch": 3, "rows": 20,
     '"rows_per_s": 7.5, "backlog": 5, "batch_ms": 40}')
 """
 GOES_ON: Final = _BEGIN + "sys.stderr.write('a line\\n'); sys.stderr.flush(); sys.stdin.read()"
-ENDS_WELL: Final = _BEGIN
+ENDS_WELL: Final = _BEGIN + """say('{"event": "finished"}')"""
 FAILS: Final = """print('{"event": "failed", "error": "there is no Java"}'); raise SystemExit(1)"""
 DIES: Final = "import sys; sys.stderr.write('out of memory\\n'); raise SystemExit(9)"
 
@@ -49,7 +50,7 @@ class Entities:
             raise Refused(NOT_FOUND, "The messaging entity does not exist.")
 
     async def drop_reader(self, definition: Definition) -> None:
-        self.dropped.append(definition.reader)
+        self.dropped.append(definition.name)
 
 
 class Bench:
@@ -58,6 +59,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.entities = Entities()
+        self.forgotten: list[str] = []
         self.missing = ""
 
     def tell(
@@ -79,6 +81,7 @@ class Bench:
                 self.entities,
                 Shelf(self.directory),
                 locate=lambda path: f"/captured/{path}",
+                forget=lambda definition: self.forgotten.append(definition.name),
                 restart_ms=restart_ms,
             )
             running = asyncio.ensure_future(pipelines.run(launch, lambda: self.missing))
@@ -111,6 +114,7 @@ def test_a_pipeline_is_created_started_shown_stopped_and_deleted(bench: Bench) -
             "at": "2026-01-02T03:04:05Z",
             "batch": 3,
             "rows": 20,
+            "rows_planned": 0,
             "rows_total": 20,
             "rows_per_s": 7.5,
             "backlog": 5,
@@ -129,7 +133,7 @@ def test_a_pipeline_is_created_started_shown_stopped_and_deleted(bench: Bench) -
         assert pipelines.all() == []
 
     bench.tell(story, GOES_ON)
-    assert bench.entities.dropped == ["pipeline-archive"]
+    assert bench.entities.dropped == ["archive"]
 
 
 def test_what_ran_runs_again_when_the_bus_does_and_what_was_stopped_does_not(bench: Bench) -> None:
@@ -253,7 +257,7 @@ def test_a_driver_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
 
 def test_the_driver_gets_a_token_for_its_entity_and_none_of_our_settings() -> None:
     access = Access("grpc://localhost:1", "", "Root", "secret")
-    dead = Definition("a", "capture", "orders/$DeadLetterQueue", "p")
+    dead = Capture("a", "orders/$DeadLetterQueue", "p")
     ours = {"SHARDBUS_SAS_KEY": "secret", "PATH": "/bin"}
 
     environment = access.environment(dead, ours, 1_000_000)

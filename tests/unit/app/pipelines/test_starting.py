@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.entities import BusEntities
 from shardbus.app.pipelines.launching import access_to_lane, job, location, missing_libraries
 from shardbus.app.settings import load
@@ -16,7 +16,7 @@ from shardbus.gateway.http.api_places import Places
 from tests.unit.gateway.http.messages_web import MessagesWeb
 
 DEFAULTS = load({}, {}, default_file=Path("no such file"))
-OF_Q = Definition("archive", "capture", "q", "p")
+OF_Q = Capture("archive", "q", "p")
 
 
 @pytest.fixture
