@@ -11,7 +11,8 @@ from shardbus.app.access import Access
 from shardbus.app.api_client import ApiClient, Document
 from shardbus.app.cli import main
 from shardbus.app.failures import Unavailable
-from shardbus.app.pipeline_commands import progress_line, wait_until_over, watch
+from shardbus.app.pipeline_commands import wait_until_over, watch
+from shardbus.app.pipeline_view import duration, progress_line
 from tests.unit.app.scripted_api import Script, refusal
 
 
@@ -42,6 +43,17 @@ def pipeline(state: str = "running", *, rows: int = 30, backlog: int = 10) -> Do
     }
 
 
+def replay(state: str, *, rows: int = 250, planned: int = 1_000) -> Document:
+    progress: Document = {
+        "rows_total": rows,
+        "rows_planned": planned,
+        "rows_per_s": 10.0,
+        "backlog": planned - rows,
+        "batch_ms": 80,
+    }
+    return {"name": "again", "kind": "replay", "state": state, "progress": progress}
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Runner:
     def run_with(script: Script, *arguments: str) -> Result:
@@ -68,6 +80,49 @@ def test_create_sends_what_was_given_and_starts_if_asked_to(run: Runner) -> None
     assert "starting" in done.output
 
 
+def test_create_of_a_replay_sends_times_condition_rate_and_columns(run: Runner) -> None:
+    """P5."""
+    script = Script(replay("stopped"))
+
+    done = run(
+        script, "create", "again", "--kind", "replay", "--from-pipeline", "archive",
+        "--entity", "orders", "--since", "2026-01-01", "--until", "2026-02-01",
+        "--where", "subject = 'x'", "--rate", "50", "--column", "body=a=b", "--column", "to=",
+        "--body", "json",
+    )  # fmt: skip
+
+    assert done.exit_code == 0, done.output
+    assert script.asked == [
+        (
+            "PUT pipelines/again",
+            {
+                "kind": "replay",
+                "entity": "orders",
+                "from_pipeline": "archive",
+                "from": "2026-01-01",
+                "to": "2026-02-01",
+                "where": "subject = 'x'",
+                "rate_max": 50,
+                "body": "json",
+                "columns": {"body": "a=b", "to": ""},
+            },
+        )
+    ]
+    assert run(Script(), "create", "a", "--entity", "q", "--column", "body").exit_code == 2
+
+
+def test_create_of_a_capture_says_only_what_was_given(run: Runner) -> None:
+    script = Script(pipeline(), pipeline())
+
+    run(script, "create", "a", "--entity", "q", "--format", "delta", "--no-compact")
+    run(script, "create", "a", "--entity", "q", "--compact", "--path", "p")
+
+    assert [body for _, body in script.asked] == [
+        {"entity": "q", "path": "a", "format": "delta", "compact": False},
+        {"entity": "q", "path": "p", "compact": True},
+    ]
+
+
 def test_stop_waits_until_the_batch_has_ended_unless_told_not_to(run: Runner) -> None:
     script = Script(pipeline("stopping"), pipeline("stopping"), pipeline("stopped"))
 
@@ -82,7 +137,7 @@ def test_stop_waits_until_the_batch_has_ended_unless_told_not_to(run: Runner) ->
 def test_list_and_status_show_rows_and_backlog(run: Runner) -> None:
     listed = run(Script({"pipelines": [pipeline()]}), "list")
     assert listed.output.splitlines()[1].split() == [
-        "archive", "capture", "orders", "running", "30", "10",
+        "archive", "capture", "orders", "running", "30", "12", "10",
     ]  # fmt: skip
 
     shown = run(Script(pipeline()), "status", "archive", "--json")
@@ -116,6 +171,20 @@ def test_watching_is_for_people(run: Runner) -> None:
 def test_an_error_stands_at_the_end_of_the_line() -> None:
     assert progress_line({**pipeline("failing"), "last_error": "no Java"}).endswith("no Java")
     assert "0%" in progress_line(pipeline("starting", rows=0, backlog=0))
+
+
+def test_a_replay_shows_how_many_rows_of_how_many_and_how_long_it_may_take() -> None:
+    """P5, P9."""
+    assert progress_line(replay("running")) == (
+        "again running [######                  ]  25%  250 of 1,000 rows  10/s  "
+        "about 1 min 15 s left  batch 80 ms"
+    )
+    assert "selecting rows" in progress_line(replay("running", rows=0, planned=0))
+    assert "left" not in progress_line(replay("stopped"))
+    assert progress_line(replay("finished", rows=0, planned=0)).endswith(
+        "[########################] 100%  no row was selected"
+    )
+    assert [duration(4), duration(3_600), duration(86_399)] == ["4 s", "1 h 00 min", "23 h 59 min"]
 
 
 def test_an_interrupt_ends_the_watching_and_a_stop_that_takes_too_long_is_told(
