@@ -1,35 +1,33 @@
-"""A Spark driver that consumes a queue into Parquet, as a process of its own to be killed.
-
-Its arguments are the endpoint, the queue, a directory, and `now` to end when all is read.
-"""
+"""A Spark driver that consumes a queue into Parquet, as a process of its own to be killed."""
 
 import sys
-from pathlib import Path
+
+from spark.tests.job import Job, job_from
 
 import shardbus_spark
 
 
-def main(endpoint: str, queue: str, place: Path, how: str) -> None:
-    spark = shardbus_spark.session("killed", master="local[2,4]")
+def main(job: Job) -> None:
+    spark = shardbus_spark.session("killed", master=job.master)
     spark.sparkContext.setLogLevel("OFF")
     source = (
         spark.readStream.format("shardbus")
-        .option("endpoint", endpoint)
+        .option("endpoint", job.endpoint)
         .option("mode", "consume")
         .option("readerName", "killed")
-        .option("maxRowsPerTrigger", "5000" if how == "now" else "150")
-        .option("inputPartitions", "2")
+        .option("maxRowsPerTrigger", str(job.rows_max))
+        .option("inputPartitions", str(job.partitions))
         .schema("body BINARY")
-        .load(queue)
+        .load(job.entity)
     )
     writer = (
         source.writeStream.format("parquet")
-        .option("path", str(place / "rows"))
-        .option("checkpointLocation", str(place / "checkpoint"))
+        .option("path", str(job.rows))
+        .option("checkpointLocation", str(job.checkpoint))
     )
-    query = writer.trigger(availableNow=True) if how == "now" else writer
+    query = writer.trigger(availableNow=True) if job.is_once else writer
     query.start().awaitTermination()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])
+    main(job_from(sys.argv))

@@ -1,7 +1,5 @@
 """What Spark does with a stream and its checkpoint, in the same order and without a Java: a driver
 that starts in a moment can be killed often.
-
-Its arguments are those of `driver`.
 """
 
 import json
@@ -9,6 +7,7 @@ import random
 import sys
 from pathlib import Path
 
+from spark.tests.job import Job, job_from
 from spark.tests.streams import run
 
 from shardbus_spark.consuming import ConsumeStream
@@ -16,16 +15,19 @@ from shardbus_spark.offsets import Offset
 from shardbus_spark.options import read_options
 
 
-def main(endpoint: str, queue: str, place: Path, how: str) -> None:
-    given = {"endpoint": endpoint, "entity": queue, "mode": "consume", "readerName": "killed"}
-    rows_max = "5000" if how == "now" else "150"
-    limits = {"maxRowsPerTrigger": rows_max, "inputPartitions": str(random.randint(1, 4))}
+def main(job: Job) -> None:
+    given = {"endpoint": job.endpoint, "entity": job.entity, "mode": "consume"}
+    limits = {
+        "readerName": "killed",
+        "maxRowsPerTrigger": str(job.rows_max),
+        "inputPartitions": str(random.randint(1, 4)),
+    }
     stream = ConsumeStream(read_options({**given, **limits}), ["body"])
-    if how == "now":
+    if job.is_once:
         stream.prepareForTriggerAvailableNow()
     for name in ("checkpoint/offsets", "checkpoint/commits", "rows"):
-        (place / name).mkdir(parents=True, exist_ok=True)
-    while _batch(stream, place) or how != "now":
+        (Path(job.directory) / name).mkdir(parents=True, exist_ok=True)
+    while _batch(stream, Path(job.directory)) or not job.is_once:
         continue
 
 
@@ -61,4 +63,4 @@ def _write(file: Path, value: object) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])
+    main(job_from(sys.argv))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
 import pyarrow.parquet as parquet
 import pytest
 from spark.tests.bus import Bus, running_bus
+from spark.tests.drivers import running_driver
+from spark.tests.job import Job
 from spark.tests.sink_log import committed_files
 
 QUEUE: Final = "orders"
@@ -31,9 +30,7 @@ max-delivery-count = 1000
 SEND_COUNT: Final = 40
 RECEIVE_COUNT: Final = 10
 PAUSE_S: Final = 0.1
-START_S: Final = 300.0
 DRAIN_S: Final = 60.0
-TESTS: Final = Path(__file__).parent
 SPARK: Final = "driver.py"
 SMALL: Final = "small_driver.py"
 
@@ -99,43 +96,6 @@ class Crowd:
             self.unsure.update(message["body"] for message in messages)
 
 
-@contextmanager
-def _driver(kind: str, bus: Bus, place: Path, how: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver, and at the end kill -9 for it and for its Java."""
-    root = TESTS.parents[1]
-    paths = [str(TESTS.parent / "src"), str(root), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    with (place / "driver.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(TESTS / kind), bus.url, QUEUE, str(place), how],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _planned(place: Path) -> int:
-    """How many batches Spark has written down."""
-    return len(list((place / "checkpoint" / "offsets").glob("[0-9]*")))
-
-
-def _wait_for_batches(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
-    deadline_s = time.monotonic() + START_S
-    while _planned(place) < count:
-        log = (place / "driver.log").read_text("utf-8", errors="replace")
-        assert process.poll() is None, log
-        assert time.monotonic() < deadline_s, log
-        time.sleep(0.01)
-
-
 def _written(place: Path) -> list[str]:
     """The bodies that the sink has committed."""
     bodies: list[str] = []
@@ -157,20 +117,19 @@ def test_drivers_and_a_bus_that_are_killed_lose_nothing_and_double_nothing(
     """P2: senders go on and receivers compete meanwhile."""
     dice = random.Random(7)
     with running_bus(tmp_path, ENTITIES) as bus:
-        crowd = Crowd(bus)
+        crowd, job = Crowd(bus), Job(bus.url, QUEUE, str(tmp_path))
         with crowd.running():
             for kill in range(kills):
-                with _driver(kind, bus, tmp_path, "on") as process:
-                    _wait_for_batches(process, tmp_path, _planned(tmp_path) + dice.randint(1, 4))
+                with running_driver(kind, job) as driver:
+                    driver.wait_for_batches(job.planned() + dice.randint(1, 4))
                     if kill == kill_of_bus:
                         bus.server.kill()
                         bus.server.start()
-                        _wait_for_batches(process, tmp_path, _planned(tmp_path) + 2)
+                        driver.wait_for_batches(job.planned() + 2)
                     # Anywhere in a batch.
                     threading.Event().wait(dice.random() * 0.3)
-        with _driver(kind, bus, tmp_path, "now") as process:
-            code = process.wait(START_S)
-            assert code == 0, (tmp_path / "driver.log").read_text("utf-8")
+        with running_driver(kind, replace(job, is_once=True, rows_max=5000)) as driver:
+            driver.wait_for_the_end()
         crowd.drain()
 
         written = _written(tmp_path)

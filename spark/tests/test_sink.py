@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
+from spark.tests.drivers import driver_environment, running_driver
+from spark.tests.job import Job
 
 import shardbus_spark
 from shardbus_spark.client import Client, connect
 from shardbus_spark.functions import fragment_of
-from shardbus_spark.java import java_home
 
 ENTITIES: Final = """
 [[access-rule]]
@@ -51,11 +47,9 @@ name = "news"
 [[topic.subscription]]
 name = "europe"
 """
-SOURCE: Final = Path(__file__).parents[1] / "src"
-DRIVER: Final = Path(__file__).with_name("sink_driver.py")
+DRIVER: Final = "sink_driver.py"
 FILES: Final = 20
 FILE_ROWS: Final = 60
-START_S: Final = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +68,7 @@ def client(bus: Bus) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", _python_path())
+        patch.setenv("PYTHONPATH", driver_environment()["PYTHONPATH"])
         session = shardbus_spark.session(
             "sink",
             master="local[2,4]",
@@ -185,42 +179,6 @@ def test_what_the_bus_refuses_is_told_and_nothing_is_written(
     assert client.read("written").num_rows == before
 
 
-@contextmanager
-def _driver(bus: Bus, place: Path, partitions: int, how: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver, and at the end kill -9 for it and for its Java."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": _python_path(),
-        "JAVA_HOME": str(java_home()),
-    }
-    arguments = [str(DRIVER), bus.url, "killed", str(place), str(partitions), how]
-    with (place / "driver.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        # The group has the process of Python until it is waited for, so it cannot be another's.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _wait_for_batches(process: subprocess.Popen[bytes], place: Path, count: int) -> None:
-    deadline_s = time.monotonic() + START_S
-    offsets = place / "checkpoint" / "offsets"
-    while len(list(offsets.glob("[0-9]*"))) < count:
-        log = (place / "driver.log").read_text("utf-8", errors="replace")
-        assert process.poll() is None, log
-        assert time.monotonic() < deadline_s, log
-        threading.Event().wait(0.01)
-
-
 @pytest.mark.timeout(900)
 def test_drivers_that_are_killed_write_every_row_once(
     bus: Bus, client: Client, tmp_path: Path
@@ -236,17 +194,13 @@ def test_drivers_that_are_killed_write_every_row_once(
         )
         parquet.write_table(table, tmp_path / "rows" / f"{file:03}.parquet")
 
+    job = Job(bus.url, "killed", str(tmp_path))
     for partitions in (1, 3):
-        with _driver(bus, tmp_path, partitions, "on") as process:
-            planned = len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*")))
-            _wait_for_batches(process, tmp_path, min(planned + dice.randint(1, 5), FILES))
+        with running_driver(DRIVER, replace(job, partitions=partitions)) as driver:
+            driver.wait_for_batches(min(job.planned() + dice.randint(1, 5), FILES))
             threading.Event().wait(dice.random() * 0.5)
-    with _driver(bus, tmp_path, 4, "now") as process:
-        assert process.wait(START_S) == 0, (tmp_path / "driver.log").read_text("utf-8")
+    with running_driver(DRIVER, replace(job, partitions=4, is_once=True)) as driver:
+        driver.wait_for_the_end()
 
     found = numbers(client.read("killed"))
     assert found == list(range(FILES * FILE_ROWS))
-
-
-def _python_path() -> str:
-    return os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))

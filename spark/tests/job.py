@@ -1,0 +1,50 @@
+"""What a driver that is to be killed does, as the one argument of its program."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import final
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """A stream between an entity and `rows` of a directory that has its checkpoint too.
+
+    `is_once` ends the driver when all that waits is done; `partitions` are those to read or to
+    write with.
+    """
+
+    endpoint: str
+    entity: str
+    directory: str
+    is_once: bool = False
+    rows_max: int = 150
+    partitions: int = 2
+    master: str = "local[2,4]"
+
+    @property
+    def rows(self) -> Path:
+        return Path(self.directory) / "rows"
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.directory) / "checkpoint"
+
+    @property
+    def log(self) -> Path:
+        return Path(self.directory) / "driver.log"
+
+    def planned(self) -> int:
+        """How many batches Spark has written down."""
+        return len(list((self.checkpoint / "offsets").glob("[0-9]*")))
+
+    def to_argument(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def job_from(arguments: list[str]) -> Job:
+    """The job of a program that was started with `to_argument`."""
+    return Job(**json.loads(arguments[1]))
