@@ -10,7 +10,6 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import click
@@ -27,6 +26,7 @@ from shardbus.stores.bulk import BulkReader
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 64 * 1024 * 1024
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class FlightOptions:
 def run_flight(options: FlightOptions) -> int:
     """Serve until a signal; the exit code. Raises CommandError when it cannot start."""
     log_to_stderr(options.log_level)
+    # Before there is another thread, so that it is not one of Arrow's that gets them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     _keep_memory()
     scheme = "grpc+tcp" if options.certificate is None else "grpc+tls"
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -61,17 +63,12 @@ def run_flight(options: FlightOptions) -> int:
         raise CommandError(
             f"the bulk lane cannot listen on port {options.port}: {error}"
         ) from error
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        # Shutting down waits for streams, which a signal handler must not.
-        threading.Thread(target=lane.shutdown, daemon=True).start()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
     if options.ends_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     click.echo(f"ready {scheme}://{host}:{lane.port}")
-    lane.wait()
+    # Arrow's own way to wait never comes back to Python, where a handler would be run.
+    signal.sigwait(_ENDING)
+    lane.shutdown()
     bus.close()
     return 0
 
