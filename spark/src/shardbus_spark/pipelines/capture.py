@@ -1,30 +1,34 @@
-"""Capture: an entity, or its dead letters, to Parquet files by entity, date and hour (P4).
+"""Capture: an entity, or its dead letters, to a table by entity, date and hour (P4).
 
-Exactly once: a batch is a fixed range of claims, Spark's file sink lists its files under the
-number of the batch, and messages leave the bus only when that list is written. Read what was
-captured with Spark: `spark.read.parquet(path)` goes by the list, and passes over files of a batch
-that was cut short.
+Exactly once: a batch is a fixed range of claims, the table takes a batch of a query once, and
+messages leave the bus only when it has. `shardbus_spark.tables` says what the table is: Parquet
+files that anybody can read, or Delta. Where files cannot be renamed, which is so in object stores,
+and in directories that an earlier version has begun, it is Spark's own file sink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as column
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.options import BROWSE, CONSUME
-from shardbus_spark.pipelines.definition import Capture
-
-CHECKPOINT: Final = "_checkpoint"
-PARTITIONS: Final = ("entity", "date", "hour")
-
-_SINK_LOG: Final = "_spark_metadata"
+from shardbus_spark.pipelines.definition import DELTA, PARQUET, Capture
+from shardbus_spark.tables.delta import need_delta
+from shardbus_spark.tables.form import (
+    DELTA_LOG,
+    SINK_LOG,
+    SPARK,
+    captured_form,
+    local_directory,
+)
+from shardbus_spark.tables.layout import CHECKPOINT, PARTITIONS
+from shardbus_spark.tables.sink import TableSink
 
 
 def start_capture(
@@ -48,17 +52,37 @@ def finish_capture(
 
 
 def check_path(definition: Capture) -> None:
-    """OptionError for a directory of this machine that cannot be captured to."""
-    directory = _local(definition.path)
-    if directory is None or definition.spark_master:
+    """OptionError for a place that cannot be captured to, as far as this machine can see it."""
+    directory = local_directory(definition.path)
+    if definition.format == DELTA:
+        need_delta()
+        if directory is None:
+            raise OptionError(
+                f"path is {definition.path}; format delta needs a directory, which all nodes share"
+            )
+    if directory is None:
         return
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"path {directory} cannot be written to: {error.strerror}") from error
-    # The file sink passes over numbers of batches that its log has: with a new checkpoint these
-    # begin again, and what they hold would be removed from the bus and written nowhere.
-    if _has_files(directory / _SINK_LOG) and not _has_files(directory / CHECKPOINT / "offsets"):
+    if not definition.spark_master:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"path {directory} cannot be written to: {error.strerror}") from error
+    _check_table(directory, definition)
+
+
+def _check_table(directory: Path, definition: Capture) -> None:
+    form = captured_form(definition.path)
+    if form is None and (directory / DELTA_LOG).exists():
+        raise OptionError(f"path {directory} is a Delta table that no capture has made")
+    if form is None or (form == SPARK and not _has_files(directory / SINK_LOG)):
+        return
+    if form != definition.format and (form, definition.format) != (SPARK, PARQUET):
+        raise OptionError(
+            f"path {directory} was captured as {form}, not {definition.format}: choose another path"
+        )
+    # A table passes over numbers of batches that it has: with a new checkpoint these begin again,
+    # and what they hold would be removed from the bus and written nowhere.
+    if not _has_files(directory / CHECKPOINT / "offsets"):
         raise OptionError(
             f"path {directory} holds captured data without its {CHECKPOINT}: going on there would "
             "lose messages. Put the checkpoint back, or choose another path"
@@ -67,13 +91,6 @@ def check_path(definition: Capture) -> None:
 
 def _has_files(directory: Path) -> bool:
     return directory.is_dir() and any(file.name.isdigit() for file in directory.iterdir())
-
-
-def _local(path: str) -> Path | None:
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return None if parts.scheme else Path(path)
 
 
 def _source_options(definition: Capture, access: Mapping[str, str]) -> dict[str, str]:
@@ -89,23 +106,38 @@ def _started(
     spark: SparkSession, definition: Capture, options: Mapping[str, str], is_once: bool
 ) -> StreamingQuery:
     stream = spark.readStream.format("shardbus").options(**options).load(definition.entity)
-    writer = (
-        _placed(stream, definition.entity)
-        .writeStream.format("parquet")
-        .queryName(definition.name)
-        .partitionBy(*PARTITIONS)
-        .option("path", definition.path)
-        .option("checkpointLocation", f"{definition.path.rstrip('/')}/{CHECKPOINT}")
-    )
+    directory = local_directory(definition.path)
+    if directory is None or captured_form(definition.path) == SPARK:
+        writer = _to_files(stream, definition)
+    else:
+        spark.dataSource.register(TableSink)
+        writer = _to_table(stream, definition, directory.absolute())
+    writer = writer.queryName(definition.name)
     if is_once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{definition.interval_ms} milliseconds").start()
 
 
-def _placed(stream: DataFrame, entity: str) -> DataFrame:
-    """With the columns that become directories; the session is in UTC."""
+def _to_table(stream: DataFrame, definition: Capture, directory: Path) -> DataStreamWriter:
     return (
-        stream.withColumn("entity", column.lit(entity))
+        stream.writeStream.format(TableSink.name())
+        .option("path", str(directory))
+        .option("entity", definition.entity)
+        .option("form", definition.format)
+        .option("checkpointLocation", str(directory / CHECKPOINT))
+    )
+
+
+def _to_files(stream: DataFrame, definition: Capture) -> DataStreamWriter:
+    """With the columns that become directories; the session is in UTC."""
+    placed = (
+        stream.withColumn("entity", column.lit(definition.entity))
         .withColumn("date", column.date_format("enqueued_time", "yyyy-MM-dd"))
         .withColumn("hour", column.date_format("enqueued_time", "HH"))
+    )
+    return (
+        placed.writeStream.format("parquet")
+        .partitionBy(*PARTITIONS)
+        .option("path", definition.path)
+        .option("checkpointLocation", f"{definition.path.rstrip('/')}/{CHECKPOINT}")
     )

@@ -1,0 +1,92 @@
+"""Bare Parquet files, each row of which is seen once by whoever reads the directory.
+
+A task writes files where nobody looks. One record, replaced as a whole, says which batch was the
+last and where its files belong; only then they are moved there. A batch that the record has is
+never taken again, and moves that a crash cut short are finished before anything else is done.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, final
+
+from shardbus_spark.errors import ShardbusError
+from shardbus_spark.tables.durable import make_directory, sync
+from shardbus_spark.tables.form import (
+    NO_BATCH,
+    PARQUET,
+    State,
+    check_owner,
+    read_state,
+    table_turn,
+    write_state,
+)
+from shardbus_spark.tables.layout import OWN, SUFFIX, Hour
+from shardbus_spark.tables.writing import WrittenFile
+
+STAGED: Final = f"{OWN}/staged"
+
+
+@final
+class BareTable:
+    """The form `parquet`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def place(self, batch: int, hour: Hour) -> Path:
+        staged = self.root / STAGED
+        staged.mkdir(parents=True, exist_ok=True)
+        return staged / f"{batch:010}-{uuid.uuid4().hex}{SUFFIX}"
+
+    def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
+        with table_turn(self.root):
+            state = read_state(self.root)
+            check_owner(self.root, state, PARQUET, query)
+            if state is not None:
+                settle(self.root, state)
+            is_new = batch > (NO_BATCH if state is None else state.batch)
+            if is_new:
+                self._take(State(PARQUET, query, batch, self._moves(files)))
+            self._sweep(batch)
+            return is_new
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        for file in files:
+            Path(file.path).unlink(missing_ok=True)
+
+    def _moves(self, files: Sequence[WrittenFile]) -> tuple[tuple[str, str], ...]:
+        for file in files:
+            if not Path(file.path).is_file():
+                raise ShardbusError(f"{file.path} is gone: the batch has to be written again")
+        return tuple(
+            (Path(file.path).name, f"{file.hour.directory}/batch-{Path(file.path).name}")
+            for file in files
+        )
+
+    def _take(self, state: State) -> None:
+        sync([self.root / STAGED])
+        write_state(self.root, state)
+        settle(self.root, state)
+
+    def _sweep(self, batch: int) -> None:
+        """What attempts of this batch and earlier ones have left that were not chosen."""
+        for file in (self.root / STAGED).glob(f"*{SUFFIX}"):
+            number = file.name.partition("-")[0]
+            if number.isdigit() and int(number) <= batch:
+                file.unlink(missing_ok=True)
+
+
+def settle(root: Path, state: State) -> None:
+    """Move the files of the last batch to where they belong, those that are not there yet."""
+    changed: set[Path] = set()
+    for name, target in state.moves:
+        staged, place = root / STAGED / name, root / target
+        if staged.exists():
+            make_directory(place.parent, root)
+            staged.rename(place)
+            changed.add(place.parent)
+    if changed:
+        sync([*changed, root / STAGED])

@@ -1,0 +1,146 @@
+"""A Delta table, whose log delta-rs writes: readers need neither Spark nor us.
+
+Tasks write files in their place, unseen until Delta's log names them. A batch is one transaction
+of the log with the query's id and the number of the batch, so that the table itself tells whether
+it has a batch; files that no transaction names are removed by a vacuum.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow as pa
+
+from shardbus_spark.errors import OptionError, Unavailable
+from shardbus_spark.tables.durable import sync
+from shardbus_spark.tables.form import (
+    DELTA,
+    DELTA_LOG,
+    NO_BATCH,
+    State,
+    check_owner,
+    read_state,
+    table_turn,
+    write_state,
+)
+from shardbus_spark.tables.layout import PARTITIONS, SUFFIX, Hour
+from shardbus_spark.tables.writing import WrittenFile
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+
+ATTEMPTS_MAX: Final = 5
+_PARTITION_FIELDS: Final = (
+    pa.field("entity", pa.string()),
+    pa.field("date", pa.date32()),
+    pa.field("hour", pa.int32()),
+)
+
+
+@final
+class DeltaForm:
+    """The form `delta`; `schema` is that of the files, and is needed to commit."""
+
+    def __init__(self, root: Path, schema: pa.Schema) -> None:
+        self.root = root
+        self._schema = schema
+
+    def place(self, batch: int, hour: Hour) -> Path:
+        directory = self.root / hour.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory / f"part-{batch:010}-{uuid.uuid4().hex}{SUFFIX}"
+
+    def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
+        from deltalake.exceptions import CommitFailedError
+
+        with table_turn(self.root):
+            self._own(query)
+            # Others may write the log, too: compaction, and whoever else uses the table.
+            for _attempt in range(ATTEMPTS_MAX):
+                table = open_delta(self.root)
+                known = table.transaction_version(query)
+                if batch <= (NO_BATCH if known is None else known):
+                    self.discard(files)
+                    return False
+                try:
+                    self._append(table, query, batch, files)
+                except CommitFailedError:
+                    continue
+                return True
+        raise Unavailable(f"others change {self.root} all the time: batch {batch} finds no gap")
+
+    def discard(self, files: Sequence[WrittenFile]) -> None:
+        for file in files:
+            Path(file.path).unlink(missing_ok=True)
+
+    def _own(self, query: str) -> None:
+        from deltalake import DeltaTable, Schema
+
+        state = read_state(self.root)
+        check_owner(self.root, state, DELTA, query)
+        if state is None:
+            write_state(self.root, State(DELTA, query, NO_BATCH))
+        if not (self.root / DELTA_LOG).is_dir():
+            schema = pa.schema([*self._schema, *_PARTITION_FIELDS])
+            DeltaTable.create(
+                str(self.root),
+                Schema.from_arrow(schema),
+                mode="ignore",
+                partition_by=list(PARTITIONS),
+            )
+
+    def _append(
+        self, table: DeltaTable, query: str, batch: int, files: Sequence[WrittenFile]
+    ) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        sync({Path(file.path).parent for file in files})
+        table.create_write_transaction(
+            [self._action(file) for file in files],
+            "append",
+            table.schema(),
+            list(PARTITIONS),
+            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+        )
+        log = self.root / DELTA_LOG
+        sync([max(log.glob("*.json")), log])
+
+    def _action(self, file: WrittenFile) -> AddAction:
+        from deltalake.transaction import AddAction
+
+        hour = file.hour
+        return AddAction(
+            path=str(Path(file.path).relative_to(self.root)),
+            size=file.size_bytes,
+            partition_values={
+                "entity": hour.entity,
+                "date": hour.date,
+                "hour": str(hour.hour),
+            },
+            modification_time=time.time_ns() // 1_000_000,
+            data_change=True,
+            stats=file.statistics,
+        )
+
+
+def need_delta() -> None:
+    """OptionError when delta-rs is not there."""
+    try:
+        import deltalake  # noqa: F401 - whether it can be
+    except ImportError as error:
+        raise OptionError(
+            f"format delta needs delta-rs: `pip install 'shardbus-spark[delta]'` ({error})"
+        ) from error
+
+
+def open_delta(root: Path) -> DeltaTable:
+    """The table as it is now; OptionError when delta-rs is not there."""
+    need_delta()
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(root))

@@ -1,0 +1,61 @@
+"""What a capture has written, as a DataFrame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
+
+from shardbus_spark.errors import OptionError
+from shardbus_spark.schema import message_schema
+from shardbus_spark.tables.delta import open_delta
+from shardbus_spark.tables.form import (
+    DELTA,
+    DELTA_LOG,
+    SPARK,
+    captured_form,
+    local_directory,
+    table_turn,
+)
+from shardbus_spark.tables.layout import files_in, hours_in
+
+_PARTITION_FIELDS: Final = (
+    StructField("entity", StringType()),
+    StructField("date", DateType()),
+    StructField("hour", IntegerType()),
+)
+
+
+def captured_schema() -> StructType:
+    """The columns of messages, then entity, date and hour."""
+    return StructType([*message_schema(includes_json=False).fields, *_PARTITION_FIELDS])
+
+
+def read_captured(spark: SparkSession, path: str) -> DataFrame:
+    """Each captured row once, as the table is now; OptionError when nothing was captured there.
+
+    The list of files is made at this moment: rows that come later are not in it. Compaction of
+    bare Parquet may remove a file before it is read, which fails the job: run it again. Delta
+    keeps files that were replaced for a week.
+    """
+    root, form = local_directory(path), captured_form(path)
+    reader = spark.read.schema(captured_schema())
+    if root is None or form == SPARK:
+        # By the list that Spark's own sink has made.
+        return reader.parquet(path)
+    if form is None:
+        raise OptionError(f"path {root}: nothing was captured there")
+    files = captured_files(root, form)
+    if not files:
+        return spark.createDataFrame([], captured_schema())
+    return reader.option("basePath", str(root)).parquet(*files)
+
+
+def captured_files(root: Path, form: str) -> list[str]:
+    """The files of a table of ours that hold its rows at this moment, by whole batches."""
+    if form == DELTA:
+        return open_delta(root).file_uris() if (root / DELTA_LOG).is_dir() else []
+    with table_turn(root, is_shared=True):
+        return [str(file) for _hour, directory in hours_in(root) for file in files_in(directory)]

@@ -1,0 +1,91 @@
+"""`writeStream.format("shardbus_table")`: a stream to a table, each batch once (P4).
+
+Tasks write Parquet files with Arrow, and the driver's commit makes them part of the table under the
+id of the query and the number of the batch; rows never pass through the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from shardbus_spark.errors import OptionError, ShardbusError
+from shardbus_spark.options import Values
+from shardbus_spark.tables.bare import BareTable
+from shardbus_spark.tables.delta import DeltaForm
+from shardbus_spark.tables.form import DELTA, PARQUET, Form, local_directory
+from shardbus_spark.tables.writing import WrittenFile, arrow_schema, write_hours
+
+NAME: Final = "shardbus_table"
+OPTIONS: Final[dict[str, str]] = {
+    "path": "directory of the table, the same on every node",
+    "entity": "what the directories are to say of where the rows are from",
+    "form": "parquet or delta",
+}
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task attempt has written."""
+
+    query: str
+    files: list[WrittenFile]
+
+
+class TableSink(DataSource):
+    """Captured tables, to be written to by streams; `tables.read_captured` reads them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        values = Values(self.options, OPTIONS)
+        path, form = values.text("path"), values.choice("form", (PARQUET, DELTA), PARQUET)
+        root = local_directory(path)
+        if not path or root is None or not root.is_absolute():
+            raise OptionError(f"path is {path!r}; it must be a directory, from the root on")
+        if overwrite:
+            raise OptionError("outputMode('complete') has no meaning here: use 'append'")
+        rows = arrow_schema(schema)
+        table = BareTable(root) if form == PARQUET else DeltaForm(root, rows)
+        return TableWriter(table, rows, values.text("entity"))
+
+
+class TableWriter(DataSourceStreamArrowWriter):
+    """One batch of a stream."""
+
+    def __init__(self, table: Form, schema: pa.Schema, entity: str) -> None:
+        self._table = table
+        self._schema = schema
+        self._entity = entity
+
+    def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> Written:
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+        if not query or not batch:
+            raise ShardbusError("Spark does not say which batch this is of: it must be a stream's")
+        number = int(batch)
+        files = write_hours(
+            iterator, self._schema, self._entity, lambda hour: self._table.place(number, hour)
+        )
+        return Written(query, files)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        written = [message for message in messages if isinstance(message, Written)]
+        files = [file for message in written for file in message.files]
+        if files:
+            self._table.commit(written[0].query, batchId, files)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        written = [message for message in messages if isinstance(message, Written)]
+        self._table.discard([file for message in written for file in message.files])

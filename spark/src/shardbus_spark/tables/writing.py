@@ -1,0 +1,196 @@
+"""Rows to Parquet files, one for each hour that they are of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, final
+
+import pyarrow as pa
+import pyarrow.compute as compute
+import pyarrow.parquet as parquet
+from pyspark.sql.types import StructType
+
+from shardbus_spark.errors import OptionError, ShardbusError
+from shardbus_spark.tables.durable import sync
+from shardbus_spark.tables.layout import HOUR_MS, Hour
+
+TIME: Final = "enqueued_time"
+# A task holds as many row groups as it has hours open.
+HOURS_OPEN_MAX: Final = 8
+ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+COMPRESSION: Final = "zstd"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_HOUR_US: Final = HOUR_MS * 1000
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+
+Placed = Callable[[Hour], Path]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that is durable; `statistics` are JSON as Delta has them."""
+
+    path: str
+    hour: Hour
+    rows: int
+    size_bytes: int
+    statistics: str
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What files hold for rows of this schema; OptionError for one that cannot be captured."""
+    for column in schema.fields:
+        if column.dataType.simpleString() not in _TYPES:
+            raise OptionError(
+                f"column {column.name} is {column.dataType.simpleString()}; a captured table has "
+                f"{', '.join(_TYPES)}"
+            )
+    if TIME not in schema.names or schema[TIME].dataType.simpleString() != "timestamp":
+        raise OptionError(f"there is no column {TIME} with the time that tells the hour of a row")
+    return pa.schema(
+        [pa.field(column.name, _TYPES[column.dataType.simpleString()]) for column in schema.fields]
+    )
+
+
+def write_hours(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, entity: str, placed: Placed
+) -> list[WrittenFile]:
+    """Write rows to new files, where `placed` says for each; all are durable on return."""
+    written: list[WrittenFile] = []
+    opened: dict[Hour, FileWriter] = {}
+    for batch in batches:
+        for number, rows in _by_hour(pa.Table.from_batches([batch]).cast(schema)):
+            hour = Hour(entity, number)
+            writer = opened.pop(hour, None)
+            if writer is None:
+                if len(opened) == HOURS_OPEN_MAX:
+                    written.append(_closed(opened, next(iter(opened))))
+                writer = FileWriter(placed(hour), schema, ROW_GROUP_BYTES)
+            # Behind the others: the hour that was not written to for longest is closed first.
+            opened[hour] = writer
+            writer.put(rows)
+    written.extend([_closed(opened, hour) for hour in list(opened)])
+    return written
+
+
+def _closed(opened: dict[Hour, FileWriter], hour: Hour) -> WrittenFile:
+    writer = opened.pop(hour)
+    metadata = writer.close()
+    size_bytes = writer.file.stat().st_size
+    told = json.dumps(statistics(metadata))
+    return WrittenFile(str(writer.file), hour, metadata.num_rows, size_bytes, told)
+
+
+def _by_hour(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    if rows.num_rows == 0:
+        return
+    times = rows[TIME]
+    if times.null_count:
+        raise ShardbusError(f"there are rows without {TIME}, and so without an hour to be in")
+    hours = compute.divide(times.cast(pa.int64()), _HOUR_US)
+    numbers = [number for number in compute.unique(hours).to_pylist() if number is not None]
+    if len(numbers) == 1:
+        yield numbers[0], rows
+        return
+    for number in sorted(numbers):
+        yield number, rows.filter(compute.equal(hours, pa.scalar(number)))
+
+
+@final
+class FileWriter:
+    """One Parquet file; rows are held until they are worth a row group."""
+
+    def __init__(self, file: Path, schema: pa.Schema, row_group_bytes: int) -> None:
+        self.file = file
+        self._schema = schema
+        self._row_group_bytes = row_group_bytes
+        self._writer = parquet.ParquetWriter(file, schema, compression=COMPRESSION)
+        self._held: list[pa.Table] = []
+        self._held_bytes = 0
+
+    def put(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= self._row_group_bytes:
+            self._flush()
+
+    def close(self) -> parquet.FileMetaData:
+        """What the file tells of itself; it is durable."""
+        self._flush()
+        self._writer.close()
+        sync([self.file])
+        return parquet.read_metadata(self.file)
+
+    def _flush(self) -> None:
+        if self._held:
+            rows = pa.concat_tables(self._held)
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._held = []
+        self._held_bytes = 0
+
+
+def statistics(metadata: parquet.FileMetaData) -> dict[str, object]:
+    """Delta's: how many rows, and of numbers and times the least, the greatest, and how many are
+    missing.
+    """
+    bounds: dict[str, _Bounds] = {}
+    missing: dict[str, int] = {}
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            chunk = row_group.column(index)
+            known, name = chunk.statistics, chunk.path_in_schema
+            if known is None or "." in name:
+                continue
+            missing[name] = missing.get(name, 0) + (known.null_count or 0)
+            low, high = known.min, known.max
+            if isinstance(low, int | datetime) and isinstance(high, int | datetime):
+                bounds.setdefault(name, _Bounds()).widen(low, high)
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: both.least() for name, both in bounds.items()},
+        "maxValues": {name: both.greatest() for name, both in bounds.items()},
+        "nullCount": missing,
+    }
+
+
+@final
+class _Bounds:
+    def __init__(self) -> None:
+        self._values: list[int] = []
+        self._is_time = False
+
+    def widen(self, low: int | datetime, high: int | datetime) -> None:
+        self._is_time = isinstance(low, datetime)
+        values = [*self._values, _number(low), _number(high)]
+        self._values = [min(values), max(values)]
+
+    def least(self) -> object:
+        return _time(self._values[0] // 1000) if self._is_time else self._values[0]
+
+    def greatest(self) -> object:
+        # Delta has milliseconds: rounded up, so that nothing is above.
+        return _time(-(-self._values[1] // 1000)) if self._is_time else self._values[1]
+
+
+def _number(value: int | datetime) -> int:
+    if isinstance(value, int):
+        return value
+    return (value.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _time(at_ms: int) -> str:
+    return f"{_EPOCH + timedelta(milliseconds=at_ms):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
