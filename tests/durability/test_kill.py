@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -107,28 +108,30 @@ async def receive(client: AmqpClient, queue: str, ledger: Ledger, dice: random.R
 async def load(server: Server, ledgers: dict[str, Ledger], dice: random.Random) -> None:
     """Senders and receivers on every queue until the server is killed under them."""
     address, credential = _address(server), _credential(server)
-    loop = asyncio.get_running_loop()
-    loop.call_later(dice.uniform(*LOAD_S), server.kill)
-    async with asyncio.timeout(60):
-        await asyncio.gather(
-            *(
-                _until_killed(address, credential, queue, ledger, dice)
-                for queue, ledger in ledgers.items()
+    async with asyncio.timeout(60), AsyncExitStack() as clients:
+        # A kill before the first message would prove nothing, so clients are there before it.
+        works = [
+            _until_killed(
+                await clients.enter_async_context(connected(address, credential)),
+                queue,
+                ledger,
+                dice,
             )
-        )
+            for queue, ledger in ledgers.items()
+        ]
+        asyncio.get_running_loop().call_later(dice.uniform(*LOAD_S), server.kill)
+        await asyncio.gather(*works)
 
 
 async def _until_killed(
-    address: Address, credential: Credential, queue: str, ledger: Ledger, dice: random.Random
+    client: AmqpClient, queue: str, ledger: Ledger, dice: random.Random
 ) -> None:
-    async with connected(address, credential) as client:
-        works = [
-            send_singles(client, queue, ledger),
-            send_batches(client, queue, ledger),
-            receive(client, queue, ledger, dice),
-        ]
-        results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
+    works = [
+        send_singles(client, queue, ledger),
+        send_batches(client, queue, ledger),
+        receive(client, queue, ledger, dice),
+    ]
+    for result in await asyncio.gather(*works, return_exceptions=True):
         if not isinstance(result, Ended):
             raise result if isinstance(result, BaseException) else AssertionError(result)
 
