@@ -11,7 +11,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 SEEDS ?=
+JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+# Whole files, since the tests of a file share their server. Spark has threads of its own.
+PARALLEL := -n $(JOBS) --dist loadfile
 INTERPRETED := PYTHONPATH=src:spark/src SHARDBUS_EXPECT_COMPILED=0
 COMPILED := SHARDBUS_EXPECT_COMPILED=1
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
@@ -38,8 +41,9 @@ run:  ## serve, interpreted until `make build` has compiled it: make run ARGS="-
 	exec $(BIN)/shardbus serve $(ARGS)
 
 test: build node curl check  ## build and run every check and test, compiled and then interpreted
-	$(COMPILED) $(PYTEST) tests spark/tests
-	$(INTERPRETED) $(PYTEST) $(INTERPRETED_TESTS)
+	$(COMPILED) $(PYTEST) $(PARALLEL) tests
+	$(COMPILED) $(PYTEST) spark/tests
+	$(INTERPRETED) $(PYTEST) $(PARALLEL) $(INTERPRETED_TESTS)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
 	$(BIN)/ruff format --check .
