@@ -1,8 +1,9 @@
 """The examples of the documents that can be run: where they stand and what they say comes out.
 
-A fenced block that opens with `sh run` is run; one that opens with `json answer` or `text answer`
-shows what the block before it prints. Only what is shown has to be there, and `…` stands for
-anything: members of a JSON object and lines of a text may be left out.
+A fenced block that opens with `sh run` or `python run` is run; one that opens with `json answer` or
+`text answer` shows what the block before it prints. A page with Python in it is a notebook: all its
+cells are run in one interpreter, those for the shell by a shell each. Only what is shown has to be
+there, and `…` stands for anything: members of a JSON object and lines of a text may be left out.
 """
 
 import json
@@ -14,12 +15,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shardbus.app.console import Json
+from tests.docs.cells import END
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT_S: Final = 300
-_BLOCK: Final = re.compile(r"^```(sh|json|text) (run|answer)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOTEBOOK_TIMEOUT_S: Final = 540
+_BLOCK: Final = re.compile(
+    r"^```(sh|python|json|text) (run|answer)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 _ADDRESS: Final = re.compile(r"\b(localhost|127\.0\.0\.1):5300\b")
-_END: Final = "-- end of an example --"
+_LANE: Final = re.compile(r"\bgrpc://localhost:5301\b")
+_CELLS: Final = Path(__file__).with_name("cells.py")
 # So that a refusal fails the example that met it, which curl alone lets pass.
 _CURL_OPTIONS: Final = "silent\nshow-error\nfail-with-body\n"
 
@@ -30,6 +36,7 @@ class Example(NamedTuple):
     commands: str
     language: str
     answer: str
+    program: str = "sh"
 
 
 def documents() -> list[Path]:
@@ -42,11 +49,11 @@ def examples(text: str) -> list[Example]:
     found: list[Example] = []
     for language, kind, body in _BLOCK.findall(text):
         if kind == "run":
-            found.append(Example(body, "", ""))
+            found.append(Example(body, "", "", language))
         elif not found or found[-1].answer:
             raise AssertionError(f"an answer without an example before it:\n{body}")
         else:
-            found[-1] = Example(found[-1].commands, language, body)
+            found[-1] = found[-1]._replace(language=language, answer=body)
     return found
 
 
@@ -64,7 +71,7 @@ def run(
     environment: dict[str, str] | None = None,
 ) -> list[str]:
     """What each example prints when all are run in one shell, in order, against a server."""
-    commands = "".join(f"{example.commands}\nprintf '\\n{_END}\\n'\n" for example in found)
+    commands = "".join(f"{example.commands}\nprintf '\\n{END}\\n'\n" for example in found)
     script = _ADDRESS.sub(f"localhost:{http_port}", commands)
     (directory / ".curlrc").write_text(_CURL_OPTIONS, encoding="ascii")
     done = subprocess.run(
@@ -77,8 +84,36 @@ def run(
         timeout=RUN_TIMEOUT_S,
         check=False,
     )
+    return _parts(done)
+
+
+def is_notebook(found: list[Example]) -> bool:
+    return any(example.program == "python" for example in found)
+
+
+def run_notebook(
+    found: list[Example], http_port: int, flight_url: str, directory: Path
+) -> list[str]:
+    """What each cell prints; the server's data are in `shardbus-data` of the directory."""
+    cells = [(example.program, _LANE.sub(flight_url, example.commands)) for example in found]
+    file = directory / "cells.json"
+    file.write_text(json.dumps(cells), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(_CELLS), str(file)],
+        cwd=directory,
+        env=_environment(http_port, directory),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=NOTEBOOK_TIMEOUT_S,
+        check=False,
+    )
+    return _parts(done)
+
+
+def _parts(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, f"code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return [part.strip() for part in done.stdout.split(_END)[:-1]]
+    return [part.strip() for part in done.stdout.split(END)[:-1]]
 
 
 def _environment(http_port: int, directory: Path) -> dict[str, str]:

@@ -5,7 +5,16 @@ from typing import Final
 
 import pytest
 
-from tests.docs.examples import ROOT, Example, documents, examples, resembles, run, workplace
+from tests.docs.examples import (
+    ROOT,
+    Example,
+    documents,
+    examples,
+    is_notebook,
+    resembles,
+    run,
+    workplace,
+)
 from tests.support.server import running_server
 
 # A page that has lost its marks would pass by not being run.
@@ -21,7 +30,11 @@ EXPECTED: Final = (
 
 def _pages() -> dict[str, list[Example]]:
     found = {path: examples(path.read_text(encoding="utf-8")) for path in documents()}
-    return {str(path.relative_to(ROOT)): shown for path, shown in found.items() if shown}
+    return {str(path.relative_to(ROOT)): shown for path, shown in found.items() if _is_here(shown)}
+
+
+def _is_here(shown: list[Example]) -> bool:
+    return bool(shown) and not is_notebook(shown)
 
 
 @pytest.mark.parametrize("page", sorted({*_pages(), *EXPECTED}))
