@@ -1,0 +1,85 @@
+"""Compaction beside a capture: a thread that looks at the table now and then."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, final
+
+from shardbus_spark.pipelines.definition import Capture
+from shardbus_spark.pipelines.events import Say, error_text
+from shardbus_spark.tables.compaction import CannotCompact, compact, compactable
+
+EVERY_S: Final = 60.0
+CLEAN_EVERY_S: Final = 24 * 3600.0
+# Whatever it is in the middle of can be cut short.
+END_S: Final = 5.0
+
+
+@contextmanager
+def compacting(definition: Capture, tell: Say) -> Iterator[None]:
+    """Compact the table of a capture meanwhile, and once more at the end of one that ends."""
+    compactor = Compactor(definition.path, tell)
+    if not definition.is_compacting:
+        yield
+        return
+    thread = threading.Thread(target=compactor.run, daemon=True)
+    thread.start()
+    try:
+        yield
+        if definition.is_once:
+            compactor.look(time.time_ns() // 1_000_000)
+    finally:
+        compactor.told.set()
+        thread.join(END_S)
+
+
+@final
+class Compactor:
+    """Says what it has compacted, or why it cannot; a failure never ends the capture."""
+
+    def __init__(self, path: str, tell: Say) -> None:
+        self.told = threading.Event()
+        self._path = path
+        self._tell = tell
+        self._turn = threading.Lock()
+        self._cleaned_at_s: float | None = None
+        self._cannot = False
+
+    def run(self) -> None:
+        """Until told."""
+        while not self.told.wait(EVERY_S) and not self._cannot:
+            self.look(time.time_ns() // 1_000_000)
+
+    def look(self, now_ms: int) -> None:
+        """One pass over the table."""
+        with self._turn:
+            try:
+                self._pass(now_ms)
+            except CannotCompact as error:
+                self._cannot = True
+                self._tell({"event": "compaction", "note": str(error)})
+            except Exception as error:  # noqa: BLE001 - the capture goes on; the next pass may do it
+                self._tell({"event": "compaction", "error": error_text(error)})
+
+    def _pass(self, now_ms: int) -> None:
+        table = compactable(self._path)
+        if table is None:
+            return
+        now_s = time.monotonic()
+        if self._cleaned_at_s is None or now_s - self._cleaned_at_s >= CLEAN_EVERY_S:
+            table.clean()
+            self._cleaned_at_s = now_s
+        done = compact(table, now_ms, self.told.is_set)
+        if done.files_before:
+            self._tell(
+                {
+                    "event": "compaction",
+                    "hours": done.hours,
+                    "files_before": done.files_before,
+                    "files_after": done.files_after,
+                    "bytes": done.size_bytes,
+                }
+            )

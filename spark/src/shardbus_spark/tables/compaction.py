@@ -1,0 +1,245 @@
+"""Few large files of many small ones, for hours that are over.
+
+Bare Parquet: the new files are written to a directory where nobody looks, which then changes places
+with that of the hour in one step. A crash at any moment leaves either the old files or the new
+ones, and beside them a directory to be removed. Delta: delta-rs rewrites an hour in a transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Protocol, final
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from shardbus_spark.errors import ShardbusError
+from shardbus_spark.tables.bare import settle
+from shardbus_spark.tables.delta import open_delta
+from shardbus_spark.tables.durable import sync, turn
+from shardbus_spark.tables.exchange import can_exchange, exchange
+from shardbus_spark.tables.form import (
+    DELTA,
+    DELTA_LOG,
+    PARQUET,
+    SPARK,
+    captured_form,
+    local_directory,
+    read_state,
+    table_turn,
+)
+from shardbus_spark.tables.layout import OWN, SUFFIX, Hour, files_in, hour_from, hours_in
+from shardbus_spark.tables.planning import TARGET_BYTES, HourFile, Merge, plan
+from shardbus_spark.tables.writing import FileWriter
+
+COMPACTING: Final = f"{OWN}/compacting"
+COMPACTING_LOCK: Final = f"{OWN}/compacting.lock"
+READ_ROWS: Final = 4_096
+ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+VACUUM_HOURS: Final = 7 * 24
+# How much of an hour is lost when a long rewrite is cut short.
+COMMIT_EVERY: Final = timedelta(seconds=30)
+
+IsTold = Callable[[], bool]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What has become of files."""
+
+    hours: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    size_bytes: int = 0
+
+    def plus(self, other: Compacted) -> Compacted:
+        return Compacted(
+            self.hours + other.hours,
+            self.files_before + other.files_before,
+            self.files_after + other.files_after,
+            self.size_bytes + other.size_bytes,
+        )
+
+
+class CannotCompact(ShardbusError):
+    """This table cannot be compacted, now or later."""
+
+
+class Compactable(Protocol):
+    """A table whose hours can be compacted."""
+
+    def hours(self) -> Iterator[tuple[Hour, Sequence[HourFile]]]:
+        """All hours and their files."""
+
+    def merge(self, merge: Merge, is_told: IsTold) -> Compacted | None:
+        """None, and nothing is changed, when told to end, or if others change the hour."""
+
+    def clean(self) -> None:
+        """Remove what earlier passes and batches that were cut short have left."""
+
+
+def compactable(path: str) -> Compactable | None:
+    """None when nothing was captured yet; CannotCompact, which says why, when it never can be."""
+    root, form = local_directory(path), captured_form(path)
+    if root is None or form == SPARK or not root.is_dir():
+        raise CannotCompact(
+            "only tables that were begun by this version, in a directory of the machine of the "
+            "driver, are compacted"
+        )
+    if form == DELTA and (root / DELTA_LOG).is_dir():
+        return DeltaHours(root)
+    if form != PARQUET:
+        return None
+    if not can_exchange(root / OWN):
+        raise CannotCompact(f"the file system of {root} cannot exchange directories in one step")
+    return BareHours(root)
+
+
+def compact(table: Compactable, now_ms: int, is_told: IsTold) -> Compacted:
+    """One pass: as much as `planning` allows, or until it is told to end."""
+    done = Compacted()
+    for merge in plan(table.hours(), now_ms):
+        made = None if is_told() else table.merge(merge, is_told)
+        done = done if made is None else done.plus(made)
+    return done
+
+
+@final
+class BareHours:
+    """The hours of bare Parquet."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def hours(self) -> Iterator[tuple[Hour, Sequence[HourFile]]]:
+        for hour, directory in hours_in(self._root):
+            yield hour, [_described(file) for file in files_in(directory)]
+
+    def merge(self, merge: Merge, is_told: IsTold) -> Compacted | None:
+        # One at a time: whoever has the turn knows that all other leftovers are nobody's.
+        with turn(self._root / COMPACTING_LOCK):
+            self._remove_leftovers()
+            try:
+                return self._merge(merge, is_told)
+            finally:
+                self._remove_leftovers()
+
+    def clean(self) -> None:
+        with turn(self._root / COMPACTING_LOCK):
+            self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """New files that were not exchanged, or old ones that were."""
+        shutil.rmtree(self._root / COMPACTING, ignore_errors=True)
+
+    def _merge(self, merge: Merge, is_told: IsTold) -> Compacted | None:
+        directory = self._root / merge.hour.directory
+        before = files_in(directory)
+        new = self._root / COMPACTING / uuid.uuid4().hex
+        new.mkdir(parents=True)
+        merged = [directory / file.name for file in merge.files]
+        made = _merged(merged, new, is_told)
+        if made is None:
+            return None
+        for file in set(before) - set(merged):
+            os.link(file, new / file.name)
+        if _rows(files_in(new)) != _rows(before):
+            raise ShardbusError(f"{directory} was not compacted: rows would be lost or doubled")
+        sync([new, new.parent])
+        if not self._exchange(directory, before, new):
+            return None
+        return Compacted(1, len(merged), made, merge.size_bytes)
+
+    def _exchange(self, directory: Path, before: Sequence[Path], new: Path) -> bool:
+        with table_turn(self._root):
+            state = read_state(self._root)
+            if state is not None:
+                settle(self._root, state)
+            if files_in(directory) != before:
+                return False
+            exchange(directory, new)
+            sync([directory.parent, new.parent])
+            return True
+
+
+def _rows(files: Sequence[Path]) -> int:
+    return sum(parquet.read_metadata(file).num_rows for file in files)
+
+
+def _described(file: Path) -> HourFile:
+    told = file.stat()
+    return HourFile(file.name, told.st_size, told.st_mtime_ns // 1_000_000)
+
+
+def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | None:
+    """How many files hold all rows of these now; None when it was told to end."""
+    made = 0
+    writer: FileWriter | None = None
+    for file in files:
+        with parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(READ_ROWS, use_threads=False):
+                if is_told():
+                    return None
+                if writer is None:
+                    name = f"compact-{files[0].stem.removeprefix('compact-')[:48]}-{made:04}"
+                    writer = FileWriter(
+                        directory / f"{name}-{uuid.uuid4().hex[:8]}{SUFFIX}",
+                        opened.schema_arrow,
+                        ROW_GROUP_BYTES,
+                    )
+                    made += 1
+                writer.put(pa.Table.from_batches([batch]))
+        if writer is not None and writer.file.stat().st_size >= TARGET_BYTES:
+            writer.close()
+            writer = None
+    if writer is not None:
+        writer.close()
+    return made
+
+
+@final
+class DeltaHours:
+    """The hours of a Delta table."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def hours(self) -> Iterator[tuple[Hour, Sequence[HourFile]]]:
+        actions = pa.table(open_delta(self._root).get_add_actions(flatten=True)).to_pylist()
+        found: dict[Hour, list[HourFile]] = {}
+        for action in actions:
+            date, hour = str(action["partition.date"]), str(action["partition.hour"])
+            file = HourFile(action["path"], action["size_bytes"], action["modification_time"])
+            found.setdefault(hour_from(action["partition.entity"], date, hour), []).append(file)
+        yield from sorted(found.items())
+
+    def merge(self, merge: Merge, is_told: IsTold) -> Compacted | None:
+        from deltalake.exceptions import CommitFailedError
+
+        hour = merge.hour
+        try:
+            told = open_delta(self._root).optimize.compact(
+                partition_filters=[
+                    ("entity", "=", hour.entity),
+                    ("date", "=", hour.date),
+                    ("hour", "=", str(hour.hour)),
+                ],
+                target_size=TARGET_BYTES,
+                max_concurrent_tasks=1,
+                min_commit_interval=COMMIT_EVERY,
+            )
+        except CommitFailedError:
+            return None
+        before, after = int(told["numFilesRemoved"]), int(told["numFilesAdded"])
+        return Compacted(1, before, after, merge.size_bytes)
+
+    def clean(self) -> None:
+        # Readers and replays may hold lists of files for as long.
+        open_delta(self._root).vacuum(VACUUM_HOURS, dry_run=False, full=True)
