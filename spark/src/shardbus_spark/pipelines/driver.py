@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.definition import Capture, Definition, Replay, load_definition
@@ -44,13 +44,33 @@ _LOOK_S: Final = 1
 _POLL_S: Final = 0.2
 
 
+@final
+class Stopping:
+    """Whether somebody has told us to stop."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+        self.ends_at_once = False
+
+    def listen(self) -> None:
+        """From now on, to signals."""
+        signal.signal(signal.SIGTERM, self._hear)
+        signal.signal(signal.SIGINT, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.told.set()
+        if self.ends_at_once:
+            os._exit(0)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     files = [argument for argument in arguments if argument != ENDS_WITH_STDIN]
     if len(files) != 1 or files[0].startswith("-"):
         sys.stderr.write(USAGE)
         return 2
-    stopping = _stop_on_signals()
+    stopping = Stopping()
+    stopping.listen()
     if ENDS_WITH_STDIN in arguments:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
@@ -80,15 +100,34 @@ def access_from(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _run(definition: Definition, access: Mapping[str, str], stopping: threading.Event) -> bool:
+def _run(definition: Definition, access: Mapping[str, str], stopping: Stopping) -> bool:
     """Whether all that there was to do is done."""
     if isinstance(definition, Replay):
-        raise OptionError("kind is 'replay', which this version cannot run")
-    return _run_capture(definition, access, stopping)
+        return _run_replay(definition, access, stopping)
+    return _run_capture(definition, access, stopping.told)
+
+
+def _run_replay(definition: Replay, access: Mapping[str, str], stopping: Stopping) -> bool:
+    from shardbus_spark.pipelines.events import say
+    from shardbus_spark.pipelines.replay import Replaying
+
+    # Until rows are sent there is nothing that should be ended well.
+    stopping.ends_at_once = True
+    say({"event": "starting"})
+    spark = _session(definition)
+    try:
+        say({"event": "running"})
+        replaying = Replaying(spark, definition, access, stopping.told)
+        plan = replaying.prepare()
+        stopping.ends_at_once = False
+        return plan is None or replaying.send(plan)
+    finally:
+        spark.stop()
 
 
 def _run_capture(definition: Capture, access: Mapping[str, str], stopping: threading.Event) -> bool:
     from shardbus_spark.pipelines.capture import check_path, finish_capture, start_capture
+    from shardbus_spark.pipelines.compacting import compacting
     from shardbus_spark.pipelines.events import Teller, say
 
     check_path(definition)
@@ -98,9 +137,10 @@ def _run_capture(definition: Capture, access: Mapping[str, str], stopping: threa
     spark.streams.addListener(teller)
     try:
         if not stopping.is_set():
-            query = start_capture(spark, definition, access)
-            say({"event": "running"})
-            _follow(query, stopping)
+            with compacting(definition, say):
+                query = start_capture(spark, definition, access)
+                say({"event": "running"})
+                _follow(query, stopping)
         is_told = stopping.is_set()
         if is_told:
             say({"event": "stopping"})
@@ -142,17 +182,6 @@ def _follow(query: StreamingQuery, stopping: threading.Event) -> None:
 def _wait_for_the_last_word(teller: Teller, definition: Capture) -> None:
     if definition.is_once or not definition.is_keeping:
         teller.wait_ended(LAST_WORD_S)
-
-
-def _stop_on_signals() -> threading.Event:
-    stopping = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    return stopping
 
 
 def _end_with_stdin() -> None:

@@ -1,0 +1,111 @@
+"""What a replay will send, slice by slice: made once, and the same whenever it is read again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from shardbus_spark.errors import OptionError, ShardbusError
+
+SLICE_S: Final = 2
+SLICE_ROWS_MAX: Final = 100_000
+# A publication may have 64 MB in one fragment, and all rows of a slice may have one key.
+SLICE_BYTES_MAX: Final = 32 * 1024 * 1024
+SLICES_MAX: Final = 500_000
+FILE_ROWS_MIN: Final = 1_000
+LOST: Final = "lost"
+
+_VERSION: Final = 1
+# Spark writes part-00002-...-c001.snappy.parquet: the number of the task, and of its file.
+_PART: Final = re.compile(r"part-(\d+)-.*?(?:-c(\d+))?\.[a-z.0-9]*parquet")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows of a file, from `first` on and before `end`; published as a whole."""
+
+    file: str
+    first: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.first
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Slices in the order in which they are sent; each is a batch of the replay's producer."""
+
+    slices: Sequence[Slice]
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.slices)
+
+    def rows_before(self, index: int) -> int:
+        return sum(one.rows for one in self.slices[:index])
+
+
+def slice_rows(rate_max: int) -> int:
+    """Most rows of a slice: a few seconds of the rate, so that it is kept in small steps."""
+    return min(rate_max * SLICE_S, SLICE_ROWS_MAX) if rate_max else SLICE_ROWS_MAX
+
+
+def file_rows(rate_max: int) -> int:
+    """Most rows of a file: small slices share one, since a file for each would be too many."""
+    return max(slice_rows(rate_max), FILE_ROWS_MIN)
+
+
+def plan_of(slices: Iterable[Slice]) -> Plan:
+    """In the order of Spark's sorted output; OptionError when they are too many."""
+    ordered = sorted(slices, key=lambda one: (*_position(one.file), one.first))
+    if len(ordered) > SLICES_MAX:
+        raise OptionError(
+            f"{sum(one.rows for one in ordered)} rows are too many for this rate_max: it would "
+            f"take {len(ordered)} steps of {SLICE_S} s. Select fewer, or raise it"
+        )
+    return Plan(ordered)
+
+
+def plan_to_text(plan: Plan) -> str:
+    """One line."""
+    slices = [[one.file, one.first, one.end] for one in plan.slices]
+    return json.dumps({"version": _VERSION, "slices": slices}, separators=(",", ":"))
+
+
+def plan_from_text(text: str) -> Plan:
+    """ShardbusError when this is none of ours, or says that the plan was lost."""
+    if text == LOST:
+        raise ShardbusError(
+            "the plan of this replay was lost after it had begun, so what is on the bus already "
+            "cannot be told from the rest: delete the replay, and make one that selects the rest"
+        )
+    try:
+        document = json.loads(text)
+        if document["version"] != _VERSION:
+            raise ValueError("another version")
+        return Plan(
+            [Slice(str(file), int(first), int(end)) for file, first, end in document["slices"]]
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardbusError(
+            f"the plan of this replay cannot be read ({error}): delete the replay, and make it anew"
+        ) from error
+
+
+def pause_s(rate_max: int, rows: int, spent_s: float) -> float:
+    """How long to wait after so many rows, which took so long, to keep to the rate."""
+    return max(rows / rate_max - spent_s, 0.0) if rate_max else 0.0
+
+
+def _position(file: str) -> tuple[int, int]:
+    match = _PART.fullmatch(file)
+    if match is None:
+        raise ShardbusError(f"Spark has written {file!r}, whose place in the order is not known")
+    return int(match.group(1)), int(match.group(2) or 0)

@@ -1,0 +1,217 @@
+"""Replay: rows of captured data, or of any table, to a queue or topic, each of them once (P5).
+
+The selected rows are written down first, sorted, in a working directory, and cut into slices: from
+then on it does not matter what happens to the table, or how often the driver dies. Each slice is a
+numbered batch of the replay's producer on the bus, which takes a number once; so a slice that is
+sent again, by however many tasks, does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from shardbus_spark.client import Client
+from shardbus_spark.entity import EntityState, describe
+from shardbus_spark.errors import OptionError, QuotaExceeded, Unauthorized
+from shardbus_spark.pipelines.definition import Replay
+from shardbus_spark.pipelines.events import Say, error_text, say
+from shardbus_spark.pipelines.plan import (
+    LOST,
+    Plan,
+    Slice,
+    file_rows,
+    pause_s,
+    plan_from_text,
+    plan_of,
+    plan_to_text,
+    slice_rows,
+)
+from shardbus_spark.pipelines.selection import read_table, selected
+from shardbus_spark.pipelines.slice_sink import SliceSink, write_slice
+from shardbus_spark.pipelines.work import ROW, Work
+from shardbus_spark.reading import client_for
+from shardbus_spark.sink_options import read_sink_options
+
+PLAN: Final = "plan"
+MARK: Final = "mark"
+RESULT: Final = "result"
+# Says on the bus that there is a plan; slices are the batches behind it.
+PLAN_BATCH: Final = 1
+NOTHING: Final = Slice("", 0, 0)
+TASKS_MAX: Final = 16
+MARK_S: Final = 10.0
+FULL_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+
+_FULL: Final = f"{QuotaExceeded.__module__}.{QuotaExceeded.__name__}"
+_KEYS: Final = ("session_id", "partition_key", "message_id")
+
+
+@final
+class Replaying:
+    """One replay on its way; `tell` hears of each slice."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        definition: Replay,
+        access: Mapping[str, str],
+        stopping: threading.Event,
+        tell: Say = say,
+    ) -> None:
+        self._spark = spark
+        self._definition = definition
+        self._options = {**access, "entity": definition.entity}
+        self._stopping = stopping
+        self._tell = tell
+        self._work = Work(spark, definition.work)
+        self._client = client_for(read_sink_options(self._options).address)
+        self._entity = known_entity(self._client, definition.entity)
+        self._tasks = tasks_for(spark, self._entity)
+        spark.dataSource.register(SliceSink)
+
+    def prepare(self) -> Plan | None:
+        """What is to be sent; None when all of it was sent before."""
+        result = self._work.read_text(RESULT)
+        if result is not None:
+            rows = int(json.loads(result)["rows"])
+            self._say_progress(NOTHING, 0, rows, rows, 0.0)
+            self._work.drop_rows()
+            return None
+        return self._plan()
+
+    def send(self, plan: Plan) -> bool:
+        """Whether all rows are sent; false when it was told to stop before."""
+        if not self._send(plan):
+            return False
+        self._work.write_text(RESULT, json.dumps({"rows": plan.rows}))
+        self._work.drop_rows()
+        return True
+
+    def _plan(self) -> Plan:
+        """The plan that is there, or a new one that the bus has heard of."""
+        text = self._work.read_text(PLAN)
+        if text is not None:
+            plan = plan_from_text(text)
+            self._register()
+            return plan
+        plan = self._made_plan()
+        self._work.write_text(PLAN, plan_to_text(plan))
+        if not self._register():
+            # Whoever comes next must not take this plan for the one that was lost.
+            self._work.write_text(PLAN, LOST)
+            return plan_from_text(LOST)
+        return plan
+
+    def _made_plan(self) -> Plan:
+        rows = selected(read_table(self._spark, self._definition), self._definition)
+        rate_max = self._definition.rate_max
+        self._work.put_rows(rows, file_rows(rate_max))
+        plan = plan_of(self._work.slices(slice_rows(rate_max)))
+        if self._entity is not None and self._entity.requires_session:
+            self._check_sessions()
+        if not plan.slices:
+            sys.stderr.write("no row is selected: there is nothing to send\n")
+        return plan
+
+    def _register(self) -> bool:
+        """Whether the bus hears for the first time that there is a plan."""
+        body = {"producer": self._definition.producer, "batch": PLAN_BATCH, "stages": []}
+        return self._client.act("publish", self._definition.entity, body).get("is_new") is True
+
+    def _check_sessions(self) -> None:
+        count = self._work.count_without_session()
+        if count:
+            raise OptionError(
+                f"{count} rows have no session_id, and {self._definition.entity} requires "
+                'sessions: say which column it is, columns {"session_id": "customer"}, or leave '
+                "these rows out with where"
+            )
+
+    def _send(self, plan: Plan) -> bool:
+        """Slice by slice, from behind the last one that is known to be sent."""
+        planned = plan.rows
+        index = int(self._work.read_text(MARK) or 0)
+        sent = plan.rows_before(index)
+        self._say_progress(NOTHING, index, sent, planned, 0.0)
+        marked_s = time.monotonic()
+        for number, one in enumerate(plan.slices[index:], index):
+            started_s = time.monotonic()
+            if not self._send_slice(one, PLAN_BATCH + 1 + number):
+                return False
+            sent += one.rows
+            spent_s = time.monotonic() - started_s
+            rest_s = pause_s(self._definition.rate_max, one.rows, spent_s)
+            self._say_progress(one, number + 1, sent, planned, spent_s, rest_s)
+            if time.monotonic() - marked_s >= MARK_S:
+                self._work.write_text(MARK, str(number + 1))
+                marked_s = time.monotonic()
+            if sent < planned:
+                self._stopping.wait(started_s + spent_s + rest_s - time.monotonic())
+        return True
+
+    def _send_slice(self, one: Slice, batch: int) -> bool:
+        """Whether it was sent; a full entity is waited for, but not for ever."""
+        rows = in_order(self._work.rows_of(one), self._tasks)
+        for rest_s in (*FULL_PAUSES_S, None):
+            if self._stopping.is_set():
+                return False
+            try:
+                write_slice(rows, self._options, self._definition.producer, batch)
+            except PySparkException as error:
+                if rest_s is None or _FULL not in str(error):
+                    raise
+                self._tell({"event": "waiting", "error": error_text(error)})
+                self._stopping.wait(rest_s)
+            else:
+                return True
+        raise AssertionError("the last attempt raises")
+
+    def _say_progress(
+        self, one: Slice, batch: int, sent: int, planned: int, spent_s: float, rest_s: float = 0.0
+    ) -> None:
+        took_s = spent_s + rest_s
+        self._tell(
+            {
+                "event": "progress",
+                "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "batch": batch,
+                "rows": one.rows,
+                "rows_total": sent,
+                "rows_planned": planned,
+                "rows_per_s": round(one.rows / took_s, 1) if took_s else 0.0,
+                "backlog": planned - sent,
+                "batch_ms": round(spent_s * 1000),
+            }
+        )
+
+
+def tasks_for(spark: SparkSession, entity: EntityState | None) -> int:
+    """How many write a slice; one where a single fragment keeps all in one order."""
+    if entity is not None and len(entity.fragments) == 1:
+        return 1
+    return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), TASKS_MAX)
+
+
+def in_order(rows: DataFrame, tasks: int) -> DataFrame:
+    """Rows with one key in one task, in their order; those without one anywhere."""
+    keys = [F.col(name) for name in _KEYS if name in rows.columns]
+    key = F.coalesce(*keys, F.col(ROW).cast("string"))
+    return rows.repartition(tasks, key).sortWithinPartitions(ROW).drop(ROW)
+
+
+def known_entity(client: Client, entity: str) -> EntityState | None:
+    """None of a topic, and for who may send but not look; NotFound when there is none."""
+    try:
+        return describe(client, entity)
+    except (OptionError, Unauthorized):
+        return None

@@ -1,0 +1,162 @@
+"""The rows that a replay sends: what of a table is selected, in which order, as which messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.definition import DELTA, TIME_COLUMN, Replay
+from shardbus_spark.pipelines.predicate import check_predicate
+from shardbus_spark.schema import COLUMNS, JSON_COLUMN, WRITTEN, check_written
+from shardbus_spark.tables import captured_form, read_captured
+from shardbus_spark.tables.delta import open_delta
+from shardbus_spark.tables.form import DELTA_LOG, local_directory
+
+JSON_TYPE: Final = "application/json"
+# Where a capture puts rows, which a message does not have.
+PLACES: Final = ("entity", "date", "hour")
+_ORDER: Final = ("fragment", "sequence_number")
+_READABLE: Final = ("timestampNtz", "vacuumProtocolCheck", "v2Checkpoint")
+_NOTHING_THERE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+
+
+def read_table(spark: SparkSession, definition: Replay) -> DataFrame:
+    """What is at the definition's path; OptionError when there is nothing."""
+    if captured_form(definition.path) is not None:
+        return read_captured(spark, definition.path)
+    if definition.format == DELTA:
+        return _read_delta(spark, definition.path)
+    reader = spark.read.format(definition.format)
+    if definition.format == "csv":
+        reader = reader.option("header", True)
+    try:
+        return reader.load(definition.path)
+    except AnalysisException as error:
+        if error.getCondition() not in _NOTHING_THERE:
+            raise
+        raise OptionError(
+            f"there is nothing to replay at {definition.path}: no such place, or no "
+            f"{definition.format} files in it"
+        ) from error
+
+
+def _read_delta(spark: SparkSession, path: str) -> DataFrame:
+    """A Delta table that somebody else has made, by the files that its log names."""
+    root = local_directory(path)
+    if root is None or not (root / DELTA_LOG).is_dir():
+        raise OptionError(f"there is no Delta table at {path}, in a directory of this machine")
+    found = open_delta(root)
+    # Its files are not what they seem then: rows are crossed out, or columns have other names.
+    for feature in found.protocol().reader_features or ():
+        if feature not in _READABLE:
+            raise OptionError(
+                f"the Delta table at {path} has {feature}, which cannot be read without Delta's "
+                "own reader: copy it to a plain one"
+            )
+    files = found.file_uris()
+    if not files:
+        raise OptionError(f"the Delta table at {path} is empty")
+    return spark.read.option("basePath", str(root)).parquet(*files)
+
+
+def selected(table: DataFrame, definition: Replay) -> DataFrame:
+    """Rows of the time and condition, as columns of messages, sorted."""
+    chosen = table
+    if definition.where:
+        check_predicate(definition.where, table.columns)
+        chosen = _met(chosen, definition.where)
+    time = _time(table, definition)
+    if time is not None and definition.since is not None:
+        chosen = chosen.where(time >= F.lit(definition.since))
+    if time is not None and definition.until is not None:
+        chosen = chosen.where(time < F.lit(definition.until))
+    order = [] if time is None else [time]
+    order += [quoted(name) for name in _ORDER if name in table.columns]
+    columns = message_columns(table, definition)
+    messages = [column.alias(name) for name, column in columns.items()]
+    keys = {f"_order_{index}": key for index, key in enumerate(order)}
+    rows = chosen.select(*messages, *(key.alias(name) for name, key in keys.items()))
+    check_written(rows.drop(*keys).schema)
+    return rows.orderBy(*keys).drop(*keys) if keys else rows
+
+
+def message_columns(table: DataFrame, definition: Replay) -> dict[str, Column]:
+    """What each column of a message is made of; OptionError when that cannot be."""
+    for target, source in definition.columns.items():
+        if target not in WRITTEN:
+            raise OptionError(f"columns has {target!r}; a message has {', '.join(WRITTEN)}")
+        if source and source not in table.columns:
+            raise OptionError(
+                f"columns makes {target} of {source!r}; the table has {', '.join(table.columns)}"
+            )
+    if definition.is_json:
+        found = {"body": _row_as_json(table), "content_type": F.lit(JSON_TYPE)}
+    else:
+        if not definition.columns:
+            _check_known(table.columns)
+        found = {name: quoted(name) for name in WRITTEN if name in table.columns}
+    types = dict(table.dtypes)
+    for target, source in definition.columns.items():
+        found.pop(target, None)
+        if source:
+            found[target] = _cast(target, quoted(source), types[source])
+    if "body" not in found:
+        raise OptionError(
+            "the table has no column body: say which one it is, columns {\"body\": \"payload\"}, "
+            "or send whole rows with body json"
+        )  # fmt: skip
+    return found
+
+
+def quoted(name: str) -> Column:
+    """The column of this name, whatever is in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _met(table: DataFrame, where: str) -> DataFrame:
+    try:
+        return table.where(where)
+    except AnalysisException as error:
+        raise OptionError(f"where cannot be used: {str(error).splitlines()[0]}") from error
+
+
+def _time(table: DataFrame, definition: Replay) -> Column | None:
+    name = definition.time_column
+    if name in table.columns:
+        return quoted(name).cast("timestamp")
+    if definition.since is None and definition.until is None and name == TIME_COLUMN:
+        return None
+    raise OptionError(
+        f"time_column is {name!r}, which the table does not have; it has {', '.join(table.columns)}"
+    )
+
+
+def _check_known(columns: Sequence[str]) -> None:
+    for name in columns:
+        if name not in COLUMNS and name not in PLACES and name != JSON_COLUMN:
+            raise OptionError(
+                f"the table has a column {name}, which a message does not: say in columns what a "
+                'message is made of, as {"body": "payload", "message_id": "id"}, or send whole '
+                "rows with body json"
+            )
+
+
+def _row_as_json(table: DataFrame) -> Column:
+    options: Mapping[str, str] = {"ignoreNullFields": "false"}
+    return F.to_json(F.struct(*(quoted(name) for name in table.columns)), dict(options))
+
+
+def _cast(target: str, column: Column, kind: str) -> Column:
+    """As the type that it must have, where people say which column is meant."""
+    kinds = WRITTEN[target]
+    if kind in kinds:
+        return column
+    if kind.startswith(("struct", "array", "map")) != (target == "properties"):
+        # Left as it is: the check of the schema tells what it should be.
+        return column
+    return column.cast("string" if "string" in kinds else kinds[0])
