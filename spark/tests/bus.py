@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from typing import Final, final
 from urllib.request import Request, urlopen
 
 from shardbus_spark.address import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, sign
+from tests.chaos.processes import RUNS_AS
 from tests.support.server import Server, free_port, running_server
 
 COMMAND: Final = (sys.executable, "-m", "shardbus", "serve")
@@ -63,6 +66,16 @@ class Bus:
         assert isinstance(settled, int)
         return settled
 
+    def broker_pid(self, index: int) -> int:
+        """The process that runs a broker now, with `--broker-processes`."""
+        lives = [
+            pid for name, pid in RUNS_AS.findall(self.server.output) if name == f"broker-{index}"
+        ]
+        return int(lives[-1])
+
+    def kill_broker(self, index: int) -> None:
+        os.kill(self.broker_pid(index), signal.SIGKILL)
+
     def run(self, *arguments: str) -> None:
         """A command of the command line."""
         endpoint = f"http://127.0.0.1:{self.server.http_port}"
@@ -71,11 +84,11 @@ class Bus:
 
 
 @contextmanager
-def running_bus(directory: Path, entities: str) -> Iterator[Bus]:
-    """A bus that has these entities, in TOML."""
+def running_bus(directory: Path, entities: str, *more: str) -> Iterator[Bus]:
+    """A bus that has these entities, in TOML, and whatever more its command line says."""
     file = directory / "entities.toml"
     file.write_text(entities, encoding="utf-8")
     port = free_port()
-    options = ("--flight-port", str(port), "--config", str(file))
+    options = ("--flight-port", str(port), "--config", str(file), *more)
     with running_server(directory / "data", *options, command=COMMAND) as server:
         yield Bus(server, port)

@@ -15,6 +15,8 @@ def main(job: Job) -> None:
         .option("endpoint", job.endpoint)
         .option("mode", "consume")
         .option("readerName", "killed")
+        # On a busy machine the next driver may take its time.
+        .option("leaseMs", "3600000")
         .option("maxRowsPerTrigger", str(job.rows_max))
         .option("inputPartitions", str(job.partitions))
         .schema("body BINARY")

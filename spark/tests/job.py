@@ -39,7 +39,11 @@ class Job:
 
     def planned(self) -> int:
         """How many batches Spark has written down."""
-        return len(list((self.checkpoint / "offsets").glob("[0-9]*")))
+        return _entries(self.checkpoint / "offsets")
+
+    def committed(self) -> int:
+        """How many batches Spark has noted as done."""
+        return _entries(self.checkpoint / "commits")
 
     def to_argument(self) -> str:
         return json.dumps(asdict(self))
@@ -48,3 +52,8 @@ class Job:
 def job_from(arguments: list[str]) -> Job:
     """The job of a program that was started with `to_argument`."""
     return Job(**json.loads(arguments[1]))
+
+
+def _entries(log: Path) -> int:
+    """How many a log of Spark's ever had: of the oldest ones it removes some."""
+    return max((int(entry.name) + 1 for entry in log.glob("[0-9]*")), default=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
@@ -12,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
-import pyarrow.parquet as parquet
 import pytest
 from spark.tests.bus import Bus, running_bus
 from spark.tests.drivers import running_driver
 from spark.tests.job import Job
-from spark.tests.sink_log import committed_files
+from spark.tests.sink_log import written_bodies
 
 QUEUE: Final = "orders"
 ENTITIES: Final = """
@@ -96,17 +94,6 @@ class Crowd:
             self.unsure.update(message["body"] for message in messages)
 
 
-def _written(place: Path) -> list[str]:
-    """The bodies that the sink has committed."""
-    bodies: list[str] = []
-    for name in committed_files(place / "rows"):
-        column: list[object] = list(parquet.read_table(name).column("body").to_pylist())
-        bodies += [body.decode() for body in column if isinstance(body, bytes)]
-    for file in (place / "rows").glob("[0-9]*"):
-        bodies += json.loads(file.read_text("utf-8"))
-    return bodies
-
-
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("kind", "kills", "kill_of_bus"), [(SMALL, 15, 7), (SPARK, 2, 1)], ids=["small", "spark"]
@@ -132,7 +119,7 @@ def test_drivers_and_a_bus_that_are_killed_lose_nothing_and_double_nothing(
             driver.wait_for_the_end()
         crowd.drain()
 
-        written = _written(tmp_path)
+        written = [body.decode() for body in written_bodies(job.rows)]
         assert bus.receive(QUEUE, 1) == []
 
     assert len(written) == len(set(written)), "written twice"
