@@ -42,7 +42,7 @@ KNOWN: Final[dict[str, str]] = {
     "includeJson": "true: one more column, properties_json",
 }
 # What Spark itself may put among the options of a source.
-_OF_SPARK: Final = frozenset(("checkpointlocation", "paths", "header", "inferschema"))
+_OF_SPARK: Final = frozenset(("checkpointlocation", "paths", "header", "inferschema", "queryname"))
 
 
 @dataclass(frozen=True, slots=True)

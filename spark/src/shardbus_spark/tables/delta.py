@@ -68,7 +68,7 @@ class DeltaForm:
                     self.discard(files)
                     return False
                 try:
-                    self._append(table, query, batch, files)
+                    self.append(table, query, batch, files)
                 except CommitFailedError:
                     continue
                 return True
@@ -77,6 +77,25 @@ class DeltaForm:
     def discard(self, files: Sequence[WrittenFile]) -> None:
         for file in files:
             Path(file.path).unlink(missing_ok=True)
+
+    def append(
+        self, table: DeltaTable, query: str, batch: int, files: Sequence[WrittenFile]
+    ) -> None:
+        """One transaction, durable on return; deltalake's CommitFailedError when the log has the
+        batch since the table was opened.
+        """
+        from deltalake import CommitProperties, Transaction
+
+        sync({Path(file.path).parent for file in files})
+        table.create_write_transaction(
+            [self._action(file) for file in files],
+            "append",
+            table.schema(),
+            list(PARTITIONS),
+            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+        )
+        log = self.root / DELTA_LOG
+        sync([max(log.glob("*.json")), log])
 
     def _own(self, query: str) -> None:
         from deltalake import DeltaTable, Schema
@@ -93,22 +112,6 @@ class DeltaForm:
                 mode="ignore",
                 partition_by=list(PARTITIONS),
             )
-
-    def _append(
-        self, table: DeltaTable, query: str, batch: int, files: Sequence[WrittenFile]
-    ) -> None:
-        from deltalake import CommitProperties, Transaction
-
-        sync({Path(file.path).parent for file in files})
-        table.create_write_transaction(
-            [self._action(file) for file in files],
-            "append",
-            table.schema(),
-            list(PARTITIONS),
-            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
-        )
-        log = self.root / DELTA_LOG
-        sync([max(log.glob("*.json")), log])
 
     def _action(self, file: WrittenFile) -> AddAction:
         from deltalake.transaction import AddAction

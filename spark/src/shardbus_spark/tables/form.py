@@ -100,16 +100,20 @@ def write_state(root: Path, state: State) -> None:
     replace_file(root / OWN / _STATE, json.dumps(said).encode())
 
 
-def check_owner(root: Path, state: State | None, form: str, query: str) -> None:
-    """ShardbusError when a query cannot write this table: what it passes over would be lost."""
+def check_form(root: Path, state: State | None, form: str) -> None:
+    """OptionError when a directory holds something else."""
     if state is None:
         for log in (SINK_LOG, DELTA_LOG):
             if (root / log).exists():
                 raise OptionError(f"path {root} has a {log} of somebody else: choose another path")
-        return
-    if state.form != form:
+    elif state.form != form:
         raise OptionError(f"path {root} holds a table in the form {state.form}, not {form}")
-    if state.query != query:
+
+
+def check_owner(root: Path, state: State | None, form: str, query: str) -> None:
+    """OptionError when a query cannot write this table: what it passes over would be lost."""
+    check_form(root, state, form)
+    if state is not None and state.query != query:
         raise OptionError(
             f"path {root} was captured with another checkpoint: going on there would lose or "
             "double messages. Put the checkpoint back, or choose another path"

@@ -19,7 +19,7 @@ from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.options import Values
 from shardbus_spark.tables.bare import BareTable
 from shardbus_spark.tables.delta import DeltaForm
-from shardbus_spark.tables.form import DELTA, PARQUET, Form, local_directory
+from shardbus_spark.tables.form import DELTA, PARQUET, Form, check_form, local_directory, read_state
 from shardbus_spark.tables.writing import WrittenFile, arrow_schema, write_hours
 
 NAME: Final = "shardbus_table"
@@ -53,6 +53,7 @@ class TableSink(DataSource):
             raise OptionError(f"path is {path!r}; it must be a directory, from the root on")
         if overwrite:
             raise OptionError("outputMode('complete') has no meaning here: use 'append'")
+        check_form(root, read_state(root), form)
         rows = arrow_schema(schema)
         table = BareTable(root) if form == PARQUET else DeltaForm(root, rows)
         return TableWriter(table, rows, values.text("entity"))
