@@ -40,9 +40,13 @@ class Slice:
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Slices in the order in which they are sent; each is a batch of the replay's producer."""
+    """Slices in the order in which they are sent; each is a batch of the replay's producer.
+
+    `entity` is the incarnation of the entity that knows the producer; empty if nobody could tell.
+    """
 
     slices: Sequence[Slice]
+    entity: str = ""
 
     @property
     def rows(self) -> int:
@@ -57,12 +61,12 @@ def slice_rows(rate_max: int) -> int:
     return min(rate_max * SLICE_S, SLICE_ROWS_MAX) if rate_max else SLICE_ROWS_MAX
 
 
-def file_rows(rate_max: int) -> int:
+def file_rows(rows_of_slice: int) -> int:
     """Most rows of a file: small slices share one, since a file for each would be too many."""
-    return max(slice_rows(rate_max), FILE_ROWS_MIN)
+    return max(rows_of_slice, FILE_ROWS_MIN)
 
 
-def plan_of(slices: Iterable[Slice]) -> Plan:
+def plan_of(slices: Iterable[Slice], entity: str = "") -> Plan:
     """In the order of Spark's sorted output; OptionError when they are too many."""
     ordered = sorted(slices, key=lambda one: (*_position(one.file), one.first))
     if len(ordered) > SLICES_MAX:
@@ -70,13 +74,14 @@ def plan_of(slices: Iterable[Slice]) -> Plan:
             f"{sum(one.rows for one in ordered)} rows are too many for this rate_max: it would "
             f"take {len(ordered)} steps of {SLICE_S} s. Select fewer, or raise it"
         )
-    return Plan(ordered)
+    return Plan(ordered, entity)
 
 
 def plan_to_text(plan: Plan) -> str:
     """One line."""
     slices = [[one.file, one.first, one.end] for one in plan.slices]
-    return json.dumps({"version": _VERSION, "slices": slices}, separators=(",", ":"))
+    document = {"version": _VERSION, "entity": plan.entity, "slices": slices}
+    return json.dumps(document, separators=(",", ":"))
 
 
 def plan_from_text(text: str) -> Plan:
@@ -90,9 +95,8 @@ def plan_from_text(text: str) -> Plan:
         document = json.loads(text)
         if document["version"] != _VERSION:
             raise ValueError("another version")
-        return Plan(
-            [Slice(str(file), int(first), int(end)) for file, first, end in document["slices"]]
-        )
+        slices = [Slice(str(file), int(first), int(end)) for file, first, end in document["slices"]]
+        return Plan(slices, str(document["entity"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ShardbusError(
             f"the plan of this replay cannot be read ({error}): delete the replay, and make it anew"

@@ -12,7 +12,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, final
 
@@ -22,11 +22,12 @@ from pyspark.sql import functions as F
 
 from shardbus_spark.client import Client
 from shardbus_spark.entity import EntityState, describe
-from shardbus_spark.errors import OptionError, QuotaExceeded, Unauthorized
+from shardbus_spark.errors import OptionError, QuotaExceeded, ShardbusError, Unauthorized
 from shardbus_spark.pipelines.definition import Replay
 from shardbus_spark.pipelines.events import Say, error_text, say
 from shardbus_spark.pipelines.plan import (
     LOST,
+    SLICE_ROWS_MAX,
     Plan,
     Slice,
     file_rows,
@@ -67,12 +68,14 @@ class Replaying:
         access: Mapping[str, str],
         stopping: threading.Event,
         tell: Say = say,
+        slice_rows_max: int = SLICE_ROWS_MAX,
     ) -> None:
         self._spark = spark
         self._definition = definition
         self._options = {**access, "entity": definition.entity}
         self._stopping = stopping
         self._tell = tell
+        self._slice_rows = min(slice_rows(definition.rate_max), slice_rows_max)
         self._work = Work(spark, definition.work)
         self._client = client_for(read_sink_options(self._options).address)
         self._entity = known_entity(self._client, definition.entity)
@@ -102,6 +105,7 @@ class Replaying:
         text = self._work.read_text(PLAN)
         if text is not None:
             plan = plan_from_text(text)
+            self._check_same_entity(plan)
             self._register()
             return plan
         plan = self._made_plan()
@@ -114,9 +118,9 @@ class Replaying:
 
     def _made_plan(self) -> Plan:
         rows = selected(read_table(self._spark, self._definition), self._definition)
-        rate_max = self._definition.rate_max
-        self._work.put_rows(rows, file_rows(rate_max))
-        plan = plan_of(self._work.slices(slice_rows(rate_max)))
+        self._work.put_rows(rows, file_rows(self._slice_rows))
+        incarnation = "" if self._entity is None else self._entity.incarnation
+        plan = plan_of(self._work.slices(self._slice_rows), incarnation)
         if self._entity is not None and self._entity.requires_session:
             self._check_sessions()
         if not plan.slices:
@@ -127,6 +131,13 @@ class Replaying:
         """Whether the bus hears for the first time that there is a plan."""
         body = {"producer": self._definition.producer, "batch": PLAN_BATCH, "stages": []}
         return self._client.act("publish", self._definition.entity, body).get("is_new") is True
+
+    def _check_same_entity(self, plan: Plan) -> None:
+        if plan.entity and self._entity is not None and plan.entity != self._entity.incarnation:
+            raise ShardbusError(
+                f"{self._definition.entity} was deleted and made again since this replay has "
+                "begun, and what was sent is gone with it: delete the replay, and make it anew"
+            )
 
     def _check_sessions(self) -> None:
         count = self._work.count_without_session()
@@ -160,21 +171,13 @@ class Replaying:
         return True
 
     def _send_slice(self, one: Slice, batch: int) -> bool:
-        """Whether it was sent; a full entity is waited for, but not for ever."""
+        """Whether it was sent."""
         rows = in_order(self._work.rows_of(one), self._tasks)
-        for rest_s in (*FULL_PAUSES_S, None):
-            if self._stopping.is_set():
-                return False
-            try:
-                write_slice(rows, self._options, self._definition.producer, batch)
-            except PySparkException as error:
-                if rest_s is None or _FULL not in str(error):
-                    raise
-                self._tell({"event": "waiting", "error": error_text(error)})
-                self._stopping.wait(rest_s)
-            else:
-                return True
-        raise AssertionError("the last attempt raises")
+        return when_there_is_room(
+            lambda: write_slice(rows, self._options, self._definition.producer, batch),
+            self._stopping,
+            self._tell,
+        )
 
     def _say_progress(
         self, one: Slice, batch: int, sent: int, planned: int, spent_s: float, rest_s: float = 0.0
@@ -193,6 +196,30 @@ class Replaying:
                 "batch_ms": round(spent_s * 1000),
             }
         )
+
+
+def when_there_is_room(
+    write: Callable[[], None],
+    stopping: threading.Event,
+    tell: Say,
+    pauses_s: Sequence[float] = FULL_PAUSES_S,
+) -> bool:
+    """Whether it was written; false when told to stop. A full entity is tried again for a while,
+    and then raised like everything else.
+    """
+    for pause in (*pauses_s, None):
+        if stopping.is_set():
+            return False
+        try:
+            write()
+        except PySparkException as error:
+            if pause is None or _FULL not in str(error):
+                raise
+            tell({"event": "waiting", "error": error_text(error)})
+            stopping.wait(pause)
+        else:
+            return True
+    raise AssertionError("the last attempt raises")
 
 
 def tasks_for(spark: SparkSession, entity: EntityState | None) -> int:
