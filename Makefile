@@ -33,12 +33,15 @@ help:  ## this list
 
 build: $(VENV)/.shardbus $(VENV)/.spark  ## make .venv with everything in it, compiled
 
+# Spark is hundreds of megabytes: it is fetched while the bus serves already.
+PREPARE = $(MAKE) --no-print-directory $(VENV)/$$([ -e $(VENV)/.shardbus ] && echo .spark || echo .pipelines)
+
 # Which install there is to be is known only when the recipe runs: `make build run` has just made one.
-run:  ## serve, interpreted until `make build` has compiled it: make run ARGS="--tier premium"
+run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make run ARGS=--no-demo
 	@if [ -e $(VENV)/.shardbus ]; then $(MAKE) --no-print-directory $(VENV)/.shardbus; else \
 		$(MAKE) --no-print-directory $(VENV)/.interpreted; \
 		echo "serving interpreted; \`make build\` compiles it, for two to three times the speed" >&2; fi
-	exec $(BIN)/shardbus serve $(ARGS)
+	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: build node curl check  ## build and run every check and test, compiled and then interpreted
 	$(COMPILED) $(PYTEST) $(PARALLEL) tests
@@ -89,7 +92,7 @@ docs: $(VENV)/.shardbus  ## write the generated reference pages
 	PYTHONPATH=src $(BIN)/python -m tests.docs.pages
 
 pin: $(VENV)/.requirements  ## resolve requirements/*.in to exact versions and hashes
-	cd requirements && for name in dev runtime packaging build; do \
+	cd requirements && for name in dev runtime packaging build spark java; do \
 		../$(PIN) --upgrade $$([ $$name = dev ] || echo -c dev.txt) $$name.in -o $$name.txt; done
 
 clean:  ## remove everything that make and the tools made
@@ -151,4 +154,13 @@ $(VENV)/.interpreted: $(VENV)/.runtime $(VENV)/.sources setup.py pyproject.toml 
 $(VENV)/.spark: $(VENV)/.requirements $(VENV)/.sources spark/pyproject.toml $(call package_files,spark/src)
 	rm -rf spark/build
 	$(install) ./spark
+	@touch $@
+
+# What `make build` has anyway, for an install that was not compiled. A Java only where there is none.
+$(VENV)/.pipelines: requirements/spark.txt requirements/java.txt $(VENV)/.sources spark/pyproject.toml $(call package_files,spark/src)
+	$(pip_install) --no-compile --require-hashes -r requirements/spark.txt
+	rm -rf spark/build
+	$(install) ./spark
+	$(BIN)/python -c 'from shardbus_spark.java import java_home; java_home()' 2>$(VENV)/java.log \
+		|| $(pip_install) --no-compile --require-hashes -r requirements/java.txt
 	@touch $@

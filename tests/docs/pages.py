@@ -64,8 +64,9 @@ def cli_page() -> str:
     return f"""# The command line
 
 {_MADE}
-`shardbus serve`, `broker` and `gateway` serve, `check` examines the files of a server that does not
-run, and every other command is a client of the HTTP API. With `--json` a command prints exactly one
+`shardbus serve`, `broker` and `gateway` serve, `demo` serves and shows [what a bus
+does](../guides/demo.md), `check` examines the files of a server that does not run, and every other
+command is a client of the HTTP API. With `--json` a command prints exactly one
 JSON document on standard output; a failure is then
 `{{"error": {{"kind": ..., "message": ...}}}}`. Messages for people go to standard error.
 

@@ -14,6 +14,7 @@ from shardbus.app.check_command import check
 from shardbus.app.completion import completion
 from shardbus.app.console import Console, run_command
 from shardbus.app.deadletter_commands import deadletter
+from shardbus.app.demo.options import demo_options, serve_arguments
 from shardbus.app.export_command import export
 from shardbus.app.flight_commands import flight
 from shardbus.app.fragment_commands import fragments
@@ -71,10 +72,38 @@ def _setting_option(row: Setting) -> click.Option:
     return click.Option(names, metavar="|".join(row.choices) or row.kind.name, help=shown)
 
 
-@main.command(params=_serving_options(_OF_GATEWAY))
-def serve(config: tuple[str, ...], **flags: str | bool | None) -> None:
+_ENDS_WITH_STDIN: Final = click.Option(["--ends-with-stdin"], is_flag=True, hidden=True)
+
+
+@main.command(params=[*_serving_options(_OF_GATEWAY), _ENDS_WITH_STDIN])
+def serve(config: tuple[str, ...], ends_with_stdin: bool, **flags: str | bool | None) -> None:
     """Serve everything until a signal ends it, in one process or with brokers of their own."""
+    if ends_with_stdin:
+        from shardbus.app.serving import end_with_stdin
+
+        end_with_stdin()
     _exit_after(_run, config, flags)
+
+
+@main.command(params=[*demo_options(), *_serving_options(_OF_GATEWAY)])
+def demo(
+    is_plain: bool,
+    orders_per_s: int,
+    prepare: str,
+    config: tuple[str, ...],
+    **flags: str | bool | None,
+) -> None:
+    """Serve, and show what a bus does: sample orders, a pipeline that captures them, a screen."""
+
+    def run(settings: Settings) -> int:
+        if is_plain:
+            return _run(settings)
+        from shardbus.app.demo.demo import Plan, run_demo
+
+        arguments = serve_arguments(_given(flags), config)
+        return run_demo(Plan(settings, arguments, orders_per_s, prepare))
+
+    _exit_after(run, config, flags)
 
 
 @main.command(params=_serving_options(_OF_SERVE))
@@ -86,12 +115,14 @@ def gateway(config: tuple[str, ...], **flags: str | bool | None) -> None:
 def _exit_after(
     run: Callable[[Settings], int], config: tuple[str, ...], flags: dict[str, str | bool | None]
 ) -> None:
-    given = {name: str(value) for name, value in flags.items() if value is not None}
-
     def command() -> int:
-        return run(load(given, os.environ, config=config))
+        return run(load(_given(flags), os.environ, config=config))
 
     sys.exit(run_command(Console(is_json=False), command))
+
+
+def _given(flags: dict[str, str | bool | None]) -> dict[str, str]:
+    return {name: str(value) for name, value in flags.items() if value is not None}
 
 
 def _run(settings: Settings) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Coroutine, Sequence
 
 from shardbus.app.log_lines import LineFormatter
@@ -45,3 +47,14 @@ def stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     return stopping
+
+
+def end_with_stdin() -> None:
+    """End this process as SIGTERM would when its standard input does: who started it has gone."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="stdin", daemon=True).start()

@@ -87,7 +87,7 @@ class Supervisor:
             await pass_on(process.stdout, lambda line: self._say(f"{child.name}: {line}"))
             code = await process.wait()
         finally:
-            await _stop(process)
+            await stop_process(process)
         return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
@@ -104,7 +104,7 @@ async def pass_on(stream: asyncio.StreamReader, say: Callable[[str], None]) -> N
         say(line.decode(errors="replace").rstrip())
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def stop_process(process: asyncio.subprocess.Process) -> None:
     """End a process, with force if it takes too long; nothing to do for one that has ended."""
     if process.returncode is not None:
         return
