@@ -26,7 +26,7 @@ JS := tests/conformance/js
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test check fmt unit model stores sim conformance backlog bench bench-features \
-	bench-peers mutants docs pin clean curl node FORCE
+	bench-peers mutants storm docs pin clean curl node FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -84,6 +84,9 @@ bench-features: build  ## what sessions, schedules, duplicates and topics cost
 
 bench-peers:  ## install the peer that `make bench` compares with (Debian, root)
 	@command -v rabbitmq-server >/dev/null || [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || $(call apt_install,rabbitmq-server)
+
+storm: build  ## kill everything while a million messages are captured and written: ARGS="sink --seed 7"
+	$(BIN)/python -m spark.tests.storm $(ARGS)
 
 mutants: build  ## plant known bugs one by one; every one must be caught
 	$(BIN)/python -m tests.mutants $(ARGS)
