@@ -33,7 +33,7 @@ from spark.tests.killed_tables import kill_commits, kill_compactions
 from shardbus_spark.errors import OptionError
 from shardbus_spark.schema import message_schema
 from shardbus_spark.tables import captured_form
-from shardbus_spark.tables.bare import BareTable, settle
+from shardbus_spark.tables.bare import BareTable, move, settle
 from shardbus_spark.tables.compaction import CannotCompact, DeltaHours, compact, compactable
 from shardbus_spark.tables.delta import DeltaForm
 from shardbus_spark.tables.form import DELTA, PARQUET, State, read_state, write_state
@@ -110,10 +110,7 @@ def test_whatever_is_repeated_and_cut_short_bare_files_hold_each_batch_once(
             before = read_state(root)
             if before is not None:
                 settle(root, before)
-            moves = tuple(
-                (Path(file.path).name, f"{file.hour.directory}/batch-{Path(file.path).name}")
-                for file in files
-            )
+            moves = tuple(move(file) for file in files)
             write_state(root, State(PARQUET, "query", batch, moves))
         else:
             table.commit("query", batch, files)

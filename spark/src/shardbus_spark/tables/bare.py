@@ -27,6 +27,8 @@ from shardbus_spark.tables.layout import OWN, SUFFIX, Hour
 from shardbus_spark.tables.writing import WrittenFile
 
 STAGED: Final = f"{OWN}/staged"
+# Some readers look for names like *.parquet in every directory below.
+_STAGED_SUFFIX: Final = ".staged"
 
 
 @final
@@ -39,7 +41,7 @@ class BareTable:
     def place(self, batch: int, hour: Hour) -> Path:
         staged = self.root / STAGED
         staged.mkdir(parents=True, exist_ok=True)
-        return staged / f"{batch:010}-{uuid.uuid4().hex}{SUFFIX}"
+        return staged / f"{batch:010}-{uuid.uuid4().hex}{_STAGED_SUFFIX}"
 
     def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
         with table_turn(self.root):
@@ -61,10 +63,7 @@ class BareTable:
         for file in files:
             if not Path(file.path).is_file():
                 raise ShardbusError(f"{file.path} is gone: the batch has to be written again")
-        return tuple(
-            (Path(file.path).name, f"{file.hour.directory}/batch-{Path(file.path).name}")
-            for file in files
-        )
+        return tuple(move(file) for file in files)
 
     def _take(self, state: State) -> None:
         sync([self.root / STAGED])
@@ -73,10 +72,16 @@ class BareTable:
 
     def _sweep(self, batch: int) -> None:
         """What attempts of this batch and earlier ones have left that were not chosen."""
-        for file in (self.root / STAGED).glob(f"*{SUFFIX}"):
+        for file in (self.root / STAGED).glob(f"*{_STAGED_SUFFIX}"):
             number = file.name.partition("-")[0]
             if number.isdigit() and int(number) <= batch:
                 file.unlink(missing_ok=True)
+
+
+def move(file: WrittenFile) -> tuple[str, str]:
+    """The name of a staged file, and where it belongs in the table."""
+    staged = Path(file.path)
+    return staged.name, f"{file.hour.directory}/batch-{staged.stem}{SUFFIX}"
 
 
 def settle(root: Path, state: State) -> None:
