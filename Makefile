@@ -26,7 +26,7 @@ JS := tests/conformance/js
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test check fmt unit model stores sim conformance backlog bench bench-features \
-	bench-peers mutants storm docs pin clean curl node FORCE
+	bench-peers bench-spark mutants storm docs pin clean curl node FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -81,6 +81,9 @@ bench: build  ## measure, print ratios, keep the results as JSON
 
 bench-features: build  ## what sessions, schedules, duplicates and topics cost
 	$(BIN)/python -m bench.features $(ARGS)
+
+bench-spark: build  ## Spark reading and writing the bus, beside Spark on Parquet files
+	$(BIN)/python -m bench.spark $(ARGS)
 
 bench-peers:  ## install the peer that `make bench` compares with (Debian, root)
 	@command -v rabbitmq-server >/dev/null || [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || $(call apt_install,rabbitmq-server)

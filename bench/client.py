@@ -15,6 +15,7 @@ import uvloop
 from bench.accepting import Accepting
 from bench.job import Endpoint, Job, Kind, Sample, read_request, write_sample
 from bench.meter import BenchError, Meter, check_accepted
+from bench.pacing import Pacing
 from bench.payloads import Payloads
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
@@ -36,6 +37,7 @@ from shardbus.amqp.sasl import plain_response
 from shardbus.amqp.session import AmqpSession
 
 _BATCH_MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
+_PACE_S: Final = 0.001
 
 
 class Workload(Protocol):
@@ -176,6 +178,12 @@ class Wire(asyncio.Protocol):
         self._transport = None
         self._fail(BenchError(f"the server closed the connection: {exc or 'end of stream'}"))
 
+    def poke(self) -> None:
+        """Let the workload send what is due by now."""
+        if self._is_ready and self._link is not None:
+            self._workload.pump(self._link)
+            self._flush()
+
     def close(self) -> None:
         self._connection.close()
         self._flush()
@@ -221,6 +229,9 @@ async def measure(endpoint: Endpoint, job: Job) -> Sample:
             lambda: Wire(endpoint, workload), endpoint.host, endpoint.port
         )
         try:
+            while job.per_s and not wire.finished.done():
+                wire.poke()
+                await asyncio.sleep(_PACE_S)
             return await wire.finished
         finally:
             wire.close()
@@ -239,6 +250,8 @@ def main() -> int:
 
 def _workload(job: Job, meter: Meter) -> Workload:
     match job.kind:
+        case Kind.SEND if job.per_s:
+            return Pacing(job, meter)
         case Kind.SEND:
             return Sending(job, meter)
         case Kind.RECEIVE:

@@ -35,6 +35,7 @@ class Job:
     batch then has a partition key, because on a partitioned queue it must belong together; with
     `has_keys` single messages have one too. Without numbers all have the same `message_id`. What
     `scheduled_at_ms` says is when messages become active. SESSIONS counts sessions as messages.
+    With `per_s` single messages are sent at that rate, whatever became of those before.
     """
 
     kind: Kind
@@ -50,6 +51,7 @@ class Job:
     scheduled_at_ms: int = 0
     message_id: str | None = None
     slices: int = 0
+    per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class Slice:
 class Sample:
     """What a client saw: from the outcome that ended the warm-up to the last outcome.
 
-    `latencies_us` is there when one message was in flight: from the send to its outcome. A job with
-    `slices` has their medians instead.
+    `latencies_us` is there when one message was in flight, or sends were paced: from the send to
+    its outcome. A job with `slices` has their medians instead.
     """
 
     messages: int

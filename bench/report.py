@@ -134,15 +134,16 @@ def _throughput_line(
     rate = median(sample.rate for sample in samples)
     server_us = median(sample.server_cpu_us for sample in samples)
     client_us = median(sample.client_cpu_us for sample in samples)
-    ratio = "" if name == OURS else _spread(ratios(rounds, workload, name))
+    ratio = "" if name == OURS else spread(ratios(rounds, workload, name))
     return f"{label:<26}{name:<20}{rate:>10,.0f}{server_us:>11.1f}{client_us:>11.1f}  {ratio}"
 
 
 def _against_singles(rounds: Sequence[Round], name: str) -> str:
-    return f"{'no batches; its single sends:':>32}  {_spread(ratios(rounds, Workload.BATCH, name))}"
+    return f"{'no batches; its single sends:':>32}  {spread(ratios(rounds, Workload.BATCH, name))}"
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """The median, the least and the most."""
     if not values:
         return ""
     return f"{median(values):.2f} ({min(values):.2f} … {max(values):.2f})"
@@ -159,7 +160,7 @@ def _latency(rounds: Sequence[Round], names: Sequence[str]) -> list[str]:
         values = [value for sample in samples for value in sample.latencies_us]
         lines.append(
             f"{'send latency':<26}{name:<20}{median(values):>10,.0f}"
-            f"{percentile(values, 0.99):>11,.0f}  {_spread(multiples(rounds, name))}"
+            f"{percentile(values, 0.99):>11,.0f}  {spread(multiples(rounds, name))}"
         )
     lines.append(f"{'fdatasync of 4 KB':<26}{'(floor)':<20}{fsync_us:>10,.0f}")
     return lines
@@ -175,7 +176,7 @@ def _against_fastest(rounds: Sequence[Round], names: Sequence[str]) -> list[str]
     if not peers or OURS not in names:
         return []
     texts = [
-        f"{workload} {_spread(fastest_ratios(rounds, workload, peers))}"
+        f"{workload} {spread(fastest_ratios(rounds, workload, peers))}"
         for workload in (Workload.SEND, Workload.RECEIVE, Workload.BATCH)
     ]
     return ["", f"against the fastest peer of each round: {', '.join(texts)}"]

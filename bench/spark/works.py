@@ -1,0 +1,132 @@
+"""The work that is measured, done once each time it is asked for."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.peers.shardbus import Server
+from bench.spark.plan import FILL_ROWS, SINKS, Plan, Work
+
+QUEUE: Final = "orders"
+SINK: Final = "sink"
+LATENCY: Final = "latency"
+_QUEUE_OPTIONS: Final = ("--partitioning", "--size-gb", "5")
+_STREAM_TIMEOUT_S: Final = 600
+
+
+@final
+class Works:
+    """A queue full of orders, the same rows as Parquet files, and queues to write to."""
+
+    def __init__(
+        self, spark: SparkSession, server: Server, flight_url: str, place: Path, plan: Plan
+    ) -> None:
+        self._spark = spark
+        self._server = server
+        self._url = flight_url
+        self._place = place
+        self._plan = plan
+        self._plain = place / "plain.parquet"
+        self._snappy = place / "snappy.parquet"
+        self._orders = place / "orders"
+        self._sunk = place / "sunk"
+
+    def fill(self, say: Callable[[str], None]) -> None:
+        """Orders into the queue, and what is read from it into files with the same columns."""
+        for name in (QUEUE, SINK, LATENCY):
+            self._server.create_queue(name, *_QUEUE_OPTIONS)
+        orders = sorted(self._orders.iterdir())
+        self._sunk.mkdir()
+        for file in orders[: max(len(orders) * self._plan.sink_rows // self._plan.messages, 1)]:
+            (self._sunk / file.name).hardlink_to(file)
+        step = max(FILL_ROWS * len(orders) // self._plan.messages, 1)
+        for first in range(0, len(orders), step):
+            some = [str(file) for file in orders[first : first + step]]
+            self._to_bus(self._spark.read.parquet(*some), QUEUE)
+            say(f"{min(first + step, len(orders)) * 100 // len(orders)} % are on the bus")
+        found = self.bus_rows().count()
+        if found != self._plan.messages:
+            raise ValueError(f"{self._plan.messages} orders were written and {found} are read")
+        self.bus_rows().write.option("compression", "none").parquet(str(self._plain))
+        self.bus_rows().write.option("compression", "snappy").parquet(str(self._snappy))
+        say("the same rows are in Parquet files")
+
+    def rows_of(self, work: Work) -> int:
+        """How many rows one turn moves."""
+        return self._plan.sink_rows if work in SINKS else self._plan.messages
+
+    def run(self, work: Work) -> None:
+        match work:
+            case Work.SCAN:
+                _to_nowhere(self._spark.read.parquet(str(self._plain)))
+            case Work.SCAN_SNAPPY:
+                _to_nowhere(self._spark.read.parquet(str(self._snappy)))
+            case Work.COUNT:
+                self.bus_rows().count()
+            case Work.NOOP:
+                _to_nowhere(self.bus_rows())
+            case Work.COPY:
+                self._to_parquet(self._spark.read.parquet(str(self._plain)))
+            case Work.CAPTURE:
+                self._to_parquet(self.bus_rows())
+            case Work.WRITE:
+                self._to_parquet(self._some())
+            case Work.SINK:
+                self._to_bus(self._some().drop("partition_key"), SINK)
+            case Work.SINK_KEYED:
+                self._to_bus(self._some(), SINK)
+            case Work.SINK_STREAM:
+                self._stream()
+
+    def clean(self) -> None:
+        """Forget what the last turn wrote to files."""
+        shutil.rmtree(self._place / "out", ignore_errors=True)
+        shutil.rmtree(self._place / "checkpoint", ignore_errors=True)
+
+    def bus_rows(self) -> DataFrame:
+        """A new look at the queue, with all columns."""
+        return (
+            self._spark.read.format("shardbus")
+            .option("endpoint", self._url)
+            .option("entity", QUEUE)
+            .load()
+        )
+
+    def _some(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._sunk))
+
+    def _to_bus(self, rows: DataFrame, queue: str) -> None:
+        (
+            rows.write.format("shardbus")
+            .option("endpoint", self._url)
+            .option("entity", queue)
+            .mode("append")
+            .save()
+        )
+
+    def _to_parquet(self, rows: DataFrame) -> None:
+        rows.write.parquet(str(self._place / "out"))
+
+    def _stream(self) -> None:
+        """All in one micro-batch, as one that fell behind would have it."""
+        rows = self._spark.readStream.schema(self._some().schema).parquet(str(self._sunk))
+        query = (
+            rows.drop("partition_key")
+            .writeStream.format("shardbus")
+            .option("endpoint", self._url)
+            .option("entity", SINK)
+            .option("checkpointLocation", str(self._place / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(_STREAM_TIMEOUT_S)
+        error = query.exception()
+        if error is not None:
+            raise error
+
+
+def _to_nowhere(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
