@@ -1,0 +1,112 @@
+"""Captured tables written and read by real Spark: batches that are run again, both forms (P4)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from pyspark.sql import SparkSession
+from spark.tests.captured_rows import ENTITY, LATER_MS, SCHEMA, rows_of, seen
+
+import shardbus_spark
+from shardbus_spark.errors import OptionError
+from shardbus_spark.schema import message_schema
+from shardbus_spark.tables import captured_form, read_captured
+from shardbus_spark.tables.compaction import compact, compactable
+from shardbus_spark.tables.form import DELTA, PARQUET
+from shardbus_spark.tables.layout import CHECKPOINT, HOUR_MS
+from shardbus_spark.tables.sink import TableSink
+
+SOURCE: Final = Path(shardbus_spark.__file__).parents[1]
+ROWS: Final = 40
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        warehouse = tmp_path_factory.mktemp("warehouse")
+        session = shardbus_spark.session(
+            "tables", master="local[2,4]", spark_sql_warehouse_dir=warehouse
+        )
+        session.sparkContext.setLogLevel("OFF")
+        session.dataSource.register(TableSink)
+        yield session
+        session.stop()
+
+
+def _put(source: Path, batch: int) -> None:
+    """What the next batch is to have, over three hours."""
+    source.mkdir(exist_ok=True)
+    numbers = range(batch * ROWS, (batch + 1) * ROWS)
+    rows = pa.Table.from_batches([rows_of(numbers, HOUR_MS // ROWS)]).cast(SCHEMA)
+    parquet.write_table(rows, source / f"{batch}.parquet")
+
+
+def _run(spark: SparkSession, source: Path, table: Path, form: str, tasks: int) -> None:
+    (
+        spark.readStream.schema(message_schema(includes_json=False))
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(source))
+        .repartition(tasks)
+        .writeStream.format(TableSink.name())
+        .queryName(f"capture-{form}")
+        .option("path", str(table))
+        .option("entity", ENTITY)
+        .option("form", form)
+        .option("checkpointLocation", str(table / CHECKPOINT))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("form", [PARQUET, DELTA])
+def test_a_batch_that_spark_runs_again_with_other_tasks_is_in_the_table_once(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    """P4: as after a kill between the table's commit and Spark's; then it goes on, compacted."""
+    source, table = tmp_path / "source", tmp_path / "table"
+    _put(source, 0)
+    _put(source, 1)
+    _run(spark, source, table, form, 1)
+
+    for file in (".1.crc", "1"):
+        (table / CHECKPOINT / "commits" / file).unlink()
+    _put(source, 2)
+    _run(spark, source, table, form, 3)
+
+    assert captured_form(str(table)) == form
+    assert seen(table, form) == Counter(range(3 * ROWS))
+    captured = read_captured(spark, str(table))
+    assert captured.where(f"entity = '{ENTITY}' and date = '2026-01-31'").count() == 3 * ROWS
+    assert captured.where("hour = 8").select("sequence_number").distinct().count() == ROWS
+    assert captured.where("properties['n'] = '7'").count() == 1
+
+    hours = compactable(str(table))
+    assert hours is not None
+    done = compact(hours, LATER_MS, lambda: False)
+
+    # The hour of the batch that one task has written has one file, the last one has three.
+    assert (done.files_before, done.files_after) == (3, 1)
+    again = read_captured(spark, str(table))
+    assert {row.hour: row["count"] for row in again.groupBy("hour").count().collect()} == {
+        7: ROWS,
+        8: ROWS,
+        9: ROWS,
+    }
+
+
+def test_a_directory_in_which_nothing_was_captured_is_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="nothing was captured"):
+        read_captured(spark, str(tmp_path))
