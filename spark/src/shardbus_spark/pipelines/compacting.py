@@ -48,9 +48,9 @@ class Compactor:
         self._cleaned_at_s: float | None = None
         self._cannot = False
 
-    def run(self) -> None:
-        """Until told."""
-        while not self.told.wait(EVERY_S) and not self._cannot:
+    def run(self, every_s: float = EVERY_S) -> None:
+        """Until told, or until it turns out that it cannot be done."""
+        while not self._cannot and not self.told.wait(every_s):
             self.look(time.time_ns() // 1_000_000)
 
     def look(self, now_ms: int) -> None:
