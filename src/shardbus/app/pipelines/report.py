@@ -52,6 +52,9 @@ class Report:
                 self._advance(event)
             case "finished":
                 self.is_finished = True
+            case "compaction":
+                members = (f"{name} {event[name]}" for name in event if name != "event")
+                self.hear(f"compaction: {', '.join(members)}")
             case "waiting":
                 self.error = str(event.get("error"))[:ERROR_CHARACTERS_MAX]
                 self.hear(f"waiting: {self.error}")

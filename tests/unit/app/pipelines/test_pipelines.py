@@ -18,7 +18,7 @@ from shardbus.app.pipelines.shelf import Shelf
 from shardbus.broker.sas import parse_token
 from shardbus.core.errors import NOT_FOUND, Refused
 from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.api_pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.api_pipelines import CAPTURE, DEFINITIONS, LOG_LINES_MAX, REPLAY
 from shardbus.gateway.http.documents_schema import Document
 
 WAIT_S: Final = 30.0
@@ -33,6 +33,14 @@ say('{"event": "progress", "at": "2026-01-02T03:04:05Z", "batch": 3, "rows": 20,
 """
 GOES_ON: Final = _BEGIN + "sys.stderr.write('a line\\n'); sys.stderr.flush(); sys.stdin.read()"
 ENDS_WELL: Final = _BEGIN + """say('{"event": "finished"}')"""
+REPLAYS: Final = """
+print('{"event": "running"}')
+print('{"event": "waiting", "error": "orders is full"}')
+for batch, rows, total in ((1, 20, 20), (2, 30, 50)):
+    print('{"event": "progress", "rows_planned": 50, "batch_ms": 7, '
+          f'"batch": {batch}, "rows": {rows}, "rows_total": {total}}}')
+print('{"event": "finished"}')
+"""
 FAILS: Final = """print('{"event": "failed", "error": "there is no Java"}'); raise SystemExit(1)"""
 DIES: Final = "import sys; sys.stderr.write('out of memory\\n'); raise SystemExit(9)"
 
@@ -166,6 +174,57 @@ def test_a_pipeline_that_runs_once_is_finished_and_stays_so(bench: Bench) -> Non
     bench.tell(look, ENDS_WELL)
 
 
+def test_a_replay_is_finished_only_when_its_driver_says_so(bench: Bench) -> None:
+    """P5: neither a stop nor a renewal of its access is the end of it."""
+
+    async def begin(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _replay(path="p"))
+        await pipelines.start("archive")
+        await _until(pipelines, lambda shown: _count(shown["starts"]) > 1)
+        await pipelines.stop("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+
+    async def end(pipelines: KeptPipelines) -> None:
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        await pipelines.start("archive")
+        shown = await _until(pipelines, lambda shown: shown["state"] == "finished")
+        assert shown["progress"] == {
+            "at": None, "batch": 2, "rows": 30, "rows_planned": 50, "rows_total": 50,
+            "rows_per_s": 0.0, "backlog": 0, "batch_ms": 7,
+        }  # fmt: skip
+        await pipelines.delete("archive")
+
+    bench.tell(begin, GOES_ON, renew_ms=300)
+    bench.tell(end, REPLAYS)
+    assert bench.forgotten == ["archive"]
+
+
+def test_a_replay_knows_where_its_capture_writes_and_is_a_new_one_when_made_again(
+    bench: Bench,
+) -> None:
+    """P5."""
+
+    async def story(pipelines: KeptPipelines) -> None:
+        with pytest.raises(Refused, match="There is no capture 'archive'"):
+            await pipelines.create("again", _replay(from_pipeline="archive"))
+        await pipelines.create("archive", _wanted(format="delta"))
+        with pytest.raises(Refused, match="leave these out"):
+            await pipelines.create("again", _replay(from_pipeline="archive", path="q"))
+        made = await pipelines.create("again", _replay(from_pipeline="archive"))
+        assert (made["path"], made["format"], made["location"]) == ("p", "delta", "/captured/p")
+
+        await pipelines.delete("archive")
+        same = await pipelines.create("again", _replay(from_pipeline="archive"))
+        assert same["incarnation"] == made["incarnation"]
+        with pytest.raises(Refused, match="another definition"):
+            await pipelines.create("again", _replay(from_pipeline="archive", rate_max=5))
+        await pipelines.delete("again")
+        new = await pipelines.create("again", _replay(path="p"))
+        assert new["incarnation"] not in ("", made["incarnation"])
+
+    bench.tell(story, "")
+
+
 @pytest.mark.parametrize(
     ("script", "error"),
     [
@@ -269,6 +328,18 @@ def test_the_driver_gets_a_token_for_its_entity_and_none_of_our_settings() -> No
     assert token.signing_key(["secret"]) == "secret"
 
 
+def test_a_driver_that_waits_is_failing_until_it_goes_on() -> None:
+    report = Report()
+
+    report.hear_event('{"event": "waiting", "error": "orders is full"}')
+    waiting = report.error
+    report.hear_event('{"event": "compaction", "hours": 2, "note": "x"}')
+    report.hear_event('{"event": "progress", "rows": 1}')
+
+    assert (waiting, report.error) == ("orders is full", "")
+    assert report.lines() == ["waiting: orders is full", "compaction: hours 2, note x"]
+
+
 def test_a_report_is_bounded_and_takes_nonsense_for_log() -> None:
     report = Report()
     for number in range(LOG_LINES_MAX + 5):
@@ -290,8 +361,12 @@ async def _until(pipelines: KeptPipelines, is_so: Callable[[Document], bool]) ->
 
 
 def _wanted(**members: object) -> Members:
-    known = ("entity", "path", "keep", "once", "interval_ms", "rows_max")
-    return Members({"entity": "orders", "path": "p", **members}, "The body", known)
+    return Members({"entity": "orders", "path": "p", **members}, "The body", DEFINITIONS[CAPTURE])
+
+
+def _replay(**members: object) -> Members:
+    wanted = {"kind": "replay", "entity": "orders", **members}
+    return Members(wanted, "The body", DEFINITIONS[REPLAY])
 
 
 def _rows(shown: Document) -> int:

@@ -8,7 +8,14 @@ import pytest
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.entities import BusEntities
-from shardbus.app.pipelines.launching import access_to_lane, job, location, missing_libraries
+from shardbus.app.pipelines.launching import (
+    access_to_lane,
+    forget_work,
+    job,
+    location,
+    missing_libraries,
+)
+from shardbus.app.pipelines.replay import Replay
 from shardbus.app.settings import load
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.api_groups import api_groups
@@ -17,6 +24,7 @@ from tests.unit.gateway.http.messages_web import MessagesWeb
 
 DEFAULTS = load({}, {}, default_file=Path("no such file"))
 OF_Q = Capture("archive", "q", "p")
+TO_Q = Replay("again", "q", "p", "archive", "parquet", incarnation="i")
 
 
 @pytest.fixture
@@ -106,3 +114,37 @@ def test_the_lane_is_dialled_as_it_listens(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_is_known_by_name() -> None:
     assert missing_libraries(("json", "no_such_library")) == ["no_such_library"]
+
+
+def test_rows_can_be_replayed_to_where_messages_can_be_sent(
+    web: MessagesWeb, entities: BusEntities
+) -> None:
+    """P5."""
+    web.create_sessions("held")
+
+    entities.check(TO_Q)
+    entities.check(replace(TO_Q, entity="held"))
+    with pytest.raises(Refused, match="does not exist"):
+        entities.check(replace(TO_Q, entity="gone"))
+    with pytest.raises(Refused, match="Nothing can be sent"):
+        entities.check(replace(TO_Q, entity="q/$DeadLetterQueue"))
+    web.run(entities.drop_reader(TO_Q))
+
+
+def test_the_plan_of_a_replay_is_beside_captured_data_and_goes_with_it(tmp_path: Path) -> None:
+    """P5."""
+    near = replace(DEFAULTS, data_dir=tmp_path)
+    work = tmp_path / "captured" / "_replays" / "again-i"
+    (work / "rows").mkdir(parents=True)
+    (work.parent / "other-i").mkdir()
+
+    told = job(near, TO_Q)
+    forget_work(replace(near, capture_dir=f"file://{tmp_path}/captured"), TO_Q)
+    assert (told["work"], told["path"]) == (str(work), str(tmp_path / "captured" / "p"))
+    assert "from_pipeline" not in told
+    assert work.exists()
+
+    forget_work(near, OF_Q)
+    forget_work(near, TO_Q)
+    forget_work(near, TO_Q)
+    assert [place.name for place in work.parent.iterdir()] == ["other-i"]
