@@ -65,7 +65,7 @@ def test_a_claim_that_changed_while_it_was_read_fails_the_task(full: FakeLane) -
 def test_a_lane_that_stays_away_fails_the_task(full: FakeLane) -> None:
     full.missing = {0}
 
-    with pytest.raises(Unavailable, match="does not answer"):
+    with pytest.raises(Unavailable, match="the fragment is out Try again when the bus is healthy"):
         list(_bodies(full, BROWSE, ["body"], patience_s=0.2))
 
 
@@ -74,6 +74,7 @@ def test_a_lane_that_stays_away_fails_the_task(full: FakeLane) -> None:
     [
         (flight.FlightServerError("not-found: There is no 'x'."), NotFound, "Check the name"),
         (flight.FlightUnauthenticatedError("no"), Unauthorized, "needs a key or token with Listen"),
+        (flight.FlightServerError("reader-not-found: No."), NotFound, "has dropped the reader"),
         (flight.FlightServerError("internal: broken"), ShardbusError, "internal: broken"),
     ],
 )

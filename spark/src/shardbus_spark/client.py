@@ -27,6 +27,7 @@ from shardbus_spark.errors import (
     NotFound,
     OptionError,
     QuotaExceeded,
+    ReaderDropped,
     ReaderInUse,
     ReaderLost,
     ShardbusError,
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "not-found": NotFound,
-    "reader-not-found": NotFound,
+    "reader-not-found": ReaderDropped,
     "unauthorized": Unauthorized,
     "reader-in-use": ReaderInUse,
     "reader-lost": ReaderLost,
@@ -56,11 +57,16 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "too-large": OptionError,
     "invalid-argument": OptionError,
     "not-allowed": OptionError,
+    "unavailable": Unavailable,
+    "server-busy": Unavailable,
 }
 _ADVICE: Final[dict[type[ShardbusError], str]] = {
     NotFound: "Check the name, and that the endpoint is that of the right bus.",
-    Unauthorized: "Reading needs a key or token with Listen on the entity: check "
-    "connectionString, keyName and key, or token.",
+    ReaderDropped: "Somebody has dropped the reader, and what it had set aside went back to "
+    "receivers: use another checkpointLocation to begin anew.",
+    Unauthorized: "Reading needs a key or token with Listen on the entity, writing one with Send: "
+    "check connectionString, keyName and key, or token.",
+    Unavailable: "Try again when the bus is healthy: its /health says more.",
 }
 # Flight puts this before some texts.
 _FRAME: Final = " error, with message: "

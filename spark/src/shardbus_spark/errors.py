@@ -16,7 +16,11 @@ class Unauthorized(ShardbusError):
 
 
 class NotFound(ShardbusError):
-    """There is no such entity, or no such reader."""
+    """There is no such entity."""
+
+
+class ReaderDropped(NotFound):
+    """Somebody has dropped the reader while a query used it."""
 
 
 class Unavailable(ShardbusError):
