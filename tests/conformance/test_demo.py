@@ -64,7 +64,7 @@ def _is_let_go(data_dir: Path) -> bool:
 
 
 def test_the_demo_makes_its_entities_moves_orders_and_sums_up(tmp_path: Path) -> None:
-    """R5: one command shows a partitioned queue, and a topic with rules, at work."""
+    """P9: one command shows a partitioned queue, and a topic with rules, at work."""
     with _demo(tmp_path / "data", "--orders-per-s", "100") as demo:
         assert demo.stdout is not None
         ready = demo.stdout.readline()
@@ -86,7 +86,7 @@ def test_the_demo_makes_its_entities_moves_orders_and_sums_up(tmp_path: Path) ->
 
 
 def test_a_terminal_gets_a_screen_and_has_it_back_at_the_end(tmp_path: Path) -> None:
-    """R5: Ctrl-C ends everything, and the summary stays."""
+    """P9: Ctrl-C ends everything, and the summary stays."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *PORTS, "--data-dir", str(tmp_path / "data")],
@@ -167,7 +167,6 @@ def test_a_bus_that_cannot_start_says_why_and_ends_the_demo(tmp_path: Path) -> N
 
 
 def test_without_the_demo_the_bus_only_serves(tmp_path: Path) -> None:
-    """R5: `make run ARGS=--no-demo`."""
     with _demo(tmp_path / "data", "--no-demo") as demo:
         assert demo.stdout is not None
         ready = demo.stdout.readline()

@@ -58,10 +58,16 @@ def summary(picture: Picture) -> list[str]:
         *told,
         f"  captured   {capturing.rows:,} rows{files}: {capturing.location}",
         "Read them:",
-        f"  {picture.place.python} -c \"import shardbus_spark; shardbus_spark.session('look')"
-        f".read.parquet('{capturing.location}').groupBy('properties.region').count().show()\"",
+        f'  {picture.place.python} -c "{_reading(capturing.location)}"',
         *_next(picture),
     ]
+
+
+def _reading(location: str) -> str:
+    return (
+        "from shardbus_spark import session; from shardbus_spark.tables import read_captured; "
+        f"read_captured(session('look'), '{location}').groupBy('properties.region').count().show()"
+    )
 
 
 def _next(picture: Picture) -> list[str]:

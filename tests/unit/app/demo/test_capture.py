@@ -13,8 +13,16 @@ from tests.unit.app.demo.pictures import RUNNING
 from tests.unit.app.scripted_api import Script, refusal
 
 ENTITY = "demo-events/Subscriptions/archive"
-STOPPED: Document = {"state": "stopped", "location": "", "progress": {"rows_total": 77}}
-GOES_ON: Document = {"state": "running", "location": "", "progress": {"rows_total": 70}}
+
+
+def _listed(state: str, rows: int) -> Document:
+    """All pipelines, of which one is the demo's."""
+    mine: Document = {"name": "demo-archive", "state": state, "progress": {"rows_total": rows}}
+    return {"pipelines": [{"name": "other", "state": "failing"}, mine]}
+
+
+STOPPED = _listed("stopped", 77)
+GOES_ON = _listed("running", 70)
 
 
 def test_a_pipeline_that_is_missing_is_made_and_started_once() -> None:
@@ -103,8 +111,8 @@ def test_a_batch_is_waited_for_at_the_end() -> None:
 
 
 def test_nobody_waits_for_a_pipeline_that_has_not_begun_or_is_not_there() -> None:
-    starting = Script({**GOES_ON, "state": "starting"}, {})
-    missing = Script(refusal(404, "There is no pipeline."))
+    starting = Script(_listed("starting", 0), {})
+    missing = Script({"pipelines": []})
 
     async def story(script: Script) -> None:
         await Capture(script.api(), ENTITY, Preparing("")).stop(30.0, asyncio.Event())

@@ -38,9 +38,10 @@ def test_the_summary_says_what_was_done_where_it_is_and_how_to_read_it() -> None
         "  published  3,910 events to demo-events",
         "  captured   4,100 rows in 32 files, 1.2 MB: /data/captured/demo-archive",
         "Read them:",
-        "  .venv/bin/python -c \"import shardbus_spark; shardbus_spark.session('look')"
-        ".read.parquet('/data/captured/demo-archive').groupBy('properties.region')"
-        '.count().show()"',
+        '  .venv/bin/python -c "from shardbus_spark import session; '
+        "from shardbus_spark.tables import read_captured; "
+        "read_captured(session('look'), '/data/captured/demo-archive')"
+        ".groupBy('properties.region').count().show()\"",
         "Serve without the demo: .venv/bin/shardbus serve (make run ARGS=--no-demo)",
     ]
 
