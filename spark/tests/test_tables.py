@@ -30,7 +30,7 @@ from spark.tests.captured_rows import (
 )
 from spark.tests.killed_tables import kill_commits, kill_compactions
 
-from shardbus_spark.errors import OptionError
+from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.schema import message_schema
 from shardbus_spark.tables import captured_form
 from shardbus_spark.tables.bare import BareTable, move, settle
@@ -201,6 +201,28 @@ def test_a_delta_table_is_read_without_us_and_by_its_statistics(tmp_path: Path) 
     assert sorted(
         (one["num_records"], one["min.sequence_number"], one["max.sequence_number"]) for one in told
     ) == [(2, 0, 1), (2, 10, 11), (2, 20, 21)]
+
+
+def test_a_delta_table_whose_making_was_cut_short_is_made_by_the_next_batch(tmp_path: Path) -> None:
+    """P4: delta-rs makes the directory of its log before the first entry."""
+    write_state(tmp_path, State(DELTA, "query", -1))
+    (tmp_path / "_delta_log").mkdir()
+    assert (compactable(str(tmp_path)), captured_files(tmp_path, DELTA)) == (None, [])
+
+    table = made(tmp_path, DELTA)
+    table.commit("query", 0, written(table, 0, [[0]]))
+
+    assert DeltaTable(str(tmp_path)).to_pyarrow_table().num_rows == 1
+
+
+def test_a_record_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    write_state(tmp_path, State(PARQUET, "query", 0))
+    record = tmp_path / "_shardbus" / "state.json"
+    record.write_text(record.read_text().replace('"version": 1', '"version": 2'))
+    table = made(tmp_path, PARQUET)
+
+    with pytest.raises(ShardbusError, match="version 2"):
+        table.commit("query", 1, written(table, 1, [[1]]))
 
 
 def test_a_batch_that_two_drivers_commit_at_once_is_in_a_delta_table_once(tmp_path: Path) -> None:

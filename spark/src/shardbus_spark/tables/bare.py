@@ -40,7 +40,7 @@ class BareTable:
 
     def place(self, batch: int, hour: Hour) -> Path:
         staged = self.root / STAGED
-        staged.mkdir(parents=True, exist_ok=True)
+        make_directory(staged, self.root)
         return staged / f"{batch:010}-{uuid.uuid4().hex}{_STAGED_SUFFIX}"
 
     def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:

@@ -21,12 +21,11 @@ import pyarrow.parquet as parquet
 
 from shardbus_spark.errors import ShardbusError
 from shardbus_spark.tables.bare import settle
-from shardbus_spark.tables.delta import open_delta
+from shardbus_spark.tables.delta import is_delta, open_delta
 from shardbus_spark.tables.durable import sync, turn
 from shardbus_spark.tables.exchange import can_exchange, exchange
 from shardbus_spark.tables.form import (
     DELTA,
-    DELTA_LOG,
     PARQUET,
     SPARK,
     captured_form,
@@ -93,8 +92,8 @@ def compactable(path: str) -> Compactable | None:
             "only tables that were begun by this version, in a directory of the machine of the "
             "driver, are compacted"
         )
-    if form == DELTA and (root / DELTA_LOG).is_dir():
-        return DeltaHours(root)
+    if form == DELTA:
+        return DeltaHours(root) if is_delta(root) else None
     if form != PARQUET:
         return None
     if not can_exchange(root / OWN):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 import pyarrow as pa
 
 from shardbus_spark.errors import OptionError, Unavailable
-from shardbus_spark.tables.durable import sync
+from shardbus_spark.tables.durable import make_directory, sync
 from shardbus_spark.tables.form import (
     DELTA,
     DELTA_LOG,
@@ -52,7 +52,7 @@ class DeltaForm:
 
     def place(self, batch: int, hour: Hour) -> Path:
         directory = self.root / hour.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, self.root)
         return directory / f"part-{batch:010}-{uuid.uuid4().hex}{SUFFIX}"
 
     def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
@@ -104,7 +104,7 @@ class DeltaForm:
         check_owner(self.root, state, DELTA, query)
         if state is None:
             write_state(self.root, State(DELTA, query, NO_BATCH))
-        if not (self.root / DELTA_LOG).is_dir():
+        if not is_delta(self.root):
             schema = pa.schema([*self._schema, *_PARTITION_FIELDS])
             DeltaTable.create(
                 str(self.root),
@@ -139,6 +139,13 @@ def need_delta() -> None:
         raise OptionError(
             f"format delta needs delta-rs: `pip install 'shardbus-spark[delta]'` ({error})"
         ) from error
+
+
+def is_delta(root: Path) -> bool:
+    """Whether there is a table: a crash can leave a log without its first entry."""
+    from deltalake import DeltaTable
+
+    return DeltaTable.is_deltatable(str(root))
 
 
 def open_delta(root: Path) -> DeltaTable:

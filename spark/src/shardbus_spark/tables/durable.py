@@ -36,8 +36,8 @@ def make_directory(directory: Path, root: Path) -> None:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """All of the content, or the file as it was, whatever happens."""
-    aside = file.with_name(f"{file.name}.{os.getpid()}.new")
+    """All of the content, or the file as it was, whatever happens; one at a time."""
+    aside = file.with_name(f"{file.name}.new")
     aside.write_bytes(content)
     sync([aside])
     aside.rename(file)

@@ -24,6 +24,7 @@ NO_BATCH: Final = -1
 
 _STATE: Final = "state.json"
 _LOCK: Final = "lock"
+_VERSION: Final = 1
 
 
 class Form(Protocol):
@@ -79,6 +80,8 @@ def read_state(root: Path) -> State | None:
     file = root / OWN / _STATE
     try:
         found = json.loads(file.read_bytes())
+        if found["version"] != _VERSION:
+            raise ShardbusError(f"{file} is of version {found['version']}: this one is too old")
         moves = tuple((str(source), str(target)) for source, target in found["moves"])
         return State(str(found["form"]), str(found["query"]), int(found["batch"]), moves)
     except FileNotFoundError:
@@ -90,7 +93,7 @@ def read_state(root: Path) -> State | None:
 def write_state(root: Path, state: State) -> None:
     """The decision: on return it is durable."""
     said = {
-        "version": 1,
+        "version": _VERSION,
         "form": state.form,
         "query": state.query,
         "batch": state.batch,

@@ -10,10 +10,9 @@ from pyspark.sql.types import DateType, IntegerType, StringType, StructField, St
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.schema import message_schema
-from shardbus_spark.tables.delta import open_delta
+from shardbus_spark.tables.delta import is_delta, need_delta, open_delta
 from shardbus_spark.tables.form import (
     DELTA,
-    DELTA_LOG,
     SPARK,
     captured_form,
     local_directory,
@@ -46,7 +45,7 @@ def read_captured(spark: SparkSession, path: str) -> DataFrame:
         # By the list that Spark's own sink has made.
         return reader.parquet(path)
     if form is None:
-        raise OptionError(f"path {root}: nothing was captured there")
+        raise OptionError(f"path {root}: nothing was captured there, as far as this machine sees")
     files = captured_files(root, form)
     if not files:
         return spark.createDataFrame([], captured_schema())
@@ -56,6 +55,7 @@ def read_captured(spark: SparkSession, path: str) -> DataFrame:
 def captured_files(root: Path, form: str) -> list[str]:
     """The files of a table of ours that hold its rows at this moment, by whole batches."""
     if form == DELTA:
-        return open_delta(root).file_uris() if (root / DELTA_LOG).is_dir() else []
+        need_delta()
+        return open_delta(root).file_uris() if is_delta(root) else []
     with table_turn(root, is_shared=True):
         return [str(file) for _hour, directory in hours_in(root) for file in files_in(directory)]
