@@ -1,6 +1,10 @@
 """Definitions of pipelines, and what a driver says of its queries; all without Spark running."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +13,7 @@ import pytest
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.capture import check_path
 from shardbus_spark.pipelines.definition import Capture, Replay, load_definition, read_definition
-from shardbus_spark.pipelines.driver import access_from, main
+from shardbus_spark.pipelines.driver import Stopping, access_from, main
 from shardbus_spark.pipelines.events import backlog, error_text
 
 WHOLE = {"kind": "capture", "name": "archive", "entity": "orders", "path": "/data/orders"}
@@ -132,6 +136,33 @@ def test_the_driver_wants_one_definition_and_says_what_is_wrong_with_it(
     assert "usage" in error
     assert json.loads(out)["event"] == "failed"
     assert "entity" in json.loads(out)["error"]
+
+
+def test_a_signal_tells_the_driver_to_stop() -> None:
+    stopping = Stopping()
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        stopping.listen()
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+
+    assert stopping.told.is_set()
+
+
+def test_a_driver_that_has_begun_nothing_ends_at_once_when_it_is_told_to() -> None:
+    """Java takes its time to start, and nobody should wait for that."""
+    program = (
+        "import signal; from shardbus_spark.pipelines.driver import Stopping; "
+        "stopping = Stopping(); stopping.listen(); stopping.ends_at_once = True; "
+        "signal.raise_signal(signal.SIGTERM); raise SystemExit(7)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+
+    assert ended.returncode == 0
 
 
 def _capture(members: dict[str, object]) -> Capture:

@@ -10,6 +10,7 @@ from there.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -40,6 +41,7 @@ VARIABLES: Final[dict[str, str]] = {
 }
 BATCH_END_S: Final = 15.0
 LAST_WORD_S: Final = 5.0
+_LOCAL: Final = re.compile(r"local\[(\d+)")
 _LOOK_S: Final = 1
 _POLL_S: Final = 0.2
 
@@ -104,7 +106,7 @@ def _run(definition: Definition, access: Mapping[str, str], stopping: Stopping) 
     """Whether all that there was to do is done."""
     if isinstance(definition, Replay):
         return _run_replay(definition, access, stopping)
-    return _run_capture(definition, access, stopping.told)
+    return _run_capture(definition, access, stopping)
 
 
 def _run_replay(definition: Replay, access: Mapping[str, str], stopping: Stopping) -> bool:
@@ -125,23 +127,26 @@ def _run_replay(definition: Replay, access: Mapping[str, str], stopping: Stoppin
         spark.stop()
 
 
-def _run_capture(definition: Capture, access: Mapping[str, str], stopping: threading.Event) -> bool:
+def _run_capture(definition: Capture, access: Mapping[str, str], stopping: Stopping) -> bool:
     from shardbus_spark.pipelines.capture import check_path, finish_capture, start_capture
     from shardbus_spark.pipelines.compacting import compacting
     from shardbus_spark.pipelines.events import Teller, say
 
     check_path(definition)
+    # Java takes its time to start, and one that has never begun has set nothing aside.
+    stopping.ends_at_once = not _has_begun(definition)
     say({"event": "starting"})
     spark = _session(definition)
+    stopping.ends_at_once = False
     teller = Teller()
     spark.streams.addListener(teller)
     try:
-        if not stopping.is_set():
+        if not stopping.told.is_set():
             with compacting(definition, say):
                 query = start_capture(spark, definition, access)
                 say({"event": "running"})
-                _follow(query, stopping)
-        is_told = stopping.is_set()
+                _follow(query, stopping.told)
+        is_told = stopping.told.is_set()
         if is_told:
             say({"event": "stopping"})
             last = finish_capture(spark, definition, access)
@@ -151,6 +156,15 @@ def _run_capture(definition: Capture, access: Mapping[str, str], stopping: threa
     finally:
         spark.stop()
     return not is_told
+
+
+def _has_begun(definition: Capture) -> bool:
+    """Whether a batch may be under way, as far as this machine can see."""
+    from shardbus_spark.tables.form import local_directory
+    from shardbus_spark.tables.layout import CHECKPOINT
+
+    directory = local_directory(definition.path)
+    return directory is None or any((directory / CHECKPOINT / "offsets").glob("[0-9]*"))
 
 
 def _session(definition: Definition) -> SparkSession:
@@ -163,8 +177,10 @@ def _session(definition: Definition) -> SparkSession:
         # Dates and hours of the captured files are in UTC.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         return spark
+    cores = _LOCAL.match(definition.spark_master)
+    conf = {"spark_sql_shuffle_partitions": cores.group(1)} if cores else {}
     return shardbus_spark.session(
-        f"shardbus pipeline {definition.name}", master=definition.spark_master
+        f"shardbus pipeline {definition.name}", master=definition.spark_master, **conf
     )
 
 
