@@ -94,6 +94,11 @@ class Picture:
         return sum(fragment.waiting for fragment in self.fragments)
 
 
+def printable(text: str) -> str:
+    """What a bus or a library says may hold anything, and must not talk to the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def duration_text(seconds: float) -> str:
     """As people say it: 8 s, 3 min 20 s, 2 h 5 min."""
     whole = int(seconds)

@@ -12,6 +12,7 @@ from shardbus.app.demo.picture import (
     Picture,
     Subscribed,
     duration_text,
+    printable,
     size_text,
 )
 
@@ -224,8 +225,7 @@ def _fitting(rows: Sequence[Row], height: int) -> list[Row]:
 def _painted(row: Row, look: Look) -> str:
     room, pieces = min(max(look.width, 1), WIDTH_MAX), list[str]()
     for colour, text in row.spans:
-        # What a bus or a library says may hold anything, and must not talk to the terminal.
-        shown = "".join(letter if letter.isprintable() else "?" for letter in text[:room])
+        shown = printable(text[:room])
         room -= len(shown)
         is_painted = look.has_colour and colour and shown.strip()
         pieces.append(f"\x1b[{colour}m{shown}\x1b[0m" if is_painted else shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardbus.app.demo.picture import Capturing, Picture, duration_text, size_text
+from shardbus.app.demo.picture import Capturing, Picture, duration_text, printable, size_text
 
 OFTEN_S: Final = 10.0
 SELDOM_S: Final = 60.0
@@ -31,7 +31,7 @@ def line(picture: Picture) -> str:
         words.append(f"| {_pipeline(picture.capturing)}")
     if picture.problem:
         words.append(f"| {picture.problem}")
-    return _printable(" ".join(words))
+    return printable(" ".join(words))
 
 
 def summary(picture: Picture) -> list[str]:
@@ -82,7 +82,3 @@ def _pipeline(capturing: Capturing) -> str:
         f"pipeline {capturing.state}: {capturing.rows:,} rows captured, "
         f"{capturing.backlog:,} waiting"
     )
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
