@@ -35,13 +35,14 @@ _HOST: Final = "127.0.0.1"
 # The orders, the queue with its log, two copies in Parquet, one more while a round writes it, and
 # what sinks leave.
 _BYTES_PER_MESSAGE: Final = 10 * 1_300
+_WORKS: Final = [work.value for work in Work]
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A short run: 80,000 messages, two rounds.")
 @click.option("--messages", type=click.IntRange(20_000, 100_000_000), help="Messages that wait.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds over all work.")
-@click.option("--only", "chosen", multiple=True, type=click.Choice(list(Work)), help="This work.")
+@click.option("--only", "chosen", multiple=True, type=click.Choice(_WORKS), help="Only this.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option(
     "--results",
