@@ -25,7 +25,7 @@ from bench.report import write
 from bench.rounds import MeasurementError
 from bench.spark import report
 from bench.spark.measuring import beside, run_rounds, send_latency
-from bench.spark.orders import write_orders
+from bench.spark.orders import FILE_ROWS, write_orders
 from bench.spark.plan import QUICK, Plan, Work
 from bench.spark.works import LATENCY, Works
 from shardbus_spark.errors import ShardbusError
@@ -40,7 +40,7 @@ _WORKS: Final = [work.value for work in Work]
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A short run: 80,000 messages, two rounds.")
-@click.option("--messages", type=click.IntRange(20_000, 100_000_000), help="Messages that wait.")
+@click.option("--messages", type=click.IntRange(FILE_ROWS, 100_000_000), help="Messages that wait.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds over all work.")
 @click.option("--only", "chosen", multiple=True, type=click.Choice(_WORKS), help="Only this.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
@@ -62,8 +62,7 @@ def main(
     """Measure Spark reading and writing the bus beside Spark on Parquet files."""
     # Ended like this the bus is stopped too, as it is by Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    plan = QUICK if quick else Plan()
-    plan = replace(plan, rounds=rounds or plan.rounds, messages=messages or plan.messages)
+    plan = _plan(quick, rounds, messages)
     works = [Work(name) for name in chosen] or list(Work)
     Path("build").mkdir(exist_ok=True)
     _check_room(Path("build"), plan)
@@ -80,6 +79,17 @@ def main(
     write(path, document)
     print(json.dumps(document, indent=1) if as_json else report.table(found))
     _say(f"results in {path}")
+
+
+def _plan(quick: bool, rounds: int | None, messages: int | None) -> Plan:
+    plan = QUICK if quick else Plan()
+    waiting = messages or plan.messages
+    return replace(
+        plan,
+        rounds=rounds or plan.rounds,
+        messages=waiting,
+        sink_rows=min(plan.sink_rows, waiting // FILE_ROWS * FILE_ROWS),
+    )
 
 
 def _check_room(directory: Path, plan: Plan) -> None:

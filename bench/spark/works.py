@@ -8,6 +8,8 @@ from typing import Final, final
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.peers.shardbus import Server
+from bench.rounds import MeasurementError
+from bench.spark.orders import FILE_ROWS
 from bench.spark.plan import FILL_ROWS, SINKS, Plan, Work
 
 QUEUE: Final = "orders"
@@ -40,16 +42,18 @@ class Works:
             self._server.create_queue(name, *_QUEUE_OPTIONS)
         orders = sorted(self._orders.iterdir())
         self._sunk.mkdir()
-        for file in orders[: max(len(orders) * self._plan.sink_rows // self._plan.messages, 1)]:
+        for file in orders[: self._plan.sink_rows // FILE_ROWS]:
             (self._sunk / file.name).hardlink_to(file)
-        step = max(FILL_ROWS * len(orders) // self._plan.messages, 1)
+        step = FILL_ROWS // FILE_ROWS
         for first in range(0, len(orders), step):
             some = [str(file) for file in orders[first : first + step]]
             self._to_bus(self._spark.read.parquet(*some), QUEUE)
             say(f"{min(first + step, len(orders)) * 100 // len(orders)} % are on the bus")
         found = self.bus_rows().count()
         if found != self._plan.messages:
-            raise ValueError(f"{self._plan.messages} orders were written and {found} are read")
+            raise MeasurementError(
+                f"{self._plan.messages} orders were written and {found} are read"
+            )
         self.bus_rows().write.option("compression", "none").parquet(str(self._plain))
         self.bus_rows().write.option("compression", "snappy").parquet(str(self._snappy))
         say("the same rows are in Parquet files")
