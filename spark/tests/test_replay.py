@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark.tests.bus import Bus, running_bus
@@ -253,11 +254,16 @@ def test_any_table_can_be_mapped_or_sent_as_json(
     assert replay(spark, bus, definition_of("csv", "mapped", csv, **of_csv))
     of_json = {"format": "json", "body": "json", "columns": {"message_id": "id"}}
     assert replay(spark, bus, definition_of("json", "mapped", lines, **of_json))
+    delta = tmp_path / "delta"
+    write_deltalake(delta, pa.table({"message_id": ["4", "5"], "body": ["four", "five"]}))
+    DeltaTable(delta).delete("message_id = '5'")
+    assert replay(spark, bus, definition_of("delta", "mapped", delta, format="delta"))
 
     rows = client.read("mapped").sort_by("sequence_number").to_pylist()
     assert [(row["message_id"], row["body"]) for row in rows[:2]] == [("2", b"two"), ("1", b"one")]
     assert (rows[2]["message_id"], rows[2]["content_type"]) == ("3", "application/json")
     assert json.loads(rows[2]["body"]) == {"id": 3, "who": None, "deep": {"x": [1]}}
+    assert [(row["message_id"], row["body"]) for row in rows[3:]] == [("4", b"four")]
 
 
 def test_nothing_selected_is_finished_with_no_rows(
