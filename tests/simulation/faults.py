@@ -178,6 +178,10 @@ class Disk:
         self.before_read(fragment, "stage")
         return self.kept.read_stage(fragment, stage)
 
+    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+        self.before_read(fragment, "stage")
+        return self.kept.check_stage(fragment, stage)
+
     def read_due(
         self,
         fragment: FragmentId,

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Append
-from shardbus.stores.base import FragmentCommit
+from shardbus.core.change import Adopt, Append, StagePut
+from shardbus.stores.base import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 
 # What is not known to be refused may have happened.
@@ -57,6 +57,7 @@ class StageBook:
         # How each run ended, as its client knows it.
         self.runs: dict[int, str] = {}
         self._visible: dict[tuple[int, int, int], Row] = {}
+        self._staged: dict[tuple[FragmentId, bytes, int], list[bytes]] = {}
         self._received: Counter[Row] = Counter()
 
     def begin(self, batch: Batch) -> None:
@@ -69,6 +70,15 @@ class StageBook:
                     for entry in change.entries:
                         assert entry.payload is not None
                         self._appended(row_of(entry.payload))
+                elif isinstance(change, StagePut):
+                    self._staged[commit.fragment, change.stage, change.piece] = change.payloads
+                elif isinstance(change, Adopt):
+                    self._adopted(commit.fragment, change)
+
+    def _adopted(self, fragment: FragmentId, change: Adopt) -> None:
+        self.events["adopted"] += 1
+        for payload in self._staged[fragment, change.stage, change.piece]:
+            self._appended(row_of(payload))
 
     def _appended(self, row: Row) -> None:
         known = self._visible.setdefault((row.producer, row.batch, row.number), row)

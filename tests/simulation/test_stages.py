@@ -17,6 +17,7 @@ FIXED = "1-12"
 
 EVENTS = (
     "staged",
+    "adopted",
     "published",
     "published before",
     "refused",

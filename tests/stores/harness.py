@@ -68,6 +68,10 @@ class StoreCase(ABC):
     def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
         """Spoil a piece of a stage."""
 
+    @abstractmethod
+    def damage_staged(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        """Spoil the first payload that is kept beside a piece of a stage."""
+
     def close(self) -> None:
         self.store.close()
 
@@ -91,6 +95,9 @@ class MemoryCase(StoreCase):
 
     def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
         self._memory.damage_piece(fragment, stage, piece)
+
+    def damage_staged(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        self._memory.damage_staged(fragment, stage, piece)
 
 
 class SqliteCase(StoreCase):
@@ -122,6 +129,10 @@ class SqliteCase(StoreCase):
     def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
         with Scalpel(self.path) as scalpel:
             scalpel.flip_piece(fragment, stage, piece)
+
+    def damage_staged(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        with Scalpel(self.path) as scalpel:
+            scalpel.flip_staged(fragment, stage, piece)
 
 
 def open_case(kind: str, directory: Path) -> StoreCase:
@@ -223,9 +234,22 @@ class Scalpel:
         assert isinstance(number, int)
         self._flip("stage", "id", number, "data", at)
 
+    def flip_staged(self, fragment: FragmentId, stage: bytes, piece: int, at: int = 0) -> None:
+        """Spoil a byte of the first part of a piece."""
+        sql = (
+            "SELECT parts ->> 0 FROM stage JOIN fragment USING (local) WHERE entity_id = ? "
+            "AND number = ? AND stage = ? AND piece = ? AND is_deleted = 0"
+        )
+        number = self.execute(sql, *fragment, stage, piece)[0][0]
+        assert isinstance(number, int)
+        self._flip("part", "id", number, "body", at)
+
     def assert_parts_agree(self) -> None:
         """Every part has as many users as are counted, and none is left without."""
-        counted = self.execute("SELECT part, count(*) FROM chunk_part GROUP BY part ORDER BY part")
+        counted = self.execute(
+            "SELECT part, count(*) FROM (SELECT part FROM chunk_part UNION ALL "
+            "SELECT value FROM stage, json_each(stage.parts)) GROUP BY part ORDER BY part"
+        )
         assert self.execute("SELECT part, users FROM part_users ORDER BY part") == counted
         assert self.execute("SELECT id FROM part ORDER BY id") == [row[:1] for row in counted]
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.core.change import StagePut
+from shardbus.core.change import Adopt, StagePut
+from shardbus.core.message import MAIN_LINE, NEVER_MS
 from shardbus.stores.check import check_store
 from shardbus.stores.damage import StoreReport
 from shardbus.stores.repair import repair_store
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import FRAGMENTS, Filled, filled, served
-from tests.stores.harness import Pen, Scalpel
+from tests.stores.harness import Pen, Scalpel, read_all
 
 FRAGMENT = FRAGMENTS[1]
 PIECES = {1: b"first", 2: b"second" * 5_000}
@@ -93,3 +94,95 @@ def test_a_piece_of_a_fragment_that_is_not_listed_is_told(store: Filled) -> None
     [damage] = checked(store.path).damages
 
     assert damage.what == "piece 1 of stage 61 belongs to a fragment that is not listed"
+
+
+# Payloads that are kept beside pieces.
+
+KEPT = [b"%d:" % number + bytes(900) for number in range(600)]
+
+
+@pytest.fixture
+def kept(store: Filled) -> Filled:
+    """With a piece that has payloads beside it, and one whose payloads are messages already."""
+    live = SqliteStore(store.path)
+    pen = Pen(FRAGMENT, live.load(FRAGMENT).counters)
+    pen.changes += [StagePut(b"b", piece, b"about", KEPT) for piece in (1, 2)]
+    pen.write(live)
+    first = pen.counters.last_counter + 1
+    pen.counters.last_counter += len(KEPT)
+    pen.counters.lines[MAIN_LINE].count += len(KEPT)
+    pen.counters.lines[MAIN_LINE].size_bytes += sum(len(payload) for payload in KEPT)
+    pen.changes.append(Adopt(b"b", 2, pen.sequence(first), len(KEPT), 1, [NEVER_MS]))
+    pen.write(live)
+    live.close()
+    return store
+
+
+def adopted(path: Path) -> list[bytes | None]:
+    """What was adopted, of what is served."""
+    live = SqliteStore(path)
+    try:
+        return [entry.payload for entry in read_all(live, FRAGMENT) if entry.enqueued_at_ms == 1]
+    finally:
+        live.close()
+
+
+def test_kept_payloads_are_part_of_their_pieces(kept: Filled) -> None:
+    report = checked(kept.path)
+
+    assert [damage.what for damage in report.damages] == []
+    assert report.pieces == len(PIECES) + 1
+    assert adopted(kept.path) == KEPT
+
+
+def test_a_repair_keeps_what_is_staged_and_what_was_adopted(kept: Filled) -> None:
+    with Scalpel(kept.path) as scalpel:
+        scalpel.flip_piece(FRAGMENT, b"a", 2)
+
+    repair_store(kept.path, lambda _: None)
+
+    assert [damage.what for damage in checked(kept.path).damages] == []
+    assert adopted(kept.path) == KEPT
+    live = SqliteStore(kept.path)
+    assert live.read_stage(FRAGMENT, b"b") == {1: b"about"}
+    assert live.check_stage(FRAGMENT, b"b") == []
+    pen = Pen(FRAGMENT, live.load(FRAGMENT).counters)
+    first = pen.counters.last_counter + 1
+    pen.counters.last_counter += len(KEPT)
+    pen.changes.append(Adopt(b"b", 1, pen.sequence(first), len(KEPT), 1, [NEVER_MS]))
+    pen.write(live)
+    live.close()
+    assert adopted(kept.path) == KEPT + KEPT
+    with Scalpel(kept.path) as scalpel:
+        scalpel.assert_parts_agree()
+
+
+def test_a_damaged_payload_beside_a_piece_costs_the_piece(kept: Filled) -> None:
+    with Scalpel(kept.path) as scalpel:
+        scalpel.flip_staged(FRAGMENT, b"b", 1, 5_000)
+
+    [damage] = checked(kept.path).damages
+    repair_store(kept.path, lambda _: None)
+
+    assert damage.what == "a payload of piece 1 of stage 62 fails its checksum"
+    assert damage.is_loss
+    assert [one.what for one in checked(kept.path).damages] == []
+    live = SqliteStore(kept.path)
+    assert live.read_stage(FRAGMENT, b"b") == {}
+    live.close()
+    with Scalpel(kept.path) as scalpel:
+        scalpel.assert_parts_agree()
+
+
+def test_a_piece_that_lists_other_parts_than_it_has_is_put_right(kept: Filled) -> None:
+    with Scalpel(kept.path) as scalpel:
+        scalpel.execute("UPDATE stage SET parts = '[]' WHERE stage = x'62'")
+
+    [damage] = checked(kept.path).damages
+    repair_store(kept.path, lambda _: None)
+
+    assert damage.what == "piece 1 of stage 62 lists other parts than it has"
+    assert not damage.is_loss
+    assert [one.what for one in checked(kept.path).damages] == []
+    with Scalpel(kept.path) as scalpel:
+        scalpel.assert_parts_agree()

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 )
 
 from shardbus.core.change import (
+    Adopt,
     Append,
     Change,
     Counters,
@@ -64,6 +65,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.counters = [0] * len(FRAGMENTS)
         self.pending: list[list[Change]] = [[] for _ in FRAGMENTS]
         self.tally = 0
+        # The sizes of what is kept beside pieces, by fragment, stage and piece.
+        self.staged: dict[tuple[int, bytes, int], list[int]] = {}
         self.sessions: dict[int, str] = {}
         self.sizes: dict[tuple[int, int], int] = {}
         self.forgotten_at = [0] * len(FRAGMENTS)
@@ -211,11 +214,62 @@ class StoreMachine(RuleBasedStateMachine):
         stage=st.sampled_from(STAGES),
         piece=st.integers(1, 3),
         data=st.none() | st.binary(max_size=20),
+        count=st.sampled_from([0, 1, 3, 300]),
+        size=sizes,
     )
-    def stage(self, at: int, stage: bytes, piece: int, data: bytes | None) -> None:
-        """A piece of a stage; without data, the end of it."""
-        change = StageDrop(stage) if data is None else StagePut(stage, piece, data)
-        self.pending[at].append(change)
+    def stage(
+        self, at: int, stage: bytes, piece: int, data: bytes | None, count: int, size: int
+    ) -> None:
+        """A piece of a stage, with payloads beside it; without data, the end of the stage."""
+        if data is None:
+            self._drop_stage(at, stage)
+            return
+        payloads: list[bytes] = []
+        for _ in range(min(count, 3) if size > 1_000 else count):
+            self.tally += 1
+            payloads.append(b"%d." % self.tally + b"x" * size)
+        self.pending[at].append(StagePut(stage, piece, data, payloads))
+        self.staged[at, stage, piece] = [len(payload) for payload in payloads]
+
+    @rule(
+        at=fragment_indexes,
+        stage=st.sampled_from(STAGES),
+        piece=st.integers(1, 3),
+        expires=st.lists(expiries, min_size=1, max_size=4),
+        is_dropped=st.booleans(),
+    )
+    def adopt(
+        self, at: int, stage: bytes, piece: int, expires: list[int], is_dropped: bool
+    ) -> None:
+        """The payloads beside a piece become messages between others that are sent."""
+        sizes_bytes = self.staged.get((at, stage, piece), [])
+        if not sizes_bytes or at == SESSIONFUL:
+            return
+        # What is adopted was read before, so it was stored.
+        self._commit([at] if self.pending[at] else [])
+        count = len(sizes_bytes)
+        expiries_ms = [expires[position % len(expires)] for position in range(count)]
+        first = self._sequence(at, self.counters[at] + 1)
+        for size_bytes in sizes_bytes:
+            self.counters[at] += 1
+            self.sizes[at, self.counters[at]] = size_bytes
+        moments = expires if len(expires) == 1 else expiries_ms
+        self.pending[at].append(Adopt(stage, piece, first, count, 7, moments))
+        del self.staged[at, stage, piece]
+        if is_dropped:
+            self._drop_stage(at, stage)
+        self.append(at, 2, expires, 5, False)
+        self._commit([at])
+
+    def _drop_stage(self, at: int, stage: bytes) -> None:
+        self.pending[at].append(StageDrop(stage))
+        gone = [name for name in self.staged if name[:2] == (at, stage)]
+        for name in gone:
+            del self.staged[name]
+
+    @rule(at=fragment_indexes, stage=st.sampled_from(STAGES))
+    def check_stage(self, at: int, stage: bytes) -> None:
+        assert [store.check_stage(FRAGMENTS[at], stage) for store in self._stores()] == [[], []]
 
     @rule(at=fragment_indexes, stage=st.sampled_from(STAGES))
     def read_stage(self, at: int, stage: bytes) -> None:
@@ -236,6 +290,7 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_and_create(self, at: int) -> None:
         self.pending[at] = []
         self.counters[at] = 0
+        self.staged = {name: kept for name, kept in self.staged.items() if name[0] != at}
         if at == SESSIONFUL:
             self.sessions = {}
         for store in self._stores():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shardbus.core.change import StageDrop, StagePut
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from shardbus.stores import database
 from shardbus.stores.base import StoreError
@@ -143,3 +144,29 @@ def test_a_file_made_now_and_an_upgraded_one_have_the_same_schema(
             connection.close()
 
     assert schema(path) == schema(tmp_path / "new.db")
+
+
+def test_what_was_staged_before_payloads_were_kept_beside_pieces_can_be_read(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "broker-0.db"
+    store = SqliteStore(path)
+    store.create([FRAGMENT])
+    pen = Pen(FRAGMENT)
+    pen.changes.append(StagePut(b"a", 1, b"packed"))
+    pen.write(store)
+    store.close()
+    with Scalpel(path) as scalpel:
+        scalpel.execute("ALTER TABLE stage DROP COLUMN parts")
+        scalpel.execute("PRAGMA user_version = 4")
+    assert check_store(path, lambda _: None).damages == []
+
+    store = SqliteStore(path)
+
+    assert store.read_stage(FRAGMENT, b"a") == {1: b"packed"}
+    assert store.check_stage(FRAGMENT, b"a") == []
+    pen.changes.append(StageDrop(b"a"))
+    pen.write(store)
+    assert store.read_stage(FRAGMENT, b"a") == {}
+    store.close()
+    assert version_of(path) == database.SCHEMA_VERSION

@@ -25,7 +25,7 @@ from shardbus.core.need import (
     NeedStages,
     NeedState,
 )
-from shardbus.core.stages import ReadStage, unpacked_piece
+from shardbus.core.stages import ReadStage, read_piece
 from shardbus.stores.base import (
     FragmentId,
     FragmentImage,
@@ -178,10 +178,12 @@ def _payloads(
 def _stages(store: MessageStore, fragment: FragmentId, need: NeedStages) -> ReadStages:
     found: dict[bytes, ReadStage] = {}
     for name, numbers in zip(need.stages, need.pieces, strict=True):
+        damaged = store.check_stage(fragment, name) if need.is_checked else []
         pieces = store.read_stage(fragment, name)
-        stage = ReadStage([], [])
+        stage = ReadStage()
         for number in numbers:
-            _unpack(stage, number, pieces.pop(number, None), is_wanted=need.is_unpacked)
+            data = None if number in damaged else pieces.pop(number, None)
+            _unpack(stage, number, data, is_wanted=need.is_unpacked)
             # Compiled code lets no other thread run: a large stage would stop the event loop.
             time.sleep(0)
         if stage.damaged:
@@ -195,7 +197,7 @@ def _unpack(stage: ReadStage, number: int, data: bytes | None, *, is_wanted: boo
         stage.damaged.append(number)
     elif is_wanted:
         try:
-            stage.messages += unpacked_piece(data)
+            stage.pieces[number] = read_piece(data)
         except ValueError:
             stage.damaged.append(number)
 

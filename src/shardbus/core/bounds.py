@@ -8,6 +8,7 @@ from shardbus.core.limits import (
     CLAIM_RUNS_MAX,
     DUE_COUNT_MAX,
     LOCKS_MAX,
+    PACKED_BYTES_MAX,
     PAGE_BYTES_MAX,
     PAGE_COUNT_MAX,
     PRODUCERS_MAX,
@@ -18,6 +19,7 @@ from shardbus.core.limits import (
     SESSIONS_HELD_MAX,
     SESSIONS_KNOWN_MAX,
     SESSIONS_PAGE_MAX,
+    STAGE_PIECES_MAX,
     STAGED_BYTES_MAX,
     STAGES_MAX,
     STATES_MAX,
@@ -51,7 +53,9 @@ class Bounds:
         remembered_max: int = REMEMBERED_MAX,
         claim_runs_max: int = CLAIM_RUNS_MAX,
         stages_max: int = STAGES_MAX,
+        stage_pieces_max: int = STAGE_PIECES_MAX,
         staged_bytes_max: int = STAGED_BYTES_MAX,
+        packed_bytes_max: int = PACKED_BYTES_MAX,
         producers_max: int = PRODUCERS_MAX,
     ) -> None:
         assert page_bytes_max <= window_bytes_max
@@ -73,5 +77,7 @@ class Bounds:
         self.remembered_max = remembered_max
         self.claim_runs_max = claim_runs_max
         self.stages_max = stages_max
+        self.stage_pieces_max = stage_pieces_max
         self.staged_bytes_max = staged_bytes_max
+        self.packed_bytes_max = packed_bytes_max
         self.producers_max = producers_max

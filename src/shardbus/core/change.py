@@ -80,12 +80,46 @@ class RecordChange:
 
 @final
 class StagePut:
-    """A piece of a stage: packed messages that nobody sees. One of that number is replaced."""
+    """A piece of a stage, which nobody sees. One of that number is replaced.
 
-    def __init__(self, stage: bytes, piece: int, data: bytes) -> None:
+    `payloads` are kept beside `data`, so that `Adopt` makes messages of them where they lie.
+    """
+
+    def __init__(
+        self, stage: bytes, piece: int, data: bytes, payloads: list[bytes] | None = None
+    ) -> None:
         self.stage = stage
         self.piece = piece
         self.data = data
+        self.payloads: list[bytes] = [] if payloads is None else payloads
+
+
+@final
+class Adopt:
+    """All payloads of a piece become messages, active and on the main line; the piece is gone.
+
+    Their sequence numbers follow each other from `first` on. `expires_at_ms` has a moment for each,
+    or one that is that of all. The same commit changes nothing else about these messages.
+    """
+
+    def __init__(
+        self,
+        stage: bytes,
+        piece: int,
+        first: int,
+        count: int,
+        enqueued_at_ms: int,
+        expires_at_ms: list[int],
+    ) -> None:
+        self.stage = stage
+        self.piece = piece
+        self.first = first
+        self.count = count
+        self.enqueued_at_ms = enqueued_at_ms
+        self.expires_at_ms = expires_at_ms
+
+    def last(self) -> int:
+        return self.first + self.count - 1
 
 
 @final
@@ -106,6 +140,7 @@ Change = (
     | RecordChange
     | StagePut
     | StageDrop
+    | Adopt
 )
 
 

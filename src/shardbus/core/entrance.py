@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.change import Append, ForgetIds, Remember, Update
+from shardbus.core.change import Adopt, Append, ForgetIds, Remember, Update
 from shardbus.core.command import Send, Sent
 from shardbus.core.counting import count_in
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
@@ -15,6 +15,7 @@ from shardbus.core.history import History
 from shardbus.core.ledger import Ledger
 from shardbus.core.message import ACTIVE, NEVER_MS, SCHEDULED, Entry, Message
 from shardbus.core.sequence import counter_of, sequence_number
+from shardbus.core.stages import ReadPiece
 
 NO_SESSION_REASON: Final = "Session id is null."
 NO_SESSION_TEXT: Final = (
@@ -76,6 +77,40 @@ class Entrance:
         else:
             ledger.enter(entries)
         return Sent(sequence_number(self._fragment_number, first), len(entries), duplicates)
+
+    def takes_plain(self, messages: list[Message]) -> bool:
+        """Whether nothing but their times to live is looked at when these are sent later."""
+        ledger = self._ledger
+        if ledger.rules.is_topic or ledger.rules.duplicate_window_ms > 0:
+            return False
+        if ledger.sessions is not None:
+            return False
+        return all(message.scheduled_at_ms == NEVER_MS for message in messages)
+
+    def adopt(self, stage: bytes, number: int, piece: ReadPiece, now_ms: int) -> None:
+        """Send messages that were plain when they were staged; none is refused."""
+        ledger = self._ledger
+        counters = ledger.counters
+        first = counters.last_counter + 1
+        expires_at_ms: list[int] = []
+        for ttl_ms in piece.ttls_ms:
+            at_ms = self._expiry_ms(ttl_ms, now_ms)
+            ledger.note_due(at_ms)
+            expires_at_ms.append(at_ms)
+        counters.last_counter += piece.count
+        ledger.adopt(piece.count, piece.size_bytes)
+        first_number = sequence_number(self._fragment_number, first)
+        ledger.changes.append(
+            Adopt(stage, number, first_number, piece.count, now_ms, expires_at_ms)
+        )
+
+    def _expiry_ms(self, said_ms: int, enqueued_at_ms: int) -> int:
+        """When a message ends whose sender said so of its time to live (-1: nothing)."""
+        ttl_ms = said_ms
+        default_ttl_ms = self._ledger.rules.default_ttl_ms
+        if ttl_ms < 0 or 0 <= default_ttl_ms < ttl_ms:
+            ttl_ms = default_ttl_ms
+        return NEVER_MS if ttl_ms < 0 else enqueued_at_ms + ttl_ms
 
     def number_copies(self, count: int) -> int:
         """The first of `count` more numbers, for further copies of what was published."""
@@ -171,7 +206,6 @@ class Entrance:
 
     def _entries(self, messages: list[Message], counter: int, now_ms: int) -> list[Entry]:
         ledger = self._ledger
-        default_ttl_ms = ledger.rules.default_ttl_ms
         is_topic = ledger.rules.is_topic
         keeps_session = is_topic or ledger.sessions is not None
         number = sequence_number(self._fragment_number, counter)
@@ -183,10 +217,7 @@ class Entrance:
                 state = SCHEDULED
                 enqueued_at_ms = message.scheduled_at_ms
                 ledger.note_due(enqueued_at_ms)
-            ttl_ms = message.ttl_ms
-            if ttl_ms < 0 or 0 <= default_ttl_ms < ttl_ms:
-                ttl_ms = default_ttl_ms
-            expires_at_ms = NEVER_MS if ttl_ms < 0 else enqueued_at_ms + ttl_ms
+            expires_at_ms = self._expiry_ms(message.ttl_ms, enqueued_at_ms)
             if expires_at_ms != NEVER_MS and state == ACTIVE and not is_topic:
                 ledger.note_due(expires_at_ms)
             payload = message.payload

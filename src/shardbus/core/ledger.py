@@ -76,6 +76,14 @@ class Ledger:
         if entries:
             self.changes.append(Append(entries))
 
+    def adopt(self, count: int, size_bytes: int) -> None:
+        """New messages that the store has already: none of them is read before somebody asks."""
+        assert self.sessions is None
+        self.lines[MAIN_LINE].leave_newest()
+        counters = self.counters.lines[MAIN_LINE]
+        counters.count += count
+        counters.size_bytes += size_bytes
+
     def publish(self, entries: list[Entry]) -> None:
         """New messages of a topic: it keeps the scheduled ones, the others are for subscriptions.
 

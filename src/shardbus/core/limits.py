@@ -80,13 +80,15 @@ LEASE_MS_DEFAULT: Final = 600_000
 # An owner that was heard of within this time keeps all others out.
 OWNER_MS_MAX: Final = 15_000
 
-# Stages of one fragment, and what is in them. All of a publication that is in one fragment is read
-# and stored at once.
+# Stages of one fragment, and what is in them. All of a publication that is in one fragment is
+# stored at once; what of it is packed is also read into memory for that.
 STAGES_MAX: Final = 4_096
-STAGE_PIECES_MAX: Final = 1_024
+STAGE_PIECES_MAX: Final = 4_096
 STAGE_PIECE_BYTES_MAX: Final = 1024 * 1024
-STAGED_BYTES_MAX: Final = 64 * 1024 * 1024
-STAGED_COUNT_MAX: Final = 262_144
+STAGED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
+STAGED_COUNT_MAX: Final = 4 * 1024 * 1024
+PACKED_BYTES_MAX: Final = 64 * 1024 * 1024
+PACKED_COUNT_MAX: Final = 262_144
 STAGE_NAME_CHARACTERS_MAX: Final = 128
 STAGE_NAME_BYTES_MAX: Final = 4 * STAGE_NAME_CHARACTERS_MAX
 STAGE_MS_MIN: Final = 60_000

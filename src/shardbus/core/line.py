@@ -64,6 +64,10 @@ class Line:
         self.size_bytes += entry.size_bytes
         self.end = entry.sequence_number
 
+    def leave_newest(self) -> None:
+        """More messages than a window holds came to the end of the line: the store has them."""
+        self.has_tail = True
+
     def put_back(self, entry: Entry) -> None:
         """Let a message wait again at its own place in the order."""
         if self.has_tail and entry.sequence_number > self.end:

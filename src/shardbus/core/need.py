@@ -87,15 +87,24 @@ class NeedState:
 
 @final
 class NeedStages:
-    """All messages of stages: `MessageStore.read_stage`, and these pieces of each.
+    """These pieces of stages: `MessageStore.read_stage`.
 
-    Without `is_unpacked`, only whether the pieces are there and whole.
+    Without `is_unpacked`, only whether they are there and whole; without `is_checked`, what is in
+    them, but not whether the payloads beside them are whole: `MessageStore.check_stage`.
     """
 
-    def __init__(self, stages: list[bytes], pieces: list[list[int]], *, is_unpacked: bool) -> None:
+    def __init__(
+        self,
+        stages: list[bytes],
+        pieces: list[list[int]],
+        *,
+        is_unpacked: bool,
+        is_checked: bool,
+    ) -> None:
         self.stages = stages
         self.pieces = pieces
         self.is_unpacked = is_unpacked
+        self.is_checked = is_checked
 
 
 Need = (

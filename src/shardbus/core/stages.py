@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from shardbus.core.change import RecordChange
 from shardbus.core.message import Message
-from shardbus.core.packing import Unpacker, pack_messages, packed_integer
+from shardbus.core.packing import Unpacker, pack_messages, packed_count, packed_integer
 from shardbus.core.records import PRODUCER, STAGE
 from shardbus.core.runs import Runs, unpack_runs
 from shardbus.core.stage_command import HeldStage, Producer
+
+# In place of a number of messages: their payloads are kept beside the piece. And in place of that
+# of a stage: how much of it is packed is told, too.
+_PLAIN: Final = 0xFFFFFFFF
+_TOLD_APART: Final = -1
+
+
+@final
+class Amount:
+    """How much is staged, and how much of that is packed and must be read to be published."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size_bytes = 0
+        self.packed_count = 0
+        self.packed_bytes = 0
+
+    def add(self, count: int, size_bytes: int, *, is_packed: bool) -> None:
+        self.count += count
+        self.size_bytes += size_bytes
+        if is_packed:
+            self.packed_count += count
+            self.packed_bytes += size_bytes
+
+    def include(self, other: Amount) -> None:
+        self.count += other.count
+        self.size_bytes += other.size_bytes
+        self.packed_count += other.packed_count
+        self.packed_bytes += other.packed_bytes
 
 
 @final
@@ -19,22 +48,41 @@ class OpenStage:
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.pieces = Runs()
-        self.count = 0
-        self.size_bytes = 0
+        self.amount = Amount()
         self.expires_at_ms = 0
         self.is_promised = False
 
     def held(self) -> HeldStage:
-        return HeldStage(self.name, self.pieces.copy(), self.count, self.size_bytes)
+        return HeldStage(self.name, self.pieces.copy(), self.amount.count, self.amount.size_bytes)
+
+
+@final
+class ReadPiece:
+    """A piece as it was read: its messages, or none where their payloads are kept beside it.
+
+    Then `ttls_ms` has a time to live for each, or one that is that of all.
+    """
+
+    def __init__(
+        self, messages: list[Message], count: int, size_bytes: int, ttls_ms: list[int]
+    ) -> None:
+        self.messages = messages
+        self.count = count
+        self.size_bytes = size_bytes
+        self.ttls_ms = ttls_ms
 
 
 @final
 class ReadStage:
-    """What the store has of a stage: its messages in order, and which pieces are damaged."""
+    """What the store has of a stage: its pieces by their numbers, and which are damaged."""
 
-    def __init__(self, messages: list[Message], damaged: list[int]) -> None:
-        self.messages = messages
-        self.damaged = damaged
+    def __init__(self) -> None:
+        self.pieces: dict[int, ReadPiece] = {}
+        self.damaged: list[int] = []
+
+    def messages(self) -> list[Message]:
+        """Those that are packed."""
+        return [message for piece in self.pieces.values() for message in piece.messages]
 
 
 def packed_piece(messages: list[Message]) -> bytes:
@@ -43,25 +91,63 @@ def packed_piece(messages: list[Message]) -> bytes:
     return b"".join(parts)
 
 
-def unpacked_piece(data: bytes) -> list[Message]:
-    """What `packed_piece` packed; ValueError when it is something else."""
+def plain_piece(messages: list[Message]) -> bytes:
+    """What is to be known of messages at publishing, but for their payloads."""
+    ttls_ms = [message.ttl_ms for message in messages]
+    if ttls_ms.count(ttls_ms[0]) == len(ttls_ms):
+        del ttls_ms[1:]
+    size_bytes = 0
+    for message in messages:
+        size_bytes += len(message.payload)
+    parts = [packed_count(_PLAIN), packed_count(len(messages)), packed_integer(size_bytes)]
+    parts += [packed_integer(ttl_ms) for ttl_ms in ttls_ms]
+    return b"".join(parts)
+
+
+def read_piece(data: bytes) -> ReadPiece:
+    """What `packed_piece` or `plain_piece` packed; ValueError when it is something else."""
     unpacker = Unpacker(data)
-    messages = unpacker.messages()
-    unpacker.end()
-    return messages
+    if data[:4] != packed_count(_PLAIN):
+        messages = unpacker.messages()
+        unpacker.end()
+        return ReadPiece(messages, len(messages), len(data), [])
+    unpacker.count()
+    count, size_bytes = unpacker.count(), unpacker.integer()
+    ttls_ms = [unpacker.integer()]
+    while not unpacker.is_at_end():
+        ttls_ms.append(unpacker.integer())
+    if len(ttls_ms) not in (1, count):
+        raise ValueError("a piece has as many times to live as messages, or one")
+    return ReadPiece([], count, size_bytes, ttls_ms)
 
 
 def stage_change(stage: OpenStage) -> RecordChange:
-    numbers = (stage.count, stage.size_bytes, stage.expires_at_ms)
+    amount = stage.amount
+    numbers = (
+        _TOLD_APART,
+        amount.count,
+        amount.size_bytes,
+        amount.packed_count,
+        amount.packed_bytes,
+        stage.expires_at_ms,
+    )
     data = b"".join([packed_integer(number) for number in numbers]) + stage.pieces.pack()
     return RecordChange(STAGE, stage.name, data)
 
 
 def unpack_stage(name: bytes, data: bytes) -> OpenStage:
-    """What `stage_change` packed; ValueError when it is something else."""
+    """What `stage_change` packed, now or before it told what is packed; ValueError when it is
+    something else.
+    """
     unpacker = Unpacker(data)
     stage = OpenStage(name)
-    stage.count, stage.size_bytes = unpacker.integer(), unpacker.integer()
+    amount = stage.amount
+    first = unpacker.integer()
+    if first == _TOLD_APART:
+        amount.count, amount.size_bytes = unpacker.integer(), unpacker.integer()
+        amount.packed_count, amount.packed_bytes = unpacker.integer(), unpacker.integer()
+    else:
+        amount.add(first, unpacker.integer(), is_packed=True)
     stage.expires_at_ms = unpacker.integer()
     stage.pieces = unpack_runs(unpacker.rest())
     return stage
@@ -72,7 +158,7 @@ def staged_in(records: dict[tuple[int, bytes], bytes]) -> int:
     size_bytes = 0
     for (kind, key), data in records.items():
         if kind == STAGE:
-            size_bytes += unpack_stage(key, data).size_bytes
+            size_bytes += unpack_stage(key, data).amount.size_bytes
     return size_bytes
 
 

@@ -40,13 +40,13 @@ from shardbus.core.errors import (
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     BATCH_MAX,
+    PACKED_COUNT_MAX,
     PRODUCER_KEPT_MS,
     PRODUCER_NAME_BYTES_MAX,
     STAGE_MS_MAX,
     STAGE_MS_MIN,
     STAGE_NAME_BYTES_MAX,
     STAGE_PIECE_BYTES_MAX,
-    STAGE_PIECES_MAX,
     STAGED_COUNT_MAX,
 )
 from shardbus.core.message import NEVER_MS, Message
@@ -54,9 +54,11 @@ from shardbus.core.need import NeedStages
 from shardbus.core.records import PRODUCER, STAGE
 from shardbus.core.runs import runs_of
 from shardbus.core.stages import (
+    Amount,
     OpenStage,
     ReadStage,
     packed_piece,
+    plain_piece,
     producer_change,
     stage_change,
     unpack_producer,
@@ -128,28 +130,38 @@ class Staging:
                 f"Stage {_said(command.stage)} is being published: nothing can be added to it.",
             )
         self._entrance.check_kind(command.messages)
-        data = packed_piece(command.messages)
-        if len(data) > STAGE_PIECE_BYTES_MAX and len(command.messages) > 1:
+        put = self._put(command)
+        size_bytes = len(put.data) + sum([len(payload) for payload in put.payloads])
+        if size_bytes > STAGE_PIECE_BYTES_MAX and len(command.messages) > 1:
             raise Refused(
                 TOO_LARGE,
-                f"A piece of a stage has at most {STAGE_PIECE_BYTES_MAX} bytes, not {len(data)}: "
+                f"A piece of a stage has at most {STAGE_PIECE_BYTES_MAX} bytes, not {size_bytes}: "
                 "stage fewer messages at once.",
             )
-        self._check_room(stage, len(command.messages), len(data))
+        amount = Amount()
+        amount.add(len(command.messages), size_bytes, is_packed=not put.payloads)
+        self._check_room(stage, amount)
         if stage is None:
             stage = OpenStage(command.stage)
             self._stages[stage.name] = stage
         stage.pieces.include(runs_of([command.piece]))
-        stage.count += len(command.messages)
-        stage.size_bytes += len(data)
+        stage.amount.include(amount)
         stage.expires_at_ms = max(stage.expires_at_ms, now_ms + command.lifetime_ms)
-        self._ledger.staged_bytes += len(data)
+        self._ledger.staged_bytes += size_bytes
         self._note_deadline(stage)
-        self._ledger.changes.append(StagePut(stage.name, command.piece, data))
+        self._ledger.changes.append(put)
         self._ledger.changes.append(stage_change(stage))
         return Done()
 
-    def _check_room(self, stage: OpenStage | None, count: int, size_bytes: int) -> None:
+    def _put(self, command: Stage) -> StagePut:
+        """Plain messages with their payloads apart, others packed."""
+        messages = command.messages
+        if not self._entrance.takes_plain(messages):
+            return StagePut(command.stage, command.piece, packed_piece(messages))
+        payloads = [message.payload for message in messages]
+        return StagePut(command.stage, command.piece, plain_piece(messages), payloads)
+
+    def _check_room(self, stage: OpenStage | None, more: Amount) -> None:
         if stage is None:
             if len(self._stages) >= self._ledger.bounds.stages_max:
                 raise Refused(
@@ -157,35 +169,44 @@ class Staging:
                     f"Fragment {self._fragment_number} has {len(self._stages)} stages, which is "
                     "the most it takes: publish or discard some first.",
                 )
-            self._check_amount(count, size_bytes)
+            self._check_amount(more)
             return
-        if stage.pieces.count >= STAGE_PIECES_MAX:
+        if stage.pieces.count >= self._ledger.bounds.stage_pieces_max:
             raise Refused(
                 TOO_LARGE,
                 f"Stage {_said(stage.name)} has {stage.pieces.count} pieces in fragment "
                 f"{self._fragment_number}, which is the most it may have: stage more messages at "
                 "once, or use smaller batches.",
             )
-        self._check_amount(stage.count + count, stage.size_bytes + size_bytes)
+        total = Amount()
+        total.include(stage.amount)
+        total.include(more)
+        self._check_amount(total)
 
-    def _check_amount(self, count: int, size_bytes: int) -> None:
-        bytes_max = self._ledger.bounds.staged_bytes_max
-        if size_bytes > bytes_max or count > STAGED_COUNT_MAX:
+    def _check_amount(self, amount: Amount) -> None:
+        bounds = self._ledger.bounds
+        self._check_most(amount.count, amount.size_bytes, STAGED_COUNT_MAX, bounds.staged_bytes_max)
+        self._check_most(
+            amount.packed_count, amount.packed_bytes, PACKED_COUNT_MAX, bounds.packed_bytes_max
+        )
+
+    def _check_most(self, count: int, size_bytes: int, count_max: int, bytes_max: int) -> None:
+        if size_bytes > bytes_max or count > count_max:
             raise Refused(
                 TOO_LARGE,
                 f"{count} staged messages of {size_bytes} bytes are more than fragment "
-                f"{self._fragment_number} publishes at once ({STAGED_COUNT_MAX} messages, "
+                f"{self._fragment_number} publishes at once ({count_max} messages, "
                 f"{bytes_max} bytes): use smaller batches, or an entity with more fragments.",
             )
 
     def _add(self, stage: OpenStage) -> None:
         self._stages[stage.name] = stage
-        self._ledger.staged_bytes += stage.size_bytes
+        self._ledger.staged_bytes += stage.amount.size_bytes
         self._note_deadline(stage)
 
     def _drop(self, stage: OpenStage) -> None:
         del self._stages[stage.name]
-        self._ledger.staged_bytes -= stage.size_bytes
+        self._ledger.staged_bytes -= stage.amount.size_bytes
         self._ledger.changes.append(StageDrop(stage.name))
         self._ledger.changes.append(RecordChange(STAGE, stage.name, None))
 
@@ -208,9 +229,20 @@ class Staging:
         except Refused:
             return None
         has_ids = self._ledger.rules.duplicate_window_ms > 0
-        return self.need_of(work.stages, is_unpacked=has_ids or not is_promise)
+        is_unpacked = has_ids or not is_promise
+        return self._need_of(work.stages, is_unpacked=is_unpacked, is_checked=True)
 
-    def need_of(self, shares: list[StageShare], *, is_unpacked: bool) -> NeedStages | None:
+    def need_to_finish(self, shares: list[StageShare]) -> NeedStages | None:
+        """What must be read before that which is promised is published.
+
+        Payloads that were whole then are not looked at again: should one be damaged now, it is
+        found as that of any message is.
+        """
+        return self._need_of(shares, is_unpacked=True, is_checked=False)
+
+    def _need_of(
+        self, shares: list[StageShare], *, is_unpacked: bool, is_checked: bool
+    ) -> NeedStages | None:
         known = [self._stages[name] for name, _ in shares if name in self._stages]
         if not known:
             return None
@@ -218,6 +250,7 @@ class Staging:
             [stage.name for stage in known],
             [stage.pieces.numbers() for stage in known],
             is_unpacked=is_unpacked,
+            is_checked=is_checked,
         )
 
     def check(self, work: Work, read: dict[bytes, ReadStage], now_ms: int) -> None:
@@ -236,7 +269,7 @@ class Staging:
                     f"Stage {_said(name)} is damaged in fragment {self._fragment_number} and "
                     "cannot be published: discard it, and stage its messages again.",
                 )
-            messages += found.messages
+            messages += found.messages()
         if messages:
             self._entrance.check_ids(messages, now_ms)
 
@@ -263,9 +296,20 @@ class Staging:
         messages: list[Message] = []
         for name, _ in shares:
             stage = self._stages.get(name)
-            if stage is not None:
-                messages += read[name].messages
-                self._drop(stage)
+            if stage is None:
+                continue
+            for number, piece in read[name].pieces.items():
+                if piece.messages:
+                    messages += piece.messages
+                    continue
+                # In the order of the pieces: what comes before them has the lower numbers.
+                self._admit(messages, now_ms)
+                messages = []
+                self._entrance.adopt(name, number, piece, now_ms)
+            self._drop(stage)
+        self._admit(messages, now_ms)
+
+    def _admit(self, messages: list[Message], now_ms: int) -> None:
         if messages:
             self._entrance.admit(messages, now_ms, is_checked=True)
 
@@ -279,11 +323,10 @@ class Staging:
         self._ledger.changes.append(producer_change(producer))
 
     def _check_known(self, shares: list[StageShare]) -> None:
-        count = 0
-        size_bytes = 0
+        total = Amount()
         for name, expected in shares:
             stage = self._stages.get(name)
-            found = 0 if stage is None else stage.count
+            found = 0 if stage is None else stage.amount.count
             if stage is None or found != expected:
                 raise Refused(
                     STAGE_LOST,
@@ -296,11 +339,10 @@ class Staging:
                     SERVER_BUSY,
                     f"Stage {_said(name)} is being published already: ask again in a moment.",
                 )
-            count += found
-            size_bytes += stage.size_bytes
+            total.include(stage.amount)
         if len({name for name, _ in shares}) < len(shares):
             raise Refused(INVALID_ARGUMENT, "A stage is named twice: name each once.")
-        self._check_amount(count, size_bytes)
+        self._check_amount(total)
 
     def _check_publication(self, publication: Publication | None) -> None:
         if publication is None:

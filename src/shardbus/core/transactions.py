@@ -150,7 +150,7 @@ class Transactions:
         if isinstance(command, Finish) and command.is_commit:
             prepared = self._prepared.get(command.transaction_id)
             if prepared is not None:
-                return self._staging.need_of(prepared.stages, is_unpacked=True)
+                return self._staging.need_to_finish(prepared.stages)
         return None
 
     def _check(self, work: Work, now_ms: int) -> None:

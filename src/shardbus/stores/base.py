@@ -250,7 +250,15 @@ class MessageStore(Protocol):
     def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
         """The pieces of a stage by their numbers, rising; None for one that is damaged.
 
-        A stage that was never put, or was dropped, has none.
+        A stage that was never put, or was dropped, has none. Payloads that are kept beside pieces
+        are not read.
+        """
+        ...
+
+    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+        """The pieces of a stage of whose payloads, kept beside them, some are damaged; rising.
+
+        However many payloads there are, few are in memory at a time.
         """
         ...
 

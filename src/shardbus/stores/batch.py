@@ -6,6 +6,7 @@ from bisect import bisect_left
 from typing import Final, final
 
 from shardbus.core.change import (
+    Adopt,
     Append,
     Change,
     Counters,
@@ -70,6 +71,7 @@ RELEASE: Final = 19
 MOVE_PART: Final = 20
 
 Cell = int | str | bytes | None
+StageChange = StagePut | StageDrop | Adopt
 COLUMNS: Final = 11
 # Rows of remembered ids that go at once when they may be forgotten; the rest go with later ones.
 FORGET_ROWS_MAX: Final = 256
@@ -88,7 +90,9 @@ class Delta:
         self.states: dict[str, StateChange] = {}
         self.records: dict[tuple[int, bytes], bytes | None] = {}
         self.remembered: list[tuple[int, list[bytes]]] = []
-        self.stages: list[StagePut | StageDrop] = []
+        self.stages: list[StageChange] = []
+        # What is adopted, each before the appended message of that position.
+        self.adopted: list[tuple[int, Adopt]] = []
         self.forgotten_at_ms = 0
         self.is_empty = True
 
@@ -118,6 +122,9 @@ class Delta:
             self.records[change.kind, change.key] = change.data
         elif isinstance(change, (StagePut, StageDrop)):
             self.stages.append(change)
+        elif isinstance(change, Adopt):
+            self.stages.append(change)
+            self.adopted.append((len(self.appended), change))
         else:
             assert isinstance(change, ForgetIds)
             self.forgotten_at_ms = max(self.forgotten_at_ms, change.until_ms)
@@ -161,7 +168,7 @@ class Batch:
         self.known = known
         self.cells: list[Cell] = []
         # In order, with the local numbers of their fragments.
-        self.stages: list[tuple[int, StagePut | StageDrop]] = []
+        self.stages: list[tuple[int, StageChange]] = []
         self._deltas: dict[int, Delta] = {}
         self._removed: list[int] = []
         self._updated: list[tuple[int, Entry]] = []
@@ -302,16 +309,23 @@ class Batch:
         Returns the last counter. Numbers that were used before mean that the caller's picture of
         the fragment is not the stored one.
         """
+        last = last_counter
+        start = 0
+        # No chunk may have numbers on both sides of those that are adopted.
+        for position, change in delta.adopted:
+            last = self._append_some(delta, delta.appended[start:position], last)
+            _check_next(change.first, last)
+            last = counter_of(change.last())
+            start = position
+        rest = delta.appended[start:] if start else delta.appended
+        return self._append_some(delta, rest, last)
+
+    def _append_some(self, delta: Delta, entries: list[Entry], last_counter: int) -> int:
         is_simple = not delta.updated and not delta.removed
         run = Run()
         last = last_counter
-        for entry in delta.appended:
-            counter = counter_of(entry.sequence_number)
-            if counter <= last or counter > COUNTER_MAX:
-                raise StoreError(
-                    f"sequence number {entry.sequence_number} cannot follow counter {last}: "
-                    "the fragment must be loaded again"
-                )
+        for entry in entries:
+            counter = _check_next(entry.sequence_number, last)
             last = counter
             payload = entry.payload
             assert payload is not None, "an appended message has a payload"
@@ -548,3 +562,14 @@ class Batch:
         self.cells += (
             DUE, chunk.first, chunk.number, None, None, due_at_ms, flag, None, None, None, None,
         )  # fmt: skip
+
+
+def _check_next(sequence_number: int, last: int) -> int:
+    """The counter of a number that must follow the last counter."""
+    counter = counter_of(sequence_number)
+    if counter <= last or counter > COUNTER_MAX:
+        raise StoreError(
+            f"sequence number {sequence_number} cannot follow counter {last}: "
+            "the fragment must be loaded again"
+        )
+    return counter

@@ -15,8 +15,10 @@ from shardbus.stores.base import FragmentId, UnknownFragment
 from shardbus.stores.base_bulk import BulkAsk, ChunkPart, Slab
 from shardbus.stores.chunk import (
     COUNTER_MAX,
+    assembled,
     holes_of,
     key_of,
+    parts_of,
     sequence_base,
     sequence_of,
     unpack_head,
@@ -34,6 +36,7 @@ MAPPED_BYTES: Final = 1 << 33
 CACHE_KIB: Final = 8_192
 
 _WHOLE: Final = "SELECT id, head, body FROM chunk WHERE id IN (SELECT value FROM json_each(?1))"
+_PARTS: Final = "SELECT id, body FROM part WHERE id IN (SELECT value FROM json_each(?1))"
 
 
 @final
@@ -120,14 +123,17 @@ class BulkReader(Lookup):
         joined rows would be copied twice more.
         """
         found: Bytes = {}
-        shared: list[int] = []
+        shared: dict[int, bytes] = {}
         for number, head, body in self.connection.execute(_WHOLE, (str(numbers),)):
             if isinstance(body, bytes):
                 found[number] = (head, body)
             else:
-                shared.append(number)
+                shared[number] = head
         if shared:
-            found |= self.chunks(shared)
+            parts = sorted({part for head in shared.values() for part in parts_of(head)})
+            bodies: dict[int, bytes] = dict(self.connection.execute(_PARTS, (str(parts),)))
+            for number, head in shared.items():
+                found[number] = (head, assembled(head, bodies))
         return found
 
     def _chunk_rows(

@@ -6,9 +6,10 @@ after the other). Everything carries a checksum, so that damage is found where i
     head    version u16, count u16, key i64, count x record, checksum u64 of all before it
     record  enqueued at i64, expires at i64, payload bytes u32, checksum u64 of the payload
 
-Two more versions have something between the records and the checksum. Where the numbers of the
+More versions have something between the records and the checksum. Where the numbers of the
 messages have holes: count x position u16, the key less that of the first. Where payloads are shared
-with other chunks: count x (position u16, part u16, where in it u32), and the parts i64 each.
+with other chunks: count x (position u16, part u16, where in it u32), and the parts i64 each. Where
+they were staged before they became messages: the part i64 that is the body.
 Whoever unpacks a head sees holes as records that say nothing (`HOLE`).
 
     state   what settling changed of one message, see `pack_state`
@@ -45,8 +46,11 @@ DUE_SPREAD_MS: Final = 1_000
 FORMAT_VERSION: Final = 1
 SCATTERED_VERSION: Final = 2
 SHARED_VERSION: Final = 3
+ADOPTED_VERSION: Final = 4
 # Of states of messages and of counters; those of version 1 are still read.
 KEPT_VERSION: Final = 2
+# Of the pieces of stages that have payloads beside them.
+PIECE_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
 _RECORD: Final = Struct("<qqIQ")
 _CHECKSUM: Final = Struct("<Q")
@@ -64,6 +68,7 @@ _PART: Final = Struct("<q")
 HEAD_START_BYTES: Final = 12
 RECORD_BYTES: Final = 28
 _SHARED_MARK: Final = SHARED_VERSION.to_bytes(2, "little")
+_ADOPTED_MARK: Final = ADOPTED_VERSION.to_bytes(2, "little")
 CHECKSUM_BYTES: Final = 8
 
 Record = tuple[int, int, int, int]
@@ -160,6 +165,12 @@ def pack_shared(key: int, records: list[Record], spots: list[Spot], parts: list[
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
 
+def pack_adopted(key: int, records: list[Record], part: int) -> bytes:
+    """The head of messages whose payloads are a part, one after the other."""
+    data = _packed_records(ADOPTED_VERSION, key, records) + _PART.pack(part)
+    return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
+
+
 def _packed_records(version: int, key: int, records: list[Record]) -> bytes:
     fields: list[int] = [version, len(records), key]
     for record in records:
@@ -183,10 +194,11 @@ def unpack_head(key: int, head: bytes) -> list[Record] | None:
         return None
     if checksum != int(xxh3_64_intdigest(head[:end])):
         return None
-    if version == FORMAT_VERSION and records_end != end:
+    is_dense = version in (FORMAT_VERSION, ADOPTED_VERSION)
+    if is_dense and end - records_end != (0 if version == FORMAT_VERSION else _PART.size):
         return None
     records: list[Record] = list(_RECORD.iter_unpack(head[HEAD_START_BYTES:records_end]))
-    if version == FORMAT_VERSION:
+    if is_dense:
         return records
     positions = _positions(version, count, head[records_end:end])
     return None if positions is None else _spread(records, positions)
@@ -230,7 +242,7 @@ def head_key(head: bytes) -> int:
 
 def is_shared(head: bytes) -> bool:
     """Whether the body is not the payloads but the list of the parts they are in."""
-    return head.startswith(_SHARED_MARK)
+    return head.startswith(_SHARED_MARK) or head.startswith(_ADOPTED_MARK)
 
 
 def unpack_spots(head: bytes) -> tuple[list[Spot], list[int]]:
@@ -238,6 +250,8 @@ def unpack_spots(head: bytes) -> tuple[list[Spot], list[int]]:
 
     Nothing at all when the head is damaged.
     """
+    if head.startswith(_ADOPTED_MARK):
+        return _adopted_spots(head)
     end = len(head) - CHECKSUM_BYTES
     count = _HEAD_START.unpack_from(head, 0)[1] if end >= HEAD_START_BYTES else 0
     spots_at = HEAD_START_BYTES + count * RECORD_BYTES
@@ -250,11 +264,42 @@ def unpack_spots(head: bytes) -> tuple[list[Spot], list[int]]:
     return spots, [part for (part,) in _PART.iter_unpack(head[parts_at:end])]
 
 
+def _adopted_spots(head: bytes) -> tuple[list[Spot], list[int]]:
+    records = unpack_head(head_key(head), head)
+    if records is None:
+        return [], []
+    spots: list[Spot] = []
+    start = 0
+    for position, record in enumerate(records):
+        spots.append((position, 0, start))
+        start += record[2]
+    return spots, [_adopted_part(head)]
+
+
+def _adopted_part(head: bytes) -> int:
+    part: int = _PART.unpack_from(head, len(head) - CHECKSUM_BYTES - _PART.size)[0]
+    return part
+
+
+def parts_of(head: bytes) -> list[int]:
+    """The parts of a shared head, none when it is damaged."""
+    end = len(head) - CHECKSUM_BYTES
+    if not head.startswith(_ADOPTED_MARK):
+        return unpack_spots(head)[1]
+    if end < HEAD_START_BYTES + RECORD_BYTES + _PART.size:
+        return []
+    is_whole = _CHECKSUM.unpack_from(head, end)[0] == int(xxh3_64_intdigest(head[:end]))
+    return [_adopted_part(head)] if is_whole else []
+
+
 def assembled(head: bytes, bodies: dict[int, bytes]) -> bytes:
     """The body that a shared head would have if its chunk were the only one.
 
     Where a part is missing there are zeros, so that what is in the others is still found.
     """
+    if head.startswith(_ADOPTED_MARK):
+        adopted = parts_of(head)
+        return bodies.get(adopted[0], b"") if adopted else b""
     spots, parts = unpack_spots(head)
     payloads: list[bytes] = []
     at = HEAD_START_BYTES
@@ -452,12 +497,22 @@ def unpack_remembered(local: int, data: bytes) -> Remember | None:
 
 def pack_record(local: int, kind: int, key: bytes, data: bytes) -> bytes:
     """A record that a fragment keeps, with its kind and key, so that it is found by itself."""
-    packed = _RECORD_START.pack(FORMAT_VERSION, local, kind, len(key)) + key + data
-    return packed + _CHECKSUM.pack(xxh3_64_intdigest(packed))
+    return pack_versioned(FORMAT_VERSION, local, kind, key, data)
 
 
 def unpack_record(packed: bytes) -> tuple[int, int, bytes, bytes] | None:
     """Local number, kind, key and data; None if the record is damaged."""
+    found = unpack_versioned(packed)
+    return None if found is None or found[0] != FORMAT_VERSION else found[1:]
+
+
+def pack_versioned(version: int, local: int, kind: int, key: bytes, data: bytes) -> bytes:
+    packed = _RECORD_START.pack(version, local, kind, len(key)) + key + data
+    return packed + _CHECKSUM.pack(xxh3_64_intdigest(packed))
+
+
+def unpack_versioned(packed: bytes) -> tuple[int, int, int, bytes, bytes] | None:
+    """Version, local number, kind, key and data; None if the record is damaged."""
     end = len(packed) - CHECKSUM_BYTES
     key_at = _RECORD_START.size
     if end < key_at:
@@ -466,20 +521,9 @@ def unpack_record(packed: bytes) -> tuple[int, int, bytes, bytes] | None:
         return None
     version, local, kind, key_bytes = _RECORD_START.unpack_from(packed, 0)
     data_at = key_at + key_bytes
-    if version != FORMAT_VERSION or data_at > end:
+    if version not in (FORMAT_VERSION, PIECE_VERSION) or data_at > end:
         return None
-    return local, kind, packed[key_at:data_at], packed[data_at:end]
-
-
-def pack_piece(local: int, stage: bytes, piece: int, data: bytes) -> bytes:
-    """A piece of a stage, as a record that has the number of the piece for its kind."""
-    return pack_record(local, piece, stage, data)
-
-
-def unpack_piece(packed: bytes) -> tuple[int, bytes, int, bytes] | None:
-    """Local number, stage, number of the piece and data; None if it is damaged."""
-    found = unpack_record(packed)
-    return None if found is None else (found[0], found[2], found[1], found[3])
+    return version, local, kind, packed[key_at:data_at], packed[data_at:end]
 
 
 def encoded(text: str | None) -> bytes:

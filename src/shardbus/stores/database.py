@@ -13,13 +13,15 @@ from typing import Final, final
 from shardbus.stores.base import StoreError
 
 APPLICATION_ID: Final = 0x53424D53
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 SESSIONS_VERSION: Final = 2
 """The schema that brought sessions, their states and remembered ids."""
 TOPICS_VERSION: Final = 3
 """The schema that brought kept records and shared payloads."""
 STAGES_VERSION: Final = 4
 """The schema that brought stages."""
+KEPT_PAYLOADS_VERSION: Final = 5
+"""The schema that brought payloads beside the pieces of stages."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).

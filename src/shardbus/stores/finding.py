@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol, final
 
 from shardbus.core.change import Counters, LineCounters, new_counters
@@ -19,6 +20,7 @@ from shardbus.stores.chunk import (
 )
 from shardbus.stores.damage import Damage, StoreReport
 from shardbus.stores.salvage import Row, blob, integer
+from shardbus.stores.staged import StagedPiece
 
 
 class Place(NamedTuple):
@@ -157,8 +159,8 @@ class Sink(Protocol):
         """A sound record that the fragment keeps, packed."""
         ...
 
-    def staged(self, owner: Owner, stage: bytes, piece: int, data: bytes) -> None:
-        """A sound piece of a stage, packed."""
+    def staged(self, owner: Owner, piece: StagedPiece, bodies: Mapping[int, bytes]) -> None:
+        """A sound piece of a stage, and its parts."""
         ...
 
 
@@ -187,7 +189,7 @@ class Nowhere:
     def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
         """It is in the report."""
 
-    def staged(self, owner: Owner, stage: bytes, piece: int, data: bytes) -> None:
+    def staged(self, owner: Owner, piece: StagedPiece, bodies: Mapping[int, bytes]) -> None:
         """It is in the report."""
 
 

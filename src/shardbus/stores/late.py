@@ -133,6 +133,9 @@ class LateStore:
     def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
         return self.open().read_stage(fragment, stage)
 
+    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+        return self.open().check_stage(fragment, stage)
+
     def read_due(
         self,
         fragment: FragmentId,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import final
 
 from shardbus.core.change import (
+    Adopt,
     Append,
     Change,
     Counters,
@@ -178,6 +179,10 @@ class MemoryStore:
         pieces = self._known(fragment).stages.get(stage, {})
         return dict(sorted(pieces.items()))
 
+    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+        known = self._known(fragment)
+        return sorted(piece for name, piece in known.damaged_payloads if name == stage)
+
     def read_due(
         self,
         fragment: FragmentId,
@@ -228,6 +233,10 @@ class MemoryStore:
         """Make a piece of a stage fail its checksum until it is put again."""
         self._known(fragment).stages[stage][piece] = None
 
+    def damage_staged(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        """Make the first payload that is kept beside a piece fail its checksum."""
+        self._known(fragment).damaged_payloads.add((stage, piece))
+
     def _known(self, fragment: FragmentId) -> MemoryFragment:
         known = self._fragments.get(fragment)
         if known is None:
@@ -267,22 +276,30 @@ class MemoryFragment:
         self.records: dict[tuple[int, bytes], bytes] = {}
         self.damaged_records: set[tuple[int, bytes]] = set()
         self.stages: dict[bytes, dict[int, bytes | None]] = {}
+        # What is kept beside pieces, and where the first of it is damaged.
+        self.payloads: dict[tuple[bytes, int], list[bytes]] = {}
+        self.damaged_payloads: set[tuple[bytes, int]] = set()
         self._last = 0
 
     def check(self, commit: FragmentCommit) -> None:
         """Refuse numbers that were used before, while nothing has changed yet."""
         last = self._last
         for change in commit.changes:
-            if not isinstance(change, Append):
-                continue
-            for entry in change.entries:
-                if entry.sequence_number <= last:
-                    raise StoreError(
-                        f"sequence number {entry.sequence_number} cannot follow {last}: "
-                        "the fragment must be loaded again"
-                    )
-                assert entry.payload is not None, "an appended message has a payload"
-                last = entry.sequence_number
+            if isinstance(change, Adopt):
+                self._check_adopted(change, last)
+                last = change.last()
+            elif isinstance(change, Append):
+                for entry in change.entries:
+                    _check_next(entry.sequence_number, last)
+                    assert entry.payload is not None, "an appended message has a payload"
+                    last = entry.sequence_number
+
+    def _check_adopted(self, change: Adopt, last: int) -> None:
+        _check_next(change.first, last)
+        found = self.stages.get(change.stage, {}).get(change.piece)
+        kept = self.payloads.get((change.stage, change.piece), [])
+        if found is None or len(kept) != change.count:
+            raise StoreError(f"piece {change.piece} of a stage is not what is to be published")
 
     def apply(self, commit: FragmentCommit) -> None:
         for change in commit.changes:
@@ -311,13 +328,45 @@ class MemoryFragment:
         else:
             self._apply_other(change)
 
-    def _apply_other(self, change: StagePut | StageDrop | ForgetIds) -> None:
+    def _apply_other(self, change: StagePut | StageDrop | Adopt | ForgetIds) -> None:
         if isinstance(change, StagePut):
+            self._forget_piece(change.stage, change.piece)
             self.stages.setdefault(change.stage, {})[change.piece] = change.data
+            self.payloads[change.stage, change.piece] = list(change.payloads)
         elif isinstance(change, StageDrop):
-            self.stages.pop(change.stage, None)
+            for piece in list(self.stages.get(change.stage, {})):
+                self._forget_piece(change.stage, piece)
+        elif isinstance(change, Adopt):
+            self._adopt(change)
         else:
             self._forget_ids(change)
+
+    def _forget_piece(self, stage: bytes, piece: int) -> None:
+        pieces = self.stages.get(stage, {})
+        pieces.pop(piece, None)
+        if not pieces:
+            self.stages.pop(stage, None)
+        self.payloads.pop((stage, piece), None)
+        self.damaged_payloads.discard((stage, piece))
+
+    def _adopt(self, change: Adopt) -> None:
+        is_damaged = (change.stage, change.piece) in self.damaged_payloads
+        expiries_ms = change.expires_at_ms
+        for position, payload in enumerate(self.payloads[change.stage, change.piece]):
+            number = change.first + position
+            self._put(
+                Entry(
+                    number,
+                    payload,
+                    len(payload),
+                    enqueued_at_ms=change.enqueued_at_ms,
+                    expires_at_ms=expiries_ms[position if len(expiries_ms) > 1 else 0],
+                )
+            )
+            if is_damaged and position == 0:
+                self.damaged.add(number)
+        self._last = change.last()
+        self._forget_piece(change.stage, change.piece)
 
     def page(self, lists: list[list[int]], start: int, count_max: int, bytes_max: int) -> Page:
         entries: list[Entry] = []
@@ -415,6 +464,13 @@ class MemoryFragment:
 
     def _forget_ids(self, change: ForgetIds) -> None:
         self.remembered = [kept for kept in self.remembered if kept.at_ms > change.until_ms]
+
+
+def _check_next(number: int, last: int) -> None:
+    if number <= last:
+        raise StoreError(
+            f"sequence number {number} cannot follow {last}: the fragment must be loaded again"
+        )
 
 
 def _drop(numbers: list[int], number: int) -> None:

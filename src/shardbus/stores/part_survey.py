@@ -31,20 +31,20 @@ class PartSurvey:
     def stored(self, number: int, row: Row) -> Stored:
         """The chunk of a row `head, body`, put together if it has parts."""
         head = blob(row[0])
-        listed = _listed(row[1])
+        listed = listed_parts(row[1])
         _, named = unpack_spots(head)
         if not named and not is_shared(head) and listed is None:
             return Stored(head, blob(row[1]))
         # A damaged head still has its parts; the list beside it says which.
         for part in named or listed or ():
-            self._connection.execute(_COUNT, (part,))
+            self.use(part)
         if named:
             self._locals.add(local_of(head_key(head)))
         if named and listed != named:
             self._findings.mend(None, f"chunk {number} lists other parts than it has")
         bodies: dict[int, bytes] = {}
         for part in named or listed or ():
-            body = self._body(part)
+            body = self.body(part)
             if body is not None:
                 bodies[part] = body
         if not named:
@@ -70,9 +70,13 @@ class PartSurvey:
         for row in self._salvage.rows("part", "id", "length(body)"):
             part = integer(row[0])
             if self._connection.execute(sql, (part,)).fetchone() is None:
-                self._findings.mend(None, f"part {part} is of no chunk")
+                self._findings.mend(None, f"part {part} is of no chunk and of no stage")
 
-    def _body(self, part: int) -> bytes | None:
+    def use(self, part: int) -> None:
+        """Count one more who has a part."""
+        self._connection.execute(_COUNT, (part,))
+
+    def body(self, part: int) -> bytes | None:
         try:
             row = self._salvage.row("part", "id", "body", part)
         except Unreadable:
@@ -80,7 +84,7 @@ class PartSurvey:
         return None if row is None else blob(row[0])
 
 
-def _listed(body: object) -> list[int] | None:
+def listed_parts(body: object) -> list[int] | None:
     """The parts that stand in place of a body, as far as they can be read; None when it is one."""
     if not isinstance(body, str):
         return None

@@ -32,9 +32,9 @@ from shardbus.stores.chunk import (
     is_intact,
     is_shared,
     key_of,
+    parts_of,
     sequence_base,
     unpack_head,
-    unpack_spots,
     unpack_state,
 )
 from shardbus.stores.page import (
@@ -167,7 +167,7 @@ class Lookup:
         found = self._cut(_BYTES, numbers)
         shared = [number for number, (head, _) in found.items() if is_shared(head)]
         if shared:
-            parts = {part for number in shared for part in unpack_spots(found[number][0])[1]}
+            parts = {part for number in shared for part in parts_of(found[number][0])}
             bodies = {part: body for part, (_, body) in self._cut(_PARTS, sorted(parts)).items()}
             for number in shared:
                 head = found[number][0]

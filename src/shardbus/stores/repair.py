@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, final
 
@@ -41,6 +42,7 @@ from shardbus.stores.database import (
 )
 from shardbus.stores.finding import Aside, Nowhere, Owner, Piece, Place, Stored, count_in
 from shardbus.stores.salvage import Salvage, blob, integer, open_unchanged
+from shardbus.stores.staged import StagedPiece
 from shardbus.stores.survey import Progress
 
 # Where counters are lost, sequence numbers go on this far behind the last one that was found, so
@@ -215,14 +217,18 @@ class Copy:
         sql = "INSERT OR IGNORE INTO record (local, kind, key, data) VALUES (?, ?, ?, ?)"
         self._write(sql, (owner.local, kind, key, data))
 
-    def staged(self, owner: Owner, stage: bytes, piece: int, data: bytes) -> None:
-        sql = "INSERT OR IGNORE INTO stage (local, stage, piece, data) VALUES (?, ?, ?, ?)"
-        self._write(sql, (owner.local, stage, piece, data))
+    def staged(self, owner: Owner, piece: StagedPiece, bodies: Mapping[int, bytes]) -> None:
+        sql = (
+            "INSERT OR IGNORE INTO stage (local, stage, piece, data, parts) VALUES (?, ?, ?, ?, ?)"
+        )
+        row = (owner.local, piece.stage, piece.piece, piece.pack(), str(piece.part_numbers()))
+        if self._write(sql, row):
+            self._use_parts(piece.part_numbers(), bodies)
 
     def stray(self, owner: Owner | None, piece: Piece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
         # Several chunks may have the same parts, so these are kept once here too.
-        self._add_part_bodies(piece.stored)
+        self._add_part_bodies(piece.stored.parts)
         body = b"" if piece.stored.parts else piece.body
         row = (piece.place.first, gone, piece.head, body)
         self._write("INSERT INTO temp.stray VALUES (?, ?, ?, ?)", row)
@@ -302,18 +308,21 @@ class Copy:
 
     def _add_parts(self, owner: Owner, stored: Stored, parts: list[int]) -> str:
         """What stands in place of the body: parts keep their numbers, which are in the head."""
-        self._add_part_bodies(stored)
+        self._use_parts(parts, stored.parts)
+        self._write("UPDATE fragment SET has_parts = 1 WHERE local = ?", (owner.local,))
+        return str(parts)
+
+    def _use_parts(self, parts: list[int], bodies: Mapping[int, bytes]) -> None:
+        self._add_part_bodies(bodies)
         for part in parts:
             self._write(
                 "INSERT INTO part_users VALUES (?, 1) "
                 "ON CONFLICT (part) DO UPDATE SET users = users + 1",
                 (part,),
             )
-        self._write("UPDATE fragment SET has_parts = 1 WHERE local = ?", (owner.local,))
-        return str(parts)
 
-    def _add_part_bodies(self, stored: Stored) -> None:
-        for part, body in stored.parts.items():
+    def _add_part_bodies(self, bodies: Mapping[int, bytes]) -> None:
+        for part, body in bodies.items():
             self._write("INSERT OR IGNORE INTO part VALUES (?, ?)", (part, body))
 
     def _with_parts(self, head: bytes) -> Stored | None:

@@ -12,13 +12,13 @@ from shardbus.stores.chunk import (
     decoded,
     key_of,
     sequence_of,
-    unpack_piece,
     unpack_record,
     unpack_remembered,
     unpack_session_state,
 )
 from shardbus.stores.due import DueReader
 from shardbus.stores.reader import Ask, Lookup, Snapshot
+from shardbus.stores.staged import StagedPart, staged_data, unpack_staged
 
 # Rows of remembered ids that one query brings: SQLite joins no more than a gigabyte.
 REMEMBERED_ROWS_MAX: Final = 16_384
@@ -48,6 +48,11 @@ FROM (
     WHERE key > ?1 AND key <= ?2 ORDER BY key LIMIT ?3)
 """
 _PIECES: Final = "SELECT piece, data FROM stage WHERE local = ? AND stage = ? ORDER BY piece"
+_KEPT_PIECES: Final = """
+SELECT piece FROM stage WHERE local = ? AND stage = ? AND parts <> '[]' ORDER BY piece
+"""
+_PIECE: Final = "SELECT data FROM stage WHERE local = ? AND stage = ? AND piece = ?"
+_PART: Final = "SELECT body FROM part WHERE id = ?"
 _RECORDS: Final = "SELECT kind, key, data FROM record WHERE local = ? ORDER BY kind, key"
 
 
@@ -121,10 +126,29 @@ class ImageReader(Lookup):
         """As `MessageStore.read_stage`."""
         pieces: dict[int, bytes | None] = {}
         for piece, data in self.connection.execute(_PIECES, (local, name)):
-            found = unpack_piece(data) if isinstance(data, bytes) else None
+            found = staged_data(data) if isinstance(data, bytes) else None
             is_sound = found is not None and found[:3] == (local, name, piece)
             pieces[piece] = found[3] if found is not None and is_sound else None
         return pieces
+
+    def damaged_pieces(self, local: int, name: bytes) -> list[int]:
+        """As `MessageStore.check_stage`.
+
+        Not in one transaction, which would last: what a piece says does not change, and the
+        fragment waits for the answer before it does something about it.
+        """
+        numbers = [row[0] for row in self.connection.execute(_KEPT_PIECES, (local, name))]
+        return [number for number in numbers if not self._is_kept((local, name, number))]
+
+    def _is_kept(self, name: tuple[int, bytes, int]) -> bool:
+        """Whether all payloads of a piece are whole; one that is damaged itself has none."""
+        row = self.connection.execute(_PIECE, name).fetchone()
+        piece = unpack_staged(row[0]) if row is not None and isinstance(row[0], bytes) else None
+        return piece is None or all(self._is_whole(part) for part in piece.parts)
+
+    def _is_whole(self, part: StagedPart) -> bool:
+        row = self.connection.execute(_PART, (part.number,)).fetchone()
+        return row is not None and isinstance(row[0], bytes) and part.is_whole(row[0])
 
     def recorded(self, kinds: Sequence[int]) -> set[int]:
         """The fragments that keep records of one of these kinds."""

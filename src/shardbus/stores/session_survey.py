@@ -11,7 +11,6 @@ from shardbus.stores.chunk import (
     local_of,
     sequence_of,
     session_state_bytes,
-    unpack_piece,
     unpack_record,
     unpack_remembered,
     unpack_session_state,
@@ -19,7 +18,6 @@ from shardbus.stores.chunk import (
 from shardbus.stores.finding import Aside, Findings, Owner, Sink
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
 
-_STAGE_LOST: Final = "its stage cannot be published any more: it has to be staged again"
 _PROMISE_LOST: Final = (
     "the fragment cannot be loaded; a repair removes the record, and what it promised is not kept"
 )
@@ -177,27 +175,6 @@ class SessionSurvey:
                     self._findings.mend(owner, f"{what} is not as it is listed")
                 self._findings.report.records += 1
                 sink.record(owner, kind, key, data)
-
-    def stages(self, sink: Sink) -> None:
-        """Messages that are not published yet."""
-        for row in self._salvage.rows("stage", "id", "local, stage, piece, data"):
-            listed, data = (integer(row[1]), blob(row[2]), integer(row[3])), blob(row[4])
-            found = unpack_piece(data)
-            local, stage, piece = listed if found is None else found[:3]
-            what = f"piece {piece} of stage {stage.hex()}"
-            owner = self._owners.get(local)
-            if owner is None:
-                what += " belongs to a fragment that is not listed"
-                self._findings.add(what, "it is not used")
-            elif owner.is_deleted:
-                continue
-            elif found is None:
-                self._findings.add(f"{what} fails its checksum", _STAGE_LOST, owner)
-            else:
-                if listed != (local, stage, piece):
-                    self._findings.mend(owner, f"{what} is not as it is listed")
-                self._findings.report.pieces += 1
-                sink.staged(owner, stage, piece, data)
 
     def _listed(self, number: int) -> tuple[int, bytes] | None:
         """Fragment and name of a session, None if there is no such session (to be read)."""

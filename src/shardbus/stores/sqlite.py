@@ -239,6 +239,11 @@ class SqliteStore:
         with Translated(self.path):
             return self._images.stage(local, stage)
 
+    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._images.damaged_pieces(local, stage)
+
     def read_due(
         self,
         fragment: FragmentId,

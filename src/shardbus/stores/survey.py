@@ -25,6 +25,7 @@ from shardbus.stores.chunk import (
 )
 from shardbus.stores.damage import StoreReport
 from shardbus.stores.database import (
+    KEPT_PAYLOADS_VERSION,
     SESSIONS_VERSION,
     STAGES_VERSION,
     TOPICS_VERSION,
@@ -34,6 +35,7 @@ from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink, 
 from shardbus.stores.part_survey import PartSurvey
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
 from shardbus.stores.session_survey import SessionSurvey
+from shardbus.stores.stage_survey import StageSurvey
 
 Progress = Callable[[int], None]
 """Called with the bytes that were read since the last time."""
@@ -61,12 +63,14 @@ class Survey:
         self._findings = Findings(report)
         self._sessions = SessionSurvey(connection, self._salvage, self._findings, self.owners)
         self._parts = PartSurvey(connection, self._salvage, self._findings)
+        self._stages = StageSurvey(self._salvage, self._findings, self._parts, self.owners)
         self._sink = sink
         self._progress = progress
         # A file that was not opened since has none of what later schemas brought.
         self._has_sessions = user_version(connection) >= SESSIONS_VERSION
         self._has_parts = user_version(connection) >= TOPICS_VERSION
         self._has_stages = user_version(connection) >= STAGES_VERSION
+        self._has_kept_payloads = user_version(connection) >= KEPT_PAYLOADS_VERSION
 
     def run(self) -> None:
         self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
@@ -84,7 +88,7 @@ class Survey:
         if self._has_parts:
             self._sessions.records(self._sink)
         if self._has_stages:
-            self._sessions.stages(self._sink)
+            self._stages.run(self._sink, has_parts=self._has_kept_payloads)
         self._strays()
         if self._has_parts:
             self._parts.finish(self.owners)

@@ -6,24 +6,27 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final, final
 
-from shardbus.core.change import StagePut, new_counters
+from shardbus.core.change import Adopt, StagePut, new_counters
 from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
-from shardbus.stores.batch import COLUMNS, Batch, Cell, Head
+from shardbus.stores.batch import APPEND, COLUMNS, HAS_PARTS, Batch, Cell, Head
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     LOCALS_MAX,
+    counter_of,
     key_of,
     pack_counters,
-    pack_piece,
     unpack_counters,
 )
-from shardbus.stores.directory import Directory, Known, listed_chunks
+from shardbus.stores.directory import Chunk, Directory, Known, listed_chunks
 from shardbus.stores.reader import Lookup
+from shardbus.stores.staged import Adopted, StagedPiece, unpack_staged
 
 # Rows of one INSERT; a commit that needs more takes several, in a transaction around them.
 ROWS_MAX: Final = 512
 # Unused rows fill a statement up to one of these sizes, so that few statements are ever prepared.
 STATEMENT_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# Chunks that are adopted by one INSERT: their heads alone come to two megabytes. A piece adds some.
+ADOPT_ROWS_MAX: Final = 256
 # What one call of `sweep` removes at most.
 SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
@@ -132,12 +135,19 @@ _SWEEP_SESSIONS: Final = (
 _SWEEP_RECORDS: Final = """
 DELETE FROM record WHERE id IN (SELECT id FROM record WHERE local = ?1 LIMIT ?2)
 """
-_SWEEP_PIECES: Final = """
-DELETE FROM stage WHERE id IN (SELECT id FROM stage WHERE local = ?1 LIMIT ?2)
-"""
+_SWEPT_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ?1 LIMIT ?2"
 # Not through the view: that would cost every row of every commit a look at one more trigger.
-_PUT_PIECE: Final = "INSERT OR REPLACE INTO stage (local, stage, piece, data) VALUES (?, ?, ?, ?)"
-_DROP_STAGE: Final = "DELETE FROM stage WHERE local = ? AND stage = ?"
+_PUT_PIECE: Final = "INSERT INTO stage (local, stage, piece, data, parts) VALUES (?, ?, ?, ?, ?)"
+_PIECE: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece = ?"
+_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ?"
+_PIECE_DATA: Final = "SELECT id, data FROM stage WHERE local = ? AND stage = ? AND piece = ?"
+_DROP_PIECES: Final = "DELETE FROM stage WHERE id IN (SELECT value FROM json_each(?))"
+_PUT_PART: Final = "INSERT INTO part VALUES (?, ?)"
+_USE_PART: Final = "INSERT INTO part_users VALUES (?, 1)"
+_DROP_PARTS: Final = (
+    "DELETE FROM part WHERE id IN (SELECT value FROM json_each(?))",
+    "DELETE FROM part_users WHERE part IN (SELECT value FROM json_each(?))",
+)
 
 
 @final
@@ -205,7 +215,7 @@ class Writer(Lookup):
         for sql in _SWEEP_KEYED:
             removed += self.connection.execute(sql, (low, high, SWEEP_ENTRIES_MAX)).rowcount
         removed += self.connection.execute(_SWEEP_RECORDS, (local, SWEEP_RECORDS_MAX)).rowcount
-        removed += self.connection.execute(_SWEEP_PIECES, (local, SWEEP_PIECES_MAX)).rowcount
+        removed += self._drop_pieces(_SWEPT_PIECES, (local, SWEEP_PIECES_MAX))
         if removed == 0:
             for sql in _SWEEP_SESSIONS:
                 removed += self.connection.execute(sql, (local, SWEEP_SESSIONS_MAX)).rowcount
@@ -262,20 +272,107 @@ class Writer(Lookup):
         step = ROWS_MAX * COLUMNS
         for start in range(0, len(batch.cells), step):
             self._insert(batch.cells[start : start + step])
-        if is_full:
-            self._move_recent()
-            batch.directory.age()
         if batch.stages:
             self._store_stages(batch)
+        if batch.directory.recent_count > self._recent_max:
+            self._move_recent()
+            batch.directory.age()
         self.connection.execute("COMMIT")
 
     def _store_stages(self, batch: Batch) -> None:
+        cells: list[Cell] = []
+        adopted: list[int] = []
         for local, change in batch.stages:
+            if isinstance(change, Adopt):
+                adopted.append(self._adopt(local, change, batch, cells))
+                if len(cells) >= ADOPT_ROWS_MAX * COLUMNS:
+                    self._insert(cells)
+                    cells = []
+                continue
+            if adopted:
+                # Before their stage ends, which would take their parts with it.
+                self.connection.execute(_DROP_PIECES, (str(adopted),))
+                adopted = []
             if isinstance(change, StagePut):
-                data = pack_piece(local, change.stage, change.piece, change.data)
-                self.connection.execute(_PUT_PIECE, (local, change.stage, change.piece, data))
+                self._put_piece(local, change, batch.known)
             else:
-                self.connection.execute(_DROP_STAGE, (local, change.stage))
+                self._drop_pieces(_PIECES, (local, change.stage))
+        self._insert(cells)
+        if adopted:
+            self.connection.execute(_DROP_PIECES, (str(adopted),))
+
+    def _put_piece(self, local: int, change: StagePut, known: Known) -> None:
+        self._drop_pieces(_PIECE, (local, change.stage, change.piece))
+        piece = StagedPiece(local, change.stage, change.piece, change.data)
+        for body in piece.keep(change.payloads, known.next_part):
+            self.connection.execute(_PUT_PART, (known.next_part, body))
+            self.connection.execute(_USE_PART, (known.next_part,))
+            known.next_part += 1
+        row = (local, change.stage, change.piece, piece.pack(), str(piece.part_numbers()))
+        self.connection.execute(_PUT_PIECE, row)
+
+    def _drop_pieces(self, sql: str, parameters: tuple[int | bytes, ...]) -> int:
+        """Remove pieces with their parts; how many they were."""
+        pieces: list[int] = []
+        parts: list[str] = []
+        for number, listed in self.connection.execute(sql, parameters):
+            pieces.append(number)
+            if listed != "[]":
+                parts.append(listed[1:-1])
+        if parts:
+            for statement in _DROP_PARTS:
+                self.connection.execute(statement, (f"[{','.join(parts)}]",))
+        if pieces:
+            self.connection.execute(_DROP_PIECES, (str(pieces),))
+        return len(pieces)
+
+    def _adopt(self, local: int, change: Adopt, batch: Batch, cells: list[Cell]) -> int:
+        """Make chunks of the parts of a piece, which lie where they are; the row of the piece."""
+        name = (local, change.stage, change.piece)
+        row = self.connection.execute(_PIECE_DATA, name).fetchone()
+        piece = unpack_staged(row[1]) if row is not None and isinstance(row[1], bytes) else None
+        if piece is None or piece.name() != name or piece.count() != change.count:
+            raise StoreError(
+                f"piece {change.piece} of a stage is not what is to be published: the fragment "
+                "must be loaded again"
+            )
+        known = batch.known
+        if local not in known.has_parts:
+            known.has_parts.add(local)
+            cells += (HAS_PARTS, local, *[None] * (COLUMNS - 2))
+        position = 0
+        for part in piece.parts:
+            key = key_of(local, counter_of(change.first) + position)
+            self._add_adopted(Adopted(key, part, change, position), batch, cells)
+            position += len(part.sizes)
+        number: int = row[0]
+        return number
+
+    def _add_adopted(self, adopted: Adopted, batch: Batch, cells: list[Cell]) -> None:
+        number = batch.known.next_chunk
+        batch.known.next_chunk += 1
+        chunk = Chunk(
+            number,
+            adopted.first,
+            adopted.count,
+            adopted.size_bytes,
+            adopted.due_at_ms,
+            adopted.is_mixed,
+        )
+        cells += (
+            APPEND,
+            adopted.first,
+            number,
+            adopted.count,
+            adopted.size_bytes,
+            adopted.due_at_ms,
+            1 if adopted.is_mixed else 0,
+            adopted.head,
+            str([adopted.part]),
+            None,
+            None,
+        )
+        batch.directory.add_recent(chunk)
 
     def _insert(self, cells: list[Cell]) -> None:
         count = len(cells) // COLUMNS

@@ -9,7 +9,7 @@ from typing import Final
 
 from shardbus.broker.reading import feed, load, read, read_lacking
 from shardbus.core.bounds import Bounds
-from shardbus.core.change import Append, Change, Counters, Remove, Update
+from shardbus.core.change import Adopt, Append, Change, Counters, Remove, Update
 from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
@@ -104,12 +104,22 @@ class Shelf:
             if isinstance(change, Append):
                 self._check_new(change.entries)
                 known.update(entry.sequence_number for entry in change.entries)
+            elif isinstance(change, Adopt):
+                self._check_adopted(change)
             elif isinstance(change, Update):
                 assert known.issuperset(entry.sequence_number for entry in change.entries)
             elif isinstance(change, Remove):
                 assert known.issuperset(change.sequence_numbers)
                 known.difference_update(change.sequence_numbers)
         self.store.commit([FragmentCommit(FRAGMENT, changes, counters)])
+
+    def _check_adopted(self, change: Adopt) -> None:
+        """What is adopted may not be touched by the same commit, so it is not known yet."""
+        assert change.first > self._last_number
+        self._last_number = change.last()
+        payloads = self.kept.payloads[change.stage, change.piece]
+        assert len(payloads) == change.count
+        assert len(change.expires_at_ms) in (1, change.count)
 
     def _check_new(self, entries: list[Entry]) -> None:
         assert entries

@@ -1,0 +1,128 @@
+"""Plain messages that were staged are published where they lie (docs/adr/0026)."""
+
+import pytest
+
+from shardbus.core.bounds import Bounds
+from shardbus.core.change import Change, RecordChange, StagePut
+from shardbus.core.command import Done, Finish, Prepare
+from shardbus.core.errors import STAGE_LOST, TOO_LARGE, Refused
+from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.packing import packed_integer
+from shardbus.core.records import STAGE
+from shardbus.core.runs import runs_of
+from shardbus.core.stages import packed_piece
+from tests.unit.core.desk import FRAGMENT, rules
+from tests.unit.core.staged import NAME, StagingDesk
+
+TRANSACTION = b"transaction"
+LATER_MS = 10_000
+
+
+@pytest.fixture
+def desk() -> StagingDesk:
+    return StagingDesk()
+
+
+def promise(desk: StagingDesk) -> None:
+    command = Prepare(TRANSACTION, desk.publication(), (9, 9), desk.now_ms + LATER_MS)
+    assert isinstance(desk.do(command), Done)
+
+
+def test_plain_pieces_and_others_are_published_in_the_order_of_their_numbers(
+    desk: StagingDesk,
+) -> None:
+    desk.send(b"sent before")
+    due_ms = desk.now_ms + 50
+    desk.stage(b"plain", piece=1)
+    desk.stage_all([Message(b"due", scheduled_at_ms=due_ms)], piece=2)
+    desk.stage(b"plain too", b"and more", piece=3)
+    desk.stage_all([Message(b"due too", scheduled_at_ms=due_ms)], piece=4)
+    desk.wait(100)
+
+    desk.publish()
+    desk.send(b"sent after")
+
+    assert desk.payloads(9) == [b"sent before"]
+    expected = [b"plain", b"due", b"plain too", b"and more", b"due too", b"sent after"]
+    assert desk.payloads(9) == expected
+
+
+def test_plain_messages_are_published_without_being_read(desk: StagingDesk) -> None:
+    desk.stage(b"one", b"two")
+    desk.stage_all([Message(b"brief", ttl_ms=1_000), Message(b"for ever")], piece=2)
+
+    desk.publish()
+
+    line = desk.fragment.counters.lines[MAIN_LINE]
+    assert (line.count, line.size_bytes) == (4, 19)
+    assert len(desk.fragment._ledger.lines[MAIN_LINE]) == 0
+    assert desk.fragment.is_ready(MAIN_LINE)
+    desk.wait(1_000)
+    assert desk.payloads(9) == [b"one", b"two", b"for ever"]
+
+
+def test_the_time_to_live_of_the_entity_ends_what_was_staged() -> None:
+    desk = StagingDesk(rules(default_ttl_ms=500))
+    desk.stage_all([Message(b"said"), Message(b"less", ttl_ms=100), Message(b"x", ttl_ms=900)])
+    desk.wait(1_000)
+
+    desk.publish()
+
+    found = [delivery.entry.expires_at_ms - desk.now_ms for delivery in desk.receive(9)]
+    assert found == [500, 100, 500]
+
+
+def test_a_stage_that_an_earlier_version_kept_is_published(desk: StagingDesk) -> None:
+    """Its record does not tell what is packed, because all of it is."""
+    messages = [Message(b"one"), Message(b"two", ttl_ms=5)]
+    data = packed_piece(messages)
+    numbers = (2, len(data), desk.now_ms + 60_000)
+    record = b"".join([packed_integer(number) for number in numbers]) + runs_of([1]).pack()
+    changes: list[Change] = [StagePut(NAME, 1, data), RecordChange(STAGE, NAME, record)]
+    desk.shelf.commit(changes, desk.fragment.counters)
+    desk.reload()
+    assert desk.held() == {NAME: 2}
+    assert desk.fragment.size_bytes() == len(data)
+
+    desk.publish()
+
+    assert desk.payloads(9) == [b"one", b"two"]
+
+
+def test_what_must_be_read_to_be_published_has_a_closer_bound() -> None:
+    """What is plain is not read at all; what is not, is in memory while it is published."""
+    desk = StagingDesk(bounds=Bounds(packed_bytes_max=1_000))
+    later_ms = desk.now_ms + LATER_MS
+    desk.stage(bytes(600), bytes(600), name=b"plain")
+    desk.stage_all([Message(bytes(600), scheduled_at_ms=later_ms)], b"packed")
+
+    with pytest.raises(Refused, match="smaller batches") as refused:
+        desk.stage_all([Message(bytes(600), scheduled_at_ms=later_ms)], b"packed", 2)
+    desk.stage(bytes(600), name=b"packed", piece=2)
+    desk.reload()
+    desk.publish(b"plain", b"packed")
+
+    assert refused.value.kind is TOO_LARGE
+    assert desk.payloads(9) == [bytes(600)] * 3
+
+
+def test_a_damaged_payload_makes_its_stage_unpublishable(desk: StagingDesk) -> None:
+    desk.stage(b"one", b"two")
+    desk.shelf.store.damage_staged(FRAGMENT, NAME, 1)
+
+    with pytest.raises(Refused, match="damaged") as refused:
+        promise(desk)
+
+    assert refused.value.kind is STAGE_LOST
+    assert desk.held() == {NAME: 2}
+
+
+def test_a_payload_that_is_damaged_after_the_promise_is_set_aside_alone(desk: StagingDesk) -> None:
+    desk.stage(b"one", b"two")
+    promise(desk)
+    desk.shelf.store.damage_staged(FRAGMENT, NAME, 1)
+
+    assert isinstance(desk.do(Finish(TRANSACTION, is_commit=True)), Done)
+
+    assert desk.payloads(9) == [b"two"]
+    assert desk.fragment.counters.set_aside == 1
