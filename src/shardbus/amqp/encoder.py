@@ -70,6 +70,11 @@ def encode_text(text: str | None) -> bytes:
     return NULL if text is None else _variable(0xA1, utf8(text))
 
 
+def encode_utf8(content: bytes | None) -> bytes:
+    """A string that is UTF-8 already, or null."""
+    return NULL if content is None else _variable(0xA1, content)
+
+
 def encode_symbol(name: str | None) -> bytes:
     """A symbol, or null."""
     return NULL if name is None else _variable(0xA3, _ascii(name))

@@ -14,6 +14,7 @@ from shardbus.amqp.encoder import (
     encode,
     encode_fields,
     encode_text,
+    u32,
 )
 from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.limits import BATCH_MESSAGES_MAX
@@ -67,7 +68,11 @@ def split_batch(payload: bytes) -> list[bytes]:
 
 def encode_batch(messages: list[bytes]) -> bytes:
     """The BATCH_FORMAT payload that carries these encoded messages."""
-    return b"".join([b"\x00\x53\x75" + encode(message) for message in messages])
+    parts: list[bytes] = []
+    for message in messages:
+        parts.append(b"\x00\x53\x75\xb0" + u32(len(message)))
+        parts.append(message)
+    return b"".join(parts)
 
 
 def drop_body(payload: bytes) -> bytes:

@@ -1,4 +1,8 @@
-"""Rows as messages: what a sink wrote into columns, encoded as clients would have sent it."""
+"""Rows as messages: what a sink wrote into columns, encoded as clients would have sent it.
+
+Columns are bytes and where values begin in them, as Arrow has them: text is UTF-8 on both sides, so
+no value is ever decoded.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from shardbus.amqp.encoder import (
     compound,
     encode_binary,
     encode_fields,
-    encode_text,
     encode_uint,
+    encode_utf8,
     u64,
 )
 from shardbus.amqp.errors import EncodeError
@@ -19,55 +23,91 @@ from shardbus.amqp.errors import EncodeError
 TTL_MS_MAX: Final = 0xFFFFFFFF
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
 _SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time"
-_TEXT_COLUMNS: Final = (
+# The fields of the properties section that a row may have, and those between them that it has not.
+_FIELDS: Final = (
     "message_id",
+    "",
     "to",
     "subject",
     "reply_to",
     "correlation_id",
     "content_type",
+    "",
+    "",
+    "",
     "session_id",
+    "",
     "reply_to_session_id",
 )
 
-Texts = list[str | None]
+
+@final
+class Column:
+    """Texts in UTF-8, or bytes: value `i` is `data` from `starts[i]` to `starts[i + 1]`.
+
+    `validity` has a bit for each value, from bit `shift` on, set where it is there; it is empty
+    when all are.
+    """
+
+    def __init__(
+        self, data: bytes, starts: list[int], validity: bytes = b"", shift: int = 0
+    ) -> None:
+        self._data = data
+        self._starts = starts
+        self._validity = validity
+        self._shift = shift
+
+    def value(self, row: int) -> bytes | None:
+        if self._validity:
+            bit = self._shift + row
+            if not self._validity[bit >> 3] >> (bit & 7) & 1:
+                return None
+        return self._data[self._starts[row] : self._starts[row + 1]]
 
 
 @final
 class Drafts:
-    """The columns of a batch as lists; one that is not there is empty.
+    """The columns of a batch; one that is not there is None, or an empty list.
 
     The pairs of row `i` are those from `pair_starts[i]` on and before `pair_stops[i]`.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.texts: dict[str, Texts] = {}
-        self.partition_keys: Texts = []
+        self.texts: dict[str, Column] = {}
+        self.partition_keys: Column | None = None
         self.ttls_ms: list[int | None] = []
         self.scheduled_at_ms: list[int | None] = []
         self.pair_starts: list[int] = []
         self.pair_stops: list[int] = []
-        self.pair_names: list[str] = []
-        self.pair_values: Texts = []
-        self.bodies: list[bytes | None] = []
+        self.pair_names: Column | None = None
+        self.pair_values: Column | None = None
+        self.bodies: Column | None = None
 
     def encoded(self) -> list[bytes]:
         """A message for each row. Raises EncodeError, with the row, for what cannot be said."""
-        texts: list[Texts] = [self.texts.get(name, []) for name in _TEXT_COLUMNS]
+        fields = self._fields()
         messages: list[bytes] = []
         for row in range(self.count):
             sections: list[bytes] = []
             if self.ttls_ms:
                 self._add_header(sections, row)
             self._add_annotations(sections, row)
-            self._add_properties(sections, row, texts)
+            if fields:
+                _add_properties(sections, row, fields)
             if self.pair_starts:
                 self._add_pairs(sections, row)
-            body = self.bodies[row] if self.bodies else None
+            body = self.bodies.value(row) if self.bodies is not None else None
             sections.append(b"\x00\x53\x75" + encode_binary(b"" if body is None else body))
             messages.append(b"".join(sections))
         return messages
+
+    def _fields(self) -> list[Column | None]:
+        """A column for each field of the properties up to the last that has one."""
+        fields = [self.texts.get(name) for name in _FIELDS]
+        while fields and fields[-1] is None:
+            fields.pop()
+        return fields
 
     def _add_header(self, sections: list[bytes], row: int) -> None:
         ttl_ms = self.ttls_ms[row]
@@ -81,10 +121,10 @@ class Drafts:
 
     def _add_annotations(self, sections: list[bytes], row: int) -> None:
         entries: list[bytes] = []
-        if self.partition_keys:
-            key = self.partition_keys[row]
+        if self.partition_keys is not None:
+            key = self.partition_keys.value(row)
             if key is not None:
-                entries += (_PARTITION_KEY, encode_text(key))
+                entries += (_PARTITION_KEY, encode_utf8(key))
         if self.scheduled_at_ms:
             at_ms = self.scheduled_at_ms[row]
             if at_ms is not None:
@@ -92,23 +132,24 @@ class Drafts:
         if entries:
             sections.append(b"\x00\x53\x72" + compound(codes.MAP8, entries))
 
-    def _add_properties(self, sections: list[bytes], row: int, texts: list[Texts]) -> None:
-        values: list[bytes] = []
-        is_there = False
-        for column in texts:
-            value = column[row] if column else None
-            is_there = is_there or value is not None
-            values.append(encode_text(value))
-        if is_there:
-            fields = [values[0], NULL, *values[1:6], NULL, NULL, NULL, values[6], NULL, values[7]]
-            sections.append(encode_fields(codes.PROPERTIES, fields))
-
     def _add_pairs(self, sections: list[bytes], row: int) -> None:
         start, end = self.pair_starts[row], self.pair_stops[row]
-        if start == end:
+        names, values = self.pair_names, self.pair_values
+        if start == end or names is None or values is None:
             return
         entries: list[bytes] = []
         for pair in range(start, end):
-            entries.append(encode_text(self.pair_names[pair]))
-            entries.append(encode_text(self.pair_values[pair]))
+            entries.append(encode_utf8(names.value(pair)))
+            entries.append(encode_utf8(values.value(pair)))
         sections.append(b"\x00\x53\x74" + compound(codes.MAP8, entries))
+
+
+def _add_properties(sections: list[bytes], row: int, fields: list[Column | None]) -> None:
+    values: list[bytes] = []
+    is_there = False
+    for column in fields:
+        value = None if column is None else column.value(row)
+        is_there = is_there or value is not None
+        values.append(encode_utf8(value))
+    if is_there:
+        sections.append(encode_fields(codes.PROPERTIES, values))

@@ -7,8 +7,8 @@ from typing import Final
 import pyarrow as pa
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.flight.drafts import Drafts
-from shardbus.gateway.flight.schema import COLUMNS, EXTRA_COLUMNS, TEXT
+from shardbus.gateway.flight.drafts import Column, Drafts
+from shardbus.gateway.flight.schema import COLUMNS, EXTRA_COLUMNS
 
 _TEXTS: Final = (
     "message_id",
@@ -73,14 +73,21 @@ def _is_map_of_texts(kind: pa.DataType) -> bool:
 
 
 def drafts_of(batch: pa.RecordBatch) -> Drafts:
-    """The rows of a batch whose schema was checked."""
+    """The rows of a batch whose schema was checked; Refused when its values are no valid ones."""
     drafts = Drafts(batch.num_rows)
+    if not batch.num_rows:
+        return drafts
+    try:
+        # Nobody has looked at them yet: texts may be no UTF-8, and values lie anywhere.
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Refused(INVALID_ARGUMENT, f"The rows are no valid ones: {error}.") from error
     names = set(batch.schema.names)
     for name in _TEXTS:
         if name in names and batch.column(name).null_count < batch.num_rows:
-            drafts.texts[name] = batch.column(name).to_pylist()
+            drafts.texts[name] = _column(batch.column(name))
     if "partition_key" in names:
-        drafts.partition_keys = batch.column("partition_key").to_pylist()
+        drafts.partition_keys = _column(batch.column("partition_key"))
     if "time_to_live_ms" in names:
         drafts.ttls_ms = batch.column("time_to_live_ms").to_pylist()
     if "scheduled_time" in names:
@@ -89,8 +96,26 @@ def drafts_of(batch: pa.RecordBatch) -> Drafts:
     if "properties" in names:
         _add_properties(drafts, batch.column("properties"))
     if "body" in names:
-        drafts.bodies = batch.column("body").cast(pa.binary()).to_pylist()
+        drafts.bodies = _column(batch.column("body"))
     return drafts
+
+
+def _column(column: pa.Array[pa.Scalar[pa.DataType]]) -> Column:
+    """Texts or bytes as they lie in an Arrow array."""
+    kind = column.type
+    is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    validity, starts_buffer, data = column.buffers()
+    if not len(column) or starts_buffer is None:
+        return Column(b"", [0])
+    starts = memoryview(starts_buffer).cast("B").cast("q" if is_large else "i")
+    ends = starts[column.offset : column.offset + len(column) + 1].tolist()
+    first, last = ends[0], ends[-1]
+    # What a slice does not show is not copied.
+    content = b"" if data is None else data.slice(first, last - first).to_pybytes()
+    places = [end - first for end in ends] if first else ends
+    if validity is None or not column.null_count:
+        return Column(content, places)
+    return Column(content, places, validity.to_pybytes(), column.offset)
 
 
 def _add_properties(drafts: Drafts, column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
@@ -99,12 +124,13 @@ def _add_properties(drafts: Drafts, column: pa.Array[pa.Scalar[pa.DataType]]) ->
         column = column.take(pa.array(range(len(column))))
     assert isinstance(column, pa.MapArray)
     ends = [int(end or 0) for end in column.offsets.to_pylist()]
-    is_there = column.is_valid().to_pylist()
-    # What lies between the ends of a null map is nobody's.
     drafts.pair_starts = ends[:-1]
-    drafts.pair_stops = [
-        stop if valid else start
-        for start, stop, valid in zip(ends[:-1], ends[1:], is_there, strict=True)
-    ]
-    drafts.pair_names = [str(name) for name in column.keys.cast(TEXT).to_pylist()]
-    drafts.pair_values = column.items.cast(TEXT).to_pylist()
+    drafts.pair_stops = ends[1:]
+    if column.null_count:
+        # What lies between the ends of a null map is nobody's.
+        is_there = column.is_valid().to_pylist()
+        for row, valid in enumerate(is_there):
+            if not valid:
+                drafts.pair_stops[row] = drafts.pair_starts[row]
+    drafts.pair_names = _column(column.keys)
+    drafts.pair_values = _column(column.items)

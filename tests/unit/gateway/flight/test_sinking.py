@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -123,3 +124,32 @@ def test_a_time_to_live_that_cannot_be_is_refused_with_its_row(ttl_ms: int) -> N
 
 def _schema(*names: str) -> pa.Schema:
     return schema_of(names)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_texts_of_a_slice_are_those_of_its_rows(kind: pa.DataType) -> None:
+    """Wherever they lie in memory, with gaps or without."""
+    texts = ["first", None, "", "é" * 300, None, "sixth", "seventh", "eighth", "ninth", None]
+    columns = [pa.array(texts, kind), pa.array([text or "-" for text in texts], kind)]
+    batch = pa.RecordBatch.from_arrays(columns, ["message_id", "body"])
+
+    for start in (0, 1, 3, 9):
+        found = messages(batch.slice(start, 6))
+        assert [message.head.message_id for message in found] == texts[start : start + 6]
+        bodies = [(text or "-").encode() for text in texts[start : start + 6]]
+        assert [message.body for message in found] == bodies
+
+
+def test_texts_that_are_no_utf_8_are_refused() -> None:
+    starts = pa.py_buffer(struct.pack("<ii", 0, 2))
+    broken = pa.StringArray.from_buffers(1, starts, pa.py_buffer(b"\xff\xfe"))
+    batch = pa.RecordBatch.from_arrays([broken], ["message_id"])
+
+    with pytest.raises(Refused, match="no valid ones"):
+        messages(batch)
+
+
+def test_a_batch_without_rows_is_no_message() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([], pa.string())], ["body"])
+
+    assert messages(batch) == []
