@@ -140,6 +140,18 @@ def test_a_demo_that_is_killed_leaves_no_bus_behind(tmp_path: Path) -> None:
         assert _is_let_go(tmp_path / "data")
 
 
+def test_a_demo_whose_reader_has_gone_ends_by_itself(tmp_path: Path) -> None:
+    with _demo(tmp_path / "data") as demo:
+        assert demo.stdout is not None and demo.stderr is not None
+        demo.stdout.readline()
+        demo.stdout.close()
+        log = demo.stderr.read()
+        code = demo.wait(END_S)
+
+    assert "Traceback" not in log
+    assert code == 0
+
+
 def test_what_is_there_is_left_as_it_is_and_the_bus_serves_without_a_demo(tmp_path: Path) -> None:
     file = tmp_path / "entities.toml"
     file.write_text('[[queue]]\nname = "demo-events"\ndefault-ttl = "7d"\n', encoding="utf-8")

@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
@@ -74,8 +75,8 @@ async def _run(plan: Plan) -> int:
         serving.cancel()
     if has_ended:
         heard.tell()
-    for text in told:
-        click.echo(text)
+    with suppress(BrokenPipeError):
+        click.echo("".join(f"{text}\n" for text in told), nl=False)
     return _exit_code(serving.result()) if has_ended else 0
 
 

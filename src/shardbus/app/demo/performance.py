@@ -56,12 +56,11 @@ class Performance:
             acting = tasks.create_task(self._troupe.run())
             installing = tasks.create_task(self._preparing.run())
             try:
-                while not stopping.is_set():
-                    show.show(self._picture())
+                while not stopping.is_set() and _is_seen(show, self._picture()):
                     await pause(DRAW_S, stopping)
                 self._troupe.over.set()
                 picture = replace(self._picture(), ending="ending; Ctrl-C: at once")
-                show.show(picture)
+                _is_seen(show, picture)
                 installing.cancel()
                 # A second Ctrl-C is for who does not want to wait for the last batch.
                 stopping.clear()
@@ -97,3 +96,12 @@ class Performance:
             capturing=self._capture.shown(seen.pipeline, now_s),
             problem=self._troupe.problem,
         )
+
+
+def _is_seen(show: Show, picture: Picture) -> bool:
+    """Show a picture; False when whoever read what is shown has gone, and the demo with them."""
+    try:
+        show.show(picture)
+    except BrokenPipeError:
+        return False
+    return True
