@@ -31,6 +31,10 @@ class Turn:
         """Microseconds of processor time per row."""
         return 1e6 * self.used_s[part] / self.rows
 
+    def total_us(self) -> float:
+        """That of all parts together."""
+        return sum(self.used_us(part) for part in Part)
+
 
 Round = dict[Work, Turn]
 
