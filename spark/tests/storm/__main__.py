@@ -17,7 +17,7 @@ from typing import Final
 from spark.tests.storm.books import Verdict
 from spark.tests.storm.capture import capture_storm
 from spark.tests.storm.field import Field
-from spark.tests.storm.plan import Plan, Victim
+from spark.tests.storm.plan import SMALL, SPARK, Plan, Victim
 from spark.tests.storm.sink import sink_storm
 
 Storm = Callable[[Plan, Path], tuple[Verdict, Field]]
@@ -30,7 +30,13 @@ def main(arguments: Sequence[str]) -> int:
     """0 when every verdict is good."""
     wanted = _parser().parse_args(arguments)
     kills = {victim: getattr(wanted, f"{victim.value}_kills") for victim in Victim}
-    plan = Plan(wanted.messages, wanted.seed, kills, rows_max=wanted.rows_max, master=wanted.master)
+    plan = Plan(
+        wanted.messages,
+        wanted.seed,
+        kills,
+        rows_max=wanted.rows_max,
+        reader=SMALL if wanted.without_java else SPARK,
+    )
     sys.stderr.write(f"seed {plan.seed}\n")
     # Whoever ends a storm ends its bus and its Spark with it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
@@ -49,7 +55,7 @@ def _result(name: str, plan: Plan, directory: Path | None) -> dict[str, object]:
     return {
         "storm": name,
         "seed": plan.seed,
-        "master": plan.master,
+        "driver": plan.reader,
         "is_good": verdict.is_good,
         **asdict(verdict),
         "kills": {victim.value: count for victim, count in field.kills.items()},
@@ -65,8 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rows-max", type=int, default=20_000, help="rows of a batch")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--master", default="local-cluster[2,1,1024]")
     parser.add_argument("--directory", type=Path, help="where to work; a temporary one by default")
+    parser.add_argument(
+        "--without-java",
+        action="store_true",
+        help="capture with a driver that only does what Spark does; it has no executors",
+    )
     for victim, count in KILLS.items():
         parser.add_argument(f"--{victim.value}-kills", type=int, default=count)
     return parser

@@ -33,14 +33,13 @@ AHEAD: Final = 0.05
 
 def capture_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
     """What was sent, found and completed in the end, when nothing is left on the queue."""
-    dice = plan.dice()
     books = Books(plan.messages + plan.messages // 5 + MORE, plan.size_bytes)
     with running_bus(directory, ENTITIES, *PROCESSES) as bus:
-        job = Job(bus.url, QUEUE, str(directory), rows_max=plan.rows_max, master=plan.master)
-        field = Field(bus, plan.reader, job, dice)
+        job = Job(bus.url, QUEUE, str(directory), rows_max=plan.rows_max)
+        field = Field(bus, plan.reader, job, plan)
         crowd = Crowd(bus, QUEUE, books, messages=plan.messages, share=plan.share)
         with field.driving(), crowd.running():
-            for strike in plan.strikes(dice):
+            for strike in field.strikes():
                 crowd.hurry = int((strike.after + AHEAD) * plan.messages)
                 field.wait(partial(_has_sent, crowd, strike.after), "sending")
                 field.strike(strike)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, final
 
 from spark.tests.bus import Bus
 from spark.tests.drivers import Driver
 from spark.tests.job import Job
-from spark.tests.storm.plan import BROKERS, Strike, Victim
+from spark.tests.storm.plan import BROKERS, Plan, Strike, Victim
 
 STEP_S: Final = 1_800.0
 POLL_S: Final = 0.05
@@ -34,7 +35,8 @@ _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 class Field:
     """`kills` counts what was killed, by victim; `lives` are the drivers that there were.
 
-    A stream that has an end has `batches_max` batches.
+    A stream that has an end has `batches_max` batches. A cluster takes three Javas, so only drivers
+    that are to lose an executor have one.
     """
 
     def __init__(
@@ -42,14 +44,16 @@ class Field:
         bus: Bus,
         program: str,
         job: Job,
-        dice: random.Random,
+        plan: Plan,
         *,
         batches_max: int = sys.maxsize,
     ) -> None:
         self._bus = bus
         self._program = program
-        self._dice = dice
+        self._dice = plan.dice()
+        self._cluster = plan.cluster
         self._batches_max = batches_max
+        self._coming = deque(plan.strikes(self._dice))
         self._driver: Driver | None = None
         self._started_s = time.monotonic()
         self.job = job
@@ -72,6 +76,11 @@ class Field:
                 raise AssertionError(f"{what} takes more than {STEP_S:.0f} s\n{self._log()}")
             threading.Event().wait(POLL_S)
 
+    def strikes(self) -> Iterator[Strike]:
+        """What is to be struck next, until all has been."""
+        while self._coming:
+            yield self._coming[0]
+
     def strike(self, strike: Strike) -> None:
         """Kill when the driver has done something since the last time."""
         planned = self.job.planned() + self._dice.randint(1, BATCHES_MAX)
@@ -88,6 +97,7 @@ class Field:
             self._bus.server.start()
         else:
             self._kill_driver()
+        self._coming.popleft()
         self.kills[victim] += 1
         self.say(f"killed {victim.value}, {sum(self.kills.values())} in all")
 
@@ -103,8 +113,15 @@ class Field:
             self.lives += 1
             # Another number of tasks puts other rows into each of them.
             partitions = self._dice.randint(1, PARTITIONS_MAX)
-            self._driver = Driver(self._program, replace(self.job, partitions=partitions))
+            master = self._cluster if self._loses_executors() else self.job.master
+            job = replace(self.job, partitions=partitions, master=master)
+            self._driver = Driver(self._program, job)
         return self._driver
+
+    def _loses_executors(self) -> bool:
+        """Whether the driver that is started now is to lose one before it is killed itself."""
+        life = takewhile(lambda strike: strike.victim is not Victim.DRIVER, self._coming)
+        return any(strike.victim is Victim.EXECUTOR for strike in life)
 
     def _kill_driver(self) -> None:
         if self._driver is not None:

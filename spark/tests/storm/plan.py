@@ -8,6 +8,8 @@ from enum import Enum
 from typing import Final, final
 
 BROKERS: Final = 4
+SPARK: Final = "driver.py"
+SMALL: Final = "small_driver.py"
 _FIRST: Final = 0.03
 _LAST: Final = 0.95
 
@@ -44,8 +46,8 @@ class Plan:
     size_bytes: int = 1_024
     rows_max: int = 20_000
     share: float = 0.2
-    reader: str = "driver.py"
-    master: str = "local-cluster[2,1,1024]"
+    reader: str = SPARK
+    cluster: str = "local-cluster[2,1,1024]"
 
     def dice(self) -> random.Random:
         return random.Random(self.seed)

@@ -28,17 +28,16 @@ LOOK_S: Final = 1.0
 
 def sink_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
     """What was to be written and what is there in the end, when all of it is."""
-    dice = plan.dice()
     batches = plan.messages // plan.rows_max
     rows = batches * plan.rows_max
     books = Books(rows, plan.size_bytes)
     with running_bus(directory, ENTITIES, *PROCESSES) as bus:
-        job = Job(bus.url, QUEUE, str(directory), master=plan.master)
+        job = Job(bus.url, QUEUE, str(directory))
         _write_rows(job.rows, books, batches, plan.rows_max)
-        field = Field(bus, "sink_driver.py", job, dice, batches_max=batches)
+        field = Field(bus, "sink_driver.py", job, plan, batches_max=batches)
         client = connect(bus.url)
         with field.driving():
-            for strike in plan.strikes(dice):
+            for strike in field.strikes():
                 field.wait(partial(_has_planned, job, int(strike.after * batches)), "writing")
                 field.strike(strike)
                 if strike.victim is Victim.DRIVER:
