@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, final
@@ -19,13 +20,14 @@ from shardbus.gateway.flight.rows import (
     Wanted,
 )
 from shardbus.gateway.flight.schema import MOMENT, TEXT, TEXTS, schema_of
-from shardbus.gateway.flight.tiles import MapColumn, TileColumn
+from shardbus.gateway.flight.tiles import MapColumn, TileColumn, Tiles
 
 if TYPE_CHECKING:
     Column = pa.Array[pa.Scalar[pa.DataType]]
 
 _INT32: Final = pa.int32()
 _BINARY: Final = pa.binary()
+_NOTHING: Final = pa.scalar(NO_NUMBER, pa.int64())
 _KEY: Final = pa.field("key", TEXT, nullable=False)
 _VALUE: Final = pa.field("value", TEXT)
 
@@ -79,14 +81,14 @@ class BatchMaker:
 
         `buffer` is what they were read from; `is_sorted` when they are in order already.
         """
-        source = _Source(rows, buffer)
+        source = _Columns(rows, buffer)
         arrays = [self._array(name, rows, source) for name in self.schema.names]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if is_sorted and not rows.left_out:
             return batch
         return batch.take(_order(rows))
 
-    def _array(self, name: str, rows: Rows, source: _Source) -> Column:
+    def _array(self, name: str, rows: Rows, source: _Columns) -> Column:
         if name in _FIELDS:
             return source.texts(rows.fields[_FIELDS[name]])
         make = _MAKERS.get(name)
@@ -97,20 +99,44 @@ class BatchMaker:
 
 
 @final
-class _Source:
-    """The tiles of a batch as one array, from which columns take theirs."""
+class _Columns:
+    """Columns of what a batch was cut into."""
 
     def __init__(self, rows: Rows, buffer: bytes) -> None:
-        tiles = rows.tiles
-        self._rows = rows
         self._count = rows.count
+        self._texts = _Source(rows.tiles, buffer, TEXT)
+        # Arrow guesses how much it will copy from the mean size of tiles; among those of texts,
+        # bodies would make it start over several times, which took twice as long.
+        self._bodies = _Source(rows.bodies, buffer, _BINARY)
+
+    def texts(self, column: TileColumn) -> Column:
+        return self._texts.taken(column, self._count)
+
+    def bytes(self, column: TileColumn) -> Column:
+        return self._bodies.taken(column, self._count)
+
+    def pairs(self, column: MapColumn) -> Column:
+        count = column.pair_count
+        keys = self._texts.taken(column.keys, count)
+        values = self._texts.taken(column.values, count)
+        entries = pa.StructArray.from_arrays([keys, values], fields=[_KEY, _VALUE])
+        ends = pa.py_buffer(column.ends.getvalue())
+        return pa.Array.from_buffers(TEXTS, self._count, [None, ends], children=[entries])
+
+
+@final
+class _Source:
+    """Tiles as one array, from which columns take theirs."""
+
+    def __init__(self, tiles: Tiles, buffer: bytes, kind: pa.DataType) -> None:
+        self._kind = kind
         self._extras_at = tiles.count()
         offsets = tiles.offsets.getvalue()
         if tiles.extras:
             # They lie behind the buffer, and one tile nobody names leads there.
             end = len(buffer)
             ends = accumulate(map(len, tiles.extras), initial=end)
-            offsets += b"".join(place.to_bytes(4, "little") for place in ends)
+            offsets += array("i", ends).tobytes()
             buffer = b"".join((buffer, *tiles.extras))
             self._extras_at += 1
         count = len(offsets) // 4 - 1
@@ -120,27 +146,14 @@ class _Source:
             pa.py_buffer(offsets),
             pa.py_buffer(buffer),
         ]
-        self._bytes = pa.Array.from_buffers(_BINARY, count, buffers)
-        self._texts = pa.Array.from_buffers(TEXT, count, buffers)
+        self._tiles = pa.Array.from_buffers(kind, count, buffers)
 
-    def texts(self, column: TileColumn, count: int = -1) -> Column:
-        return self._taken(column, self._texts, self._count if count < 0 else count)
-
-    def bytes(self, column: TileColumn) -> Column:
-        return self._taken(column, self._bytes, self._count)
-
-    def pairs(self, column: MapColumn) -> Column:
-        count = column.pair_count
-        keys, values = self.texts(column.keys, count), self.texts(column.values, count)
-        entries = pa.StructArray.from_arrays([keys, values], fields=[_KEY, _VALUE])
-        ends = pa.py_buffer(column.ends.getvalue())
-        return pa.Array.from_buffers(TEXTS, self._count, [None, ends], children=[entries])
-
-    def _taken(self, column: TileColumn, source: Column, count: int) -> Column:
+    def taken(self, column: TileColumn, count: int) -> Column:
         if column.is_null():
-            return source.take(pa.Array.from_buffers(_INT32, count, [None, _zeros(count)]))
+            zeros = pa.py_buffer(bytes(4 * count + 4))
+            return pa.Array.from_buffers(self._kind, count, [zeros, zeros, zeros])
         numbers = pa.py_buffer(column.numbers(count, self._extras_at))
-        return source.take(pa.Array.from_buffers(_INT32, count, [None, numbers]))
+        return self._tiles.take(pa.Array.from_buffers(_INT32, count, [None, numbers]))
 
 
 def _order(rows: Rows) -> pa.Array[pa.Scalar[pa.DataType]]:
@@ -153,27 +166,22 @@ def _order(rows: Rows) -> pa.Array[pa.Scalar[pa.DataType]]:
     return shown
 
 
-def _zeros(count: int) -> pa.Buffer:
-    return pa.py_buffer(bytes(4 * count))
-
-
 def _numbers(data: bytes, count: int, kind: pa.DataType) -> Column:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
 
 
 def _nullable(data: bytes, count: int, kind: pa.DataType) -> Column:
     """Numbers in which NO_NUMBER stands for null."""
-    plain = _numbers(data, count, pa.int64())
-    is_missing = pc.equal(plain, pa.scalar(NO_NUMBER))
-    known: Column = pc.if_else(is_missing, pa.scalar(None, pa.int64()), plain)
-    return known.cast(kind)
+    is_known = pc.not_equal(_numbers(data, count, pa.int64()), _NOTHING)
+    # Booleans are bits, as what tells nulls is.
+    return pa.Array.from_buffers(kind, count, [is_known.buffers()[1], pa.py_buffer(data)])
 
 
 def _named(data: bytes, count: int, names: Column) -> Column:
     return names.take(_numbers(data, count, _INT32))
 
 
-_MAKERS: Final[dict[str, Callable[[Rows, _Source], Column]]] = {
+_MAKERS: Final[dict[str, Callable[[Rows, _Columns], Column]]] = {
     "sequence_number": lambda r, s: _numbers(r.sequence_numbers.getvalue(), r.count, pa.int64()),
     "enqueued_time": lambda r, s: _numbers(r.enqueued_at_us.getvalue(), r.count, MOMENT),
     "expires_time": lambda r, s: _nullable(r.expires_at_us.getvalue(), r.count, MOMENT),

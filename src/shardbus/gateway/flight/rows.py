@@ -79,7 +79,8 @@ class Wanted:
 
 @final
 class Rows:
-    """The columns of one batch. `fields[i]` is the i-th field of the properties section.
+    """The columns of one batch. `fields[i]` is the i-th field of the properties section; bodies
+    are cut into tiles of their own.
 
     `left_out` are rows that are not to be shown, because their messages could not be read.
     """
@@ -89,6 +90,7 @@ class Rows:
         self.count: i64 = 0
         self.left_out: list[int] = []
         self.tiles = Tiles()
+        self.bodies = Tiles()
         self.sequence_numbers = BytesWriter()
         self.enqueued_at_us = BytesWriter()
         self.expires_at_us = BytesWriter()
@@ -189,6 +191,7 @@ class Rows:
         self._partition_key = NULL_TILE
         self._source = NULL_TILE
         self.tiles.enter(start, end)
+        self.bodies.enter(start, end)
         try:
             self._walk(buffer, start, end, modified, reason, description)
         except (DecodeError, IndexError, ValueError):
@@ -368,7 +371,7 @@ class Rows:
         after: i64 = skip(buffer, at)
         if after == end:
             if self._wanted.body:
-                self.body.put(self.count, self.tiles.cut(content_at(buffer, at), after))
+                self.body.put(self.count, self.bodies.cut(content_at(buffer, at), after))
             return after
         return self._data_in_pieces(buffer, at, end)
 
@@ -383,7 +386,7 @@ class Rows:
                 break
             at = section_value(buffer, at)
         if self._wanted.body:
-            self.body.put(self.count, self.tiles.extra(b"".join(pieces)))
+            self.body.put(self.count, self.bodies.extra(b"".join(pieces)))
         return at
 
     def _value(self, buffer: bytes, at: i64) -> i64:
@@ -394,7 +397,7 @@ class Rows:
             start: i64 = at
             if codes.BINARY8 <= buffer[at] < codes.LIST8:
                 start = content_at(buffer, at)
-            self.body.put(self.count, self.tiles.cut(start, after))
+            self.body.put(self.count, self.bodies.cut(start, after))
         return after
 
     def _sequence(self, buffer: bytes, at: i64, end: i64) -> i64:
@@ -409,7 +412,7 @@ class Rows:
                 break
             at = section_value(buffer, at)
         if self._wanted.body:
-            self.body.put(self.count, self.tiles.extra(b"".join(pieces)))
+            self.body.put(self.count, self.bodies.extra(b"".join(pieces)))
         return at
 
 
