@@ -16,10 +16,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
-from spark.tests.drivers import driver_environment, running_driver
+from spark.tests.drivers import running_driver
 from spark.tests.job import Job
+from spark.tests.sessions import local_spark
 
-import shardbus_spark
 from shardbus_spark.client import Client, connect
 from shardbus_spark.functions import fragment_of
 
@@ -67,16 +67,8 @@ def client(bus: Bus) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", driver_environment()["PYTHONPATH"])
-        session = shardbus_spark.session(
-            "sink",
-            master="local[2,4]",
-            spark_sql_warehouse_dir=tmp_path_factory.mktemp("warehouse"),
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with local_spark("sink", tmp_path_factory.mktemp("warehouse")) as session:
         yield session
-        session.stop()
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:

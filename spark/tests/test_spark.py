@@ -1,6 +1,5 @@
 """The connector in a real Spark, reading from a real bus."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,12 +9,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from spark.tests.bus import Bus, Document, running_bus
+from spark.tests.sessions import local_spark
 
-import shardbus_spark
 from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
 from shardbus_spark.functions import fragment_of
 
-SOURCE: Final = Path(__file__).parents[1] / "src"
 ENTITIES: Final = """
 [[access-rule]]
 name = "sender"
@@ -60,17 +58,8 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        session = shardbus_spark.session(
-            "tests",
-            master="local[2,4]",
-            spark_sql_warehouse_dir=tmp_path_factory.mktemp("warehouse"),
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with local_spark("tests", tmp_path_factory.mktemp("warehouse")) as session:
         yield session
-        session.stop()
 
 
 def _reader(spark: SparkSession, bus: Bus, **options: str) -> DataFrameReader:
