@@ -22,22 +22,12 @@ def tree_cpu_s(pid: int) -> float:
 
 def process_cpu_s(pid: int) -> float:
     """User and system seconds of one process; 0 when it is gone."""
-    return _seconds(pid, _UTIME_AFTER_NAME)
-
-
-def reaped_cpu_s(pid: int) -> float:
-    """User and system seconds of the children of a process that have ended, and of theirs."""
-    return _seconds(pid, _UTIME_AFTER_NAME + 2)
-
-
-def _seconds(pid: int, field: int) -> float:
-    """A time as user and, in the field behind it, as system."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 0.0
     fields = stat.rpartition(")")[2].split()
-    return (int(fields[field]) + int(fields[field + 1])) / _TICKS_PER_S
+    return (int(fields[_UTIME_AFTER_NAME]) + int(fields[_UTIME_AFTER_NAME + 1])) / _TICKS_PER_S
 
 
 def resident_bytes(pid: int) -> int:

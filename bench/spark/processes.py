@@ -1,11 +1,10 @@
 """Processor time of everything that takes part, told apart by what it is."""
 
 import os
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from bench.processor import own_cpu_s, process_cpu_s, reaped_cpu_s, tree
+from bench.processor import own_cpu_s, process_cpu_s, tree
 
 
 class Part(StrEnum):
@@ -18,24 +17,35 @@ class Part(StrEnum):
     DRIVER = "driver"
 
 
-def used_s(server_pid: int) -> dict[Part, float]:
-    """User and system seconds so far of all processes that there are now."""
-    found = dict.fromkeys(Part, 0.0)
+Used = dict[tuple[Part, int], float]
+"""User and system seconds of each process so far."""
+
+
+def used_s(server_pid: int) -> Used:
+    """Of all processes that there are now."""
+    found: Used = {(Part.DRIVER, os.getpid()): own_cpu_s()}
     for pid in tree(server_pid):
-        found[Part.LANE if "flight" in _arguments(pid) else Part.BUS] += process_cpu_s(pid)
-    found[Part.DRIVER] = own_cpu_s()
+        part = Part.LANE if "flight" in _arguments(pid) else Part.BUS
+        found[part, pid] = process_cpu_s(pid)
     for java in tree(os.getpid()):
         if _arguments(java)[0].endswith("java"):
-            # Whatever it has started is Python; Spark ends workers that were idle for a minute.
+            # Whatever it has started is Python.
             _, *workers = tree(java)
-            found[Part.JVM] += process_cpu_s(java)
-            found[Part.WORKERS] += reaped_cpu_s(java)
-            found[Part.WORKERS] += sum(process_cpu_s(pid) + reaped_cpu_s(pid) for pid in workers)
+            found[Part.JVM, java] = process_cpu_s(java)
+            found.update({(Part.WORKERS, pid): process_cpu_s(pid) for pid in workers})
     return found
 
 
-def since(before: Mapping[Part, float], after: Mapping[Part, float]) -> dict[Part, float]:
-    return {part: max(after[part] - before[part], 0.0) for part in Part}
+def since(before: Used, after: Used) -> dict[Part, float]:
+    """What each part used in between.
+
+    Process by process: Spark ends workers that were idle for a minute, and nobody is told what
+    they used, so that a sum over all of them may fall. What such a one did in between is missing.
+    """
+    found = dict.fromkeys(Part, 0.0)
+    for (part, pid), seconds in after.items():
+        found[part] += seconds - before.get((part, pid), 0.0)
+    return found
 
 
 def _arguments(pid: int) -> list[str]:
