@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 FILL_ROWS: Final = 100_000
-"""Written at a time while the queue is filled: one fragment takes 64 MB of one batch."""
+"""Written at a time while the queue is filled, so that progress is seen."""
 
 
 class Work(StrEnum):
