@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,6 +14,8 @@ from typing import Final
 import pytest
 from spark.tests.bus import Bus, running_bus
 
+from shardbus.app.access import Access
+from shardbus.app.sas import Credential
 from shardbus_spark.client import connect
 
 ENTITIES: Final = """
@@ -45,14 +46,11 @@ def shardbus(bus: Bus, *arguments: str) -> str:
     return done.stdout
 
 
-def rows_sent(bus: Bus) -> int:
-    progress = json.loads(shardbus(bus, "status", "again", "--json"))["progress"]
-    return int(progress["rows_total"])
-
-
 def wait_for_rows(bus: Bus) -> None:
+    """Until some were sent; a command for each look would take longer than the rest of them."""
+    api = Access(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
     deadline_s = time.monotonic() + COMMAND_S
-    while not rows_sent(bus):
+    while not api.get("pipelines/again/progress")["rows_total"]:
         assert time.monotonic() < deadline_s, shardbus(bus, "logs", "again")
         time.sleep(PAUSE_S)
 
@@ -77,6 +75,8 @@ def test_what_was_captured_is_replayed_once_by_a_driver_and_a_bus_that_are_kille
         settings = tmp_path / "entities.toml"
         settings.write_text(settings.read_text("utf-8").replace("local[1,4]", "local[3,4]"))
         bus.server.start()
+        # The second driver starts its Java now.
+        assert 0 < len(_ids(bus)) < COUNT // 2, "killed in the middle"
 
         watched = shardbus(bus, "status", "again", "--watch")
         assert f"{COUNT // 2} of {COUNT // 2} rows" in watched.splitlines()[-1].split("\r")[-1]
