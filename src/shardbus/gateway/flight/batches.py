@@ -105,8 +105,8 @@ class _Columns:
     def __init__(self, rows: Rows, buffer: bytes) -> None:
         self._count = rows.count
         self._texts = _Source(rows.tiles, buffer, TEXT)
-        # Arrow guesses how much it will copy from the mean size of tiles; among those of texts,
-        # bodies would make it start over several times, which took twice as long.
+        # Taking a body of 1 KB from among the tiles of texts took 0.62 us, from among others of its
+        # size 0.34: Arrow seems to guess from their mean how much it will copy.
         self._bodies = _Source(rows.bodies, buffer, _BINARY)
 
     def texts(self, column: TileColumn) -> Column:
