@@ -29,8 +29,8 @@ partitioning = true
 duplicate-detection = true
 """
 SEND_COUNT: Final = 20
-PAUSE_S: Final = 0.1
-STEP_S: Final = 300.0
+PAUSE_S: Final = 0.25
+STEP_S: Final = 600.0
 _DRIVER: Final = re.compile(r"the driver of pipeline archive runs as process (\d+)")
 
 
@@ -123,7 +123,7 @@ def test_a_driver_and_a_bus_that_are_killed_capture_every_message_once(tmp_path:
     """P4, P9: while senders go on; then a stop, after which nothing is on the queue."""
     with running_bus(tmp_path, ENTITIES) as bus:
         pipeline, sender = Pipeline(bus), Sender(bus)
-        pipeline.create(interval_ms=200, rows_max=1000)
+        pipeline.create(interval_ms=200, rows_max=5000)
         with sender.running():
             pipeline.do("start")
             before = pipeline.rows(pipeline.until(lambda found: pipeline.rows(found) > 0))
