@@ -55,7 +55,7 @@ def _result(name: str, plan: Plan, directory: Path | None) -> dict[str, object]:
     return {
         "storm": name,
         "seed": plan.seed,
-        "driver": plan.reader,
+        "driver": field.program,
         "is_good": verdict.is_good,
         **asdict(verdict),
         "kills": {victim.value: count for victim, count in field.kills.items()},

@@ -49,7 +49,7 @@ class Field:
         batches_max: int = sys.maxsize,
     ) -> None:
         self._bus = bus
-        self._program = program
+        self.program = program
         self._dice = plan.dice()
         self._cluster = plan.cluster
         self._batches_max = batches_max
@@ -115,7 +115,7 @@ class Field:
             partitions = self._dice.randint(1, PARTITIONS_MAX)
             master = self._cluster if self._loses_executors() else self.job.master
             job = replace(self.job, partitions=partitions, master=master)
-            self._driver = Driver(self._program, job)
+            self._driver = Driver(self.program, job)
         return self._driver
 
     def _loses_executors(self) -> bool:

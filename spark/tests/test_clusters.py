@@ -1,0 +1,60 @@
+"""The connector on a standalone cluster and over Spark Connect."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from spark.tests.bus import Bus, running_bus
+from spark.tests.clusters import connect_server, standalone_cluster
+from spark.tests.drivers import TESTS, driver_environment
+
+KINDS: Final = ("standalone", "connect")
+QUEUES: Final = tuple(f"{kind}-{end}" for kind in KINDS for end in ("from", "to"))
+ENTITIES: Final = "".join(f'[[queue]]\nname = "{name}"\npartitioning = true\n' for name in QUEUES)
+FIFTY: Final = [f"{number:03}" for number in range(50)]
+JOB_S: Final = 600.0
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
+    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
+        yield bus
+
+
+def _check(kind: str, master: str, bus: Bus, place: Path) -> None:
+    """What a job writes to one queue is read there, and goes to the other."""
+    arguments = [master, bus.url, f"{kind}-from", f"{kind}-to", str(place / "checkpoint")]
+    done = subprocess.run(
+        [sys.executable, str(TESTS / "cluster_driver.py"), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=driver_environment(),
+        timeout=JOB_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-10_000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == {"written": FIFTY, "left": [], "moved": FIFTY}
+
+
+@pytest.mark.timeout(900)
+def test_a_standalone_cluster_reads_and_writes(bus: Bus, tmp_path: Path) -> None:
+    """P1, P2, P3: in batches and in streams, as does the test below."""
+    with standalone_cluster(tmp_path) as master:
+        _check("standalone", master, bus, tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_spark_connect_reads_and_writes(connect: str, bus: Bus, tmp_path: Path) -> None:
+    """P1, P2, P3."""
+    _check("connect", connect, bus, tmp_path)
