@@ -1,8 +1,9 @@
-"""The connector on a standalone cluster and over Spark Connect."""
+"""The connector on a standalone cluster and over Spark Connect, and a pipeline over the latter."""
 
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -12,8 +13,11 @@ from spark.tests.bus import Bus, running_bus
 from spark.tests.clusters import connect_server, standalone_cluster
 from spark.tests.drivers import TESTS, driver_environment
 
+from shardbus.app.access import Access
+from shardbus.app.sas import Credential
+
 KINDS: Final = ("standalone", "connect")
-QUEUES: Final = tuple(f"{kind}-{end}" for kind in KINDS for end in ("from", "to"))
+QUEUES: Final = ("captured", *(f"{kind}-{end}" for kind in KINDS for end in ("from", "to")))
 ENTITIES: Final = "".join(f'[[queue]]\nname = "{name}"\npartitioning = true\n' for name in QUEUES)
 FIFTY: Final = [f"{number:03}" for number in range(50)]
 JOB_S: Final = 600.0
@@ -26,8 +30,10 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
+def bus(tmp_path_factory: pytest.TempPathFactory, connect: str) -> Iterator[Bus]:
+    """A bus whose pipelines run over Spark Connect."""
+    place = tmp_path_factory.mktemp("bus")
+    with running_bus(place, ENTITIES, "--spark-master", connect) as bus:
         yield bus
 
 
@@ -58,3 +64,21 @@ def test_a_standalone_cluster_reads_and_writes(bus: Bus, tmp_path: Path) -> None
 def test_spark_connect_reads_and_writes(connect: str, bus: Bus, tmp_path: Path) -> None:
     """P1, P2, P3."""
     _check("connect", connect, bus, tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_the_bus_runs_a_capture_over_spark_connect(bus: Bus) -> None:
+    """P4, P9: the driver is the bus's, the work is done by the server that --spark-master names."""
+    bus.send("captured", [{"body": body} for body in FIFTY])
+    api = Access(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
+    api.put("pipelines/far", {"entity": "captured", "path": "far", "once": True})
+    api.post("pipelines/far/start", {})
+    deadline_s = time.monotonic() + JOB_S
+    while (found := api.get("pipelines/far"))["state"] != "finished":
+        assert time.monotonic() < deadline_s, api.get("pipelines/far/logs")
+        time.sleep(0.2)
+
+    assert bus.receive("captured", 1) == []
+    progress = found["progress"]
+    assert isinstance(progress, dict)
+    assert progress["rows_total"] == len(FIFTY)
