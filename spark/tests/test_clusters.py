@@ -1,4 +1,4 @@
-"""The connector on a standalone cluster and over Spark Connect, and a pipeline over the latter."""
+"""The connector on every kind of Spark: two executors, a standalone cluster, Spark Connect."""
 
 import json
 import subprocess
@@ -16,7 +16,8 @@ from spark.tests.drivers import TESTS, driver_environment
 from shardbus.app.access import Access
 from shardbus.app.sas import Credential
 
-KINDS: Final = ("standalone", "connect")
+LOCAL_CLUSTER: Final = "local-cluster[2,1,1024]"
+KINDS: Final = ("executors", "standalone", "connect")
 QUEUES: Final = ("captured", *(f"{kind}-{end}" for kind in KINDS for end in ("from", "to")))
 ENTITIES: Final = "".join(f'[[queue]]\nname = "{name}"\npartitioning = true\n' for name in QUEUES)
 FIFTY: Final = [f"{number:03}" for number in range(50)]
@@ -54,8 +55,14 @@ def _check(kind: str, master: str, bus: Bus, place: Path) -> None:
 
 
 @pytest.mark.timeout(900)
+def test_two_executors_read_and_write(bus: Bus, tmp_path: Path) -> None:
+    """P1, P2, P3: in batches and in streams, as do the tests below."""
+    _check("executors", LOCAL_CLUSTER, bus, tmp_path)
+
+
+@pytest.mark.timeout(900)
 def test_a_standalone_cluster_reads_and_writes(bus: Bus, tmp_path: Path) -> None:
-    """P1, P2, P3: in batches and in streams, as does the test below."""
+    """P1, P2, P3."""
     with standalone_cluster(tmp_path) as master:
         _check("standalone", master, bus, tmp_path)
 
