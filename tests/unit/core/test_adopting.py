@@ -1,4 +1,4 @@
-"""Plain messages that were staged are published where they lie (docs/adr/0026)."""
+"""Plain messages that were staged are published where they lie (docs/adr/0028)."""
 
 import pytest
 
