@@ -156,14 +156,13 @@ class _Source:
         return self._tiles.take(pa.Array.from_buffers(_INT32, count, [None, numbers]))
 
 
-def _order(rows: Rows) -> pa.Array[pa.Scalar[pa.DataType]]:
+def _order(rows: Rows) -> pa.UInt64Array:
     """The rows that are shown, in the order of their numbers."""
     numbers = _numbers(rows.sequence_numbers.getvalue(), rows.count, pa.int64())
-    order: Column = pc.sort_indices(numbers)
+    order = pc.sort_indices(numbers)
     if not rows.left_out:
         return order
-    shown: Column = order.filter(pc.invert(pc.is_in(order, pa.array(rows.left_out, pa.uint64()))))
-    return shown
+    return order.filter(pc.invert(pc.is_in(order, pa.array(rows.left_out, pa.uint64()))))
 
 
 def _numbers(data: bytes, count: int, kind: pa.DataType) -> Column:
@@ -178,7 +177,7 @@ def _nullable(data: bytes, count: int, kind: pa.DataType) -> Column:
 
 
 def _named(data: bytes, count: int, names: Column) -> Column:
-    return names.take(_numbers(data, count, _INT32))
+    return names.take(pa.Array.from_buffers(_INT32, count, [None, pa.py_buffer(data)]))
 
 
 _MAKERS: Final[dict[str, Callable[[Rows, _Columns], Column]]] = {
