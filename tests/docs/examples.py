@@ -19,7 +19,7 @@ from tests.docs.cells import END
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT_S: Final = 300
-NOTEBOOK_TIMEOUT_S: Final = 540
+NOTEBOOK_TIMEOUT_S: Final = 1_080
 _BLOCK: Final = re.compile(
     r"^```(sh|python|json|text) (run|answer)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )

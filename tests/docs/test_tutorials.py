@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import (
+    NOTEBOOK_TIMEOUT_S,
     ROOT,
     documents,
     examples,
@@ -23,6 +24,8 @@ def _notebooks() -> list[str]:
     return [str(path.relative_to(ROOT)) for path in found]
 
 
+# Four starts of Spark: minutes, beside other tests on two cores.
+@pytest.mark.timeout(NOTEBOOK_TIMEOUT_S + 60)
 @pytest.mark.parametrize("page", sorted({*_notebooks(), TUTORIAL}))
 def test_the_cells_of_a_tutorial_do_what_it_says(page: str, tmp_path: Path) -> None:
     """R33, P1, P3, P4, P9: read, aggregate, write back, capture and replay."""
