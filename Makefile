@@ -13,8 +13,8 @@ ARGS ?=
 SEEDS ?=
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
-# Whole files, since the tests of a file share their server. Spark has threads of its own.
-PARALLEL := -n $(JOBS) --dist loadfile
+# Whole files, since the tests of a file share their server; in the order given, the slow ones first.
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 INTERPRETED := PYTHONPATH=src:spark/src SHARDBUS_EXPECT_COMPILED=0
 COMPILED := SHARDBUS_EXPECT_COMPILED=1
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
@@ -44,8 +44,7 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: build node curl check  ## build and run every check and test, compiled and then interpreted
-	$(COMPILED) $(PYTEST) $(PARALLEL) tests
-	$(COMPILED) $(PYTEST) spark/tests
+	$(COMPILED) $(PYTEST) $(PARALLEL) spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) $(INTERPRETED_TESTS)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
