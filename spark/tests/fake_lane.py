@@ -62,6 +62,7 @@ class FakeLane(flight.FlightServerBase):
         # So many batches of a stream, and then it breaks.
         self.breaks: list[int] = []
         self.asked: list[str] = []
+        self.staged: list[object] = []
 
     @property
     def url(self) -> str:
@@ -104,6 +105,17 @@ class FakeLane(flight.FlightServerBase):
         schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
         broken_after = self.breaks.pop(0) if self.breaks else -1
         return flight.GeneratorStream(schema, _stream(part, numbers, schema, broken_after))
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        rows = reader.read_all()
+        self.staged += rows["body"].to_pylist()
+        writer.write(pa.py_buffer(json.dumps({"rows": rows.num_rows}).encode()))
 
     def _claimed(self, part: Fragment, first: int, last: int) -> list[int]:
         numbers: list[int] = []

@@ -1,8 +1,9 @@
 """Streams that break: every row once, or an error."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 from spark.tests.fake_lane import FakeLane
@@ -102,3 +103,17 @@ def test_nobody_there_is_told_as_such() -> None:
 
     with pytest.raises(Unavailable, match="does not answer"):
         client.describe("orders")
+
+
+@pytest.mark.parametrize("kind", [list, iter], ids=["list", "iterator"])
+def test_a_stage_has_each_row_once(
+    lane: FakeLane, kind: Callable[[list[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+) -> None:
+    """P3: a list can be gone through twice, which doubled its first batch once."""
+    batches = [pa.record_batch({"body": [b"%d" % number]}) for number in range(3)]
+    client = connect(lane.url)
+
+    rows = client.stage("orders", "attempt", kind(batches))
+
+    client.close()
+    assert (rows, lane.staged) == (3, [b"0", b"1", b"2"])

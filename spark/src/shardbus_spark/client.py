@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -151,13 +151,14 @@ class Client:
             if batch is not None and batch.num_rows:
                 yield batch
 
-    def stage(self, entity: str, stage: str, batches: Iterator[pa.RecordBatch]) -> int:
+    def stage(self, entity: str, stage: str, batches: Iterable[pa.RecordBatch]) -> int:
         """Put rows on the bus, durably and out of sight until `publish`; how many they were.
 
         It is not tried again: a stage that failed is given up, and another attempt has another
         name.
         """
-        first = next((batch for batch in batches if batch.num_rows), None)
+        rest = iter(batches)
+        first = next((batch for batch in rest if batch.num_rows), None)
         if first is None:
             return 0
         command = json.dumps({"entity": entity, "stage": stage}).encode()
@@ -166,7 +167,7 @@ class Client:
             options = self._options(STREAM_TIMEOUT_S)
             writer, answers = self._client().do_put(descriptor, first.schema, options)
             with writer:
-                for batch in chain([first], batches):
+                for batch in chain([first], rest):
                     writer.write_batch(batch)
                 writer.done_writing()
                 # The stubs take it for a stream of batches; it reads what the lane tells.
