@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -20,17 +19,8 @@ from pyspark.sql.datasource import (
 )
 
 from shardbus_spark.errors import ShardbusError
-from shardbus_spark.reading import client_for
 from shardbus_spark.sink_options import SinkOptions
-
-
-@dataclass
-class Staged(WriterCommitMessage):
-    """What one task attempt left on the bus; `stage` is empty when it had no rows."""
-
-    producer: str
-    stage: str
-    rows: int
+from shardbus_spark.staging import Staged, discard, publish, stage, staged_by
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -43,13 +33,13 @@ class BatchWriter(DataSourceArrowWriter):
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
     ) -> Staged:
-        return _stage(self._options, self._producer, iterator)
+        return stage(self._options, self._producer, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _publish(self._options, self._producer, 1, _staged(messages))
+        publish(self._options, self._producer, 1, staged_by(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _discard(self._options, _staged(messages))
+        discard(self._options, staged_by(messages))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -69,39 +59,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "of another: write with foreachBatch and a transactionId instead"
             )
         name = self._options.producer or "stream"
-        return _stage(self._options, f"{name}:{query}", iterator)
+        return stage(self._options, f"{name}:{query}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        staged = _staged(messages)
+        staged = staged_by(messages)
         if staged:
             # The bus counts batches from 1.
-            _publish(self._options, staged[0].producer, batchId + 1, staged)
+            publish(self._options, staged[0].producer, batchId + 1, staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _discard(self._options, _staged(messages))
-
-
-def _stage(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-    stage = uuid.uuid4().hex
-    rows = client_for(options.address).stage(options.entity, stage, batches)
-    return Staged(producer, stage if rows else "", rows)
-
-
-def _publish(options: SinkOptions, producer: str, batch: int, staged: list[Staged]) -> None:
-    body = {
-        "producer": producer,
-        "batch": batch,
-        "stages": [{"stage": one.stage, "count": one.rows} for one in staged if one.stage],
-    }
-    client_for(options.address).act("publish", options.entity, body)
-
-
-def _discard(options: SinkOptions, staged: list[Staged]) -> None:
-    """Stages run out by themselves; a task that failed has left some that nobody knows of."""
-    stages = [one.stage for one in staged if one.stage]
-    if stages:
-        client_for(options.address).act("discard", options.entity, {"stages": stages})
-
-
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [message for message in messages if isinstance(message, Staged)]
+        discard(self._options, staged_by(messages))

@@ -6,9 +6,7 @@ and is one producer, whose batches the bus takes once and in order.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Final, final
 
 import pyarrow as pa
@@ -16,11 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from shardbus_spark.errors import ShardbusError
-from shardbus_spark.reading import client_for
 from shardbus_spark.schema import check_written
-from shardbus_spark.sink import Staged
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
+from shardbus_spark.staging import Staged, discard, publish, stage, staged_by
 
 FORMAT: Final = "shardbus_replay"
 _PRODUCER: Final = "producerName"
@@ -52,35 +48,16 @@ class SliceWriter(DataSourceArrowWriter):
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
     ) -> Staged:
-        stage = uuid.uuid4().hex
-        try:
-            rows = client_for(self._options.address).stage(self._options.entity, stage, iterator)
-        except ShardbusError:
-            # In a full entity what is left of an attempt would keep the next one out for an hour.
-            with suppress(ShardbusError):
-                self._discard([stage])
-            raise
-        return Staged(self._options.producer, stage if rows else "", rows)
+        return stage(self._options, self._options.producer, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        stages = [{"stage": one.stage, "count": one.rows} for one in _filled(messages)]
-        body = {"producer": self._options.producer, "batch": self._batch, "stages": stages}
-        client_for(self._options.address).act("publish", self._options.entity, body)
+        publish(self._options, self._options.producer, self._batch, staged_by(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._discard([one.stage for one in _filled(messages)])
-
-    def _discard(self, stages: list[str]) -> None:
-        if stages:
-            client = client_for(self._options.address)
-            client.act("discard", self._options.entity, {"stages": stages})
+        discard(self._options, staged_by(messages))
 
 
 def write_slice(rows: DataFrame, options: dict[str, str], producer: str, batch: int) -> None:
     """All rows as one batch, or none; nothing when the batch was published before."""
     given = {**options, _PRODUCER: producer, _BATCH: str(batch)}
     rows.write.format(FORMAT).options(**given).mode("append").save()
-
-
-def _filled(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    return [one for one in messages if isinstance(one, Staged) and one.stage]

@@ -1,0 +1,59 @@
+"""What writers do on the bus: tasks stage their rows, and a commit publishes the chosen stages."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from shardbus_spark.errors import ShardbusError
+from shardbus_spark.reading import client_for
+from shardbus_spark.sink_options import SinkOptions
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one task attempt left on the bus; `stage` is empty when it had no rows."""
+
+    producer: str
+    stage: str
+    rows: int
+
+
+def stage(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """Put rows on the bus, under a name that no other attempt has."""
+    name = uuid.uuid4().hex
+    try:
+        rows = client_for(options.address).stage(options.entity, name, batches)
+    except ShardbusError:
+        # In a full entity what is left of an attempt would keep the next one out for an hour.
+        with suppress(ShardbusError):
+            _discard(options, [name])
+        raise
+    return Staged(producer, name if rows else "", rows)
+
+
+def publish(options: SinkOptions, producer: str, batch: int, staged: list[Staged]) -> None:
+    """All rows of these stages become visible; nothing happens if the batch was published."""
+    stages = [{"stage": one.stage, "count": one.rows} for one in staged if one.stage]
+    body = {"producer": producer, "batch": batch, "stages": stages}
+    client_for(options.address).act("publish", options.entity, body)
+
+
+def discard(options: SinkOptions, staged: list[Staged]) -> None:
+    """Stages run out by themselves; a task that was killed has left some that nobody knows of."""
+    _discard(options, [one.stage for one in staged if one.stage])
+
+
+def staged_by(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """What tasks said, those that ended."""
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _discard(options: SinkOptions, names: list[str]) -> None:
+    if names:
+        client_for(options.address).act("discard", options.entity, {"stages": names})
