@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark.tests.bus import Bus, running_bus
+from spark.tests.sessions import local_spark
 
-import shardbus_spark
 from shardbus_spark.client import Client, connect
 from shardbus_spark.errors import ShardbusError
 from shardbus_spark.pipelines.definition import Replay, read_definition
@@ -49,7 +48,6 @@ name = "news"
 [[topic.subscription]]
 name = "all"
 """
-SOURCE: Final = Path(__file__).parents[1] / "src"
 ROWS: Final = 600
 SLICE_ROWS: Final = 100
 BEGIN: Final = datetime(2026, 1, 31, tzinfo=UTC)
@@ -75,16 +73,8 @@ def client(bus: Bus) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
-        patch.setenv("PYTHONPATH", path)
-        warehouse = tmp_path_factory.mktemp("warehouse")
-        session = shardbus_spark.session(
-            "replay", master="local[2,4]", spark_sql_warehouse_dir=warehouse
-        )
-        session.sparkContext.setLogLevel("OFF")
+    with local_spark("replay", tmp_path_factory.mktemp("warehouse")) as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture
