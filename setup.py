@@ -50,6 +50,7 @@ HOT_GLOBS = (
     "src/shardbus/broker/served_gateway.py",
     "src/shardbus/gateway/websocket_frames.py",
     "src/shardbus/gateway/flight/drafts.py",
+    "src/shardbus/gateway/flight/pieces.py",
     "src/shardbus/gateway/flight/rows.py",
     "src/shardbus/gateway/flight/tiles.py",
     "src/shardbus/gateway/amqp/inbound.py",

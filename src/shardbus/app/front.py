@@ -32,7 +32,7 @@ from shardbus.core.access import ALL_RIGHTS, AccessRule
 from shardbus.core.errors import Unavailable
 from shardbus.core.tier import tier_named
 from shardbus.gateway.amqp.forwarded import forwarded
-from shardbus.gateway.amqp.sent import read_message
+from shardbus.gateway.amqp.sent import read_batch
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
@@ -211,7 +211,7 @@ def _web(
                 bus,
                 counts,
                 throttle,
-                read_message=read_message,
+                read_batch=read_batch,
                 pipelines=told.pipelines.kept,
             ),
         ),

@@ -19,7 +19,12 @@ HASH_SPACE: Final = 1 << 32
 
 def hash_point(key: str) -> int:
     """The point of the 32-bit hash space where a partition key falls. It never changes."""
-    return xxhash.xxh64_intdigest(key.encode(), HASH_SEED) >> 32
+    return hash_point_of(key.encode())
+
+
+def hash_point_of(utf8: bytes) -> int:
+    """That of a key which is encoded already."""
+    return xxhash.xxh64_intdigest(utf8, HASH_SEED) >> 32
 
 
 def even_hash_starts(fragments: int) -> list[int]:

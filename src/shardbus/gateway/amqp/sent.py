@@ -8,10 +8,10 @@ from mypy_extensions import i64
 
 from shardbus.amqp.decoder import Reader
 from shardbus.amqp.encoder import NULL
-from shardbus.amqp.message import MessageHead, scan_message
+from shardbus.amqp.message import MessageHead, scan_message, split_batch
 from shardbus.amqp.revision import Revision, revise
 from shardbus.amqp.scan import DEADLETTER_SOURCE, FIRST_NUMBER, HOPS, enter_map, section_code
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.tier import INFINITE_MS
@@ -36,6 +36,22 @@ def read_message(payload: bytes, now_ms: int) -> Message:
         ttl_ms=ttl_of(head),
         scheduled_at_ms=_scheduled_at(head.scheduled_enqueue_ms, now_ms),
     )
+
+
+def read_batch(payload: bytes, now_ms: int, size_max: int) -> list[Message]:
+    """What the bus needs to know of the messages of a batch, none of which may have more bytes than
+    `size_max`. Raises DecodeError or Refused.
+    """
+    messages: list[Message] = []
+    for encoded in split_batch(payload):
+        if len(encoded) > size_max:
+            raise Refused(
+                TOO_LARGE,
+                f"Message {len(messages)} of the batch has {len(encoded)} bytes, more than the "
+                f"{size_max} that are allowed here.",
+            )
+        messages.append(read_message(encoded, now_ms))
+    return messages
 
 
 def _unmarked(payload: bytes, head: MessageHead) -> bytes:

@@ -19,6 +19,7 @@ from shardbus.amqp.encoder import (
     u64,
 )
 from shardbus.amqp.errors import EncodeError
+from shardbus.core.placement import fragment_at, hash_point_of
 
 TTL_MS_MAX: Final = 0xFFFFFFFF
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
@@ -101,6 +102,22 @@ class Drafts:
             sections.append(b"\x00\x53\x75" + encode_binary(b"" if body is None else body))
             messages.append(b"".join(sections))
         return messages
+
+    def places(self, hash_starts: list[int]) -> list[int]:
+        """Which of these ranges the key of each row falls into, -1 where it has none.
+
+        Empty when no row can have one. The bus decides; what is said here saves it work.
+        """
+        session_ids, partition_keys = self.texts.get("session_id"), self.partition_keys
+        if not hash_starts or (session_ids is None and partition_keys is None):
+            return []
+        places: list[int] = []
+        for row in range(self.count):
+            key = session_ids.value(row) if session_ids is not None else None
+            if key is None and partition_keys is not None:
+                key = partition_keys.value(row)
+            places.append(-1 if key is None else fragment_at(hash_point_of(key), hash_starts))
+        return places
 
     def _fields(self) -> list[Column | None]:
         """A column for each field of the properties up to the last that has one."""

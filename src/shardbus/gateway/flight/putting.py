@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, final
 from urllib.parse import quote
 
@@ -11,16 +13,16 @@ import pyarrow.flight as flight
 
 from shardbus.amqp.errors import EncodeError
 from shardbus.amqp.message import encode_batch
-from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
-from shardbus.gateway.flight.bus import Bus, entity_path
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.gateway.flight.bus import Bus, Document, entity_path
+from shardbus.gateway.flight.drafts import Drafts
+from shardbus.gateway.flight.pieces import Pieces
 from shardbus.gateway.flight.sinking import check_written, drafts_of
 from shardbus.gateway.flight.ticket import read_object
 
-# What a gateway takes in one request is a megabyte, and sections around messages take some of it.
-PIECE_BYTES_MAX: Final = 960 * 1024
-PIECE_COUNT_MAX: Final = 4_000
+PIECES_MAX: Final = 4
+"""Of one stage that are on their way to the bus at the same time."""
 COMMAND_BYTES_MAX: Final = 4_096
-_AROUND_BYTES: Final = 16
 
 
 @final
@@ -34,54 +36,60 @@ class Put:
         self._token = token
         self._entity = _text(members, "entity")
         self._stage = _text(members, "stage")
-        self._piece = 0
+        self._pieces = Pieces()
         self.rows = 0
 
     def run(self, reader: flight.MetadataRecordBatchReader) -> None:
-        """Stage everything that is read; Refused or BusError when that cannot be."""
+        """Stage everything that is read; Refused or BusError when that cannot be.
+
+        Some pieces are on their way at a time, since each waits for the disk of its fragment.
+        Whatever happens, all of them have arrived when this ends: what is discarded after that
+        does not come back.
+        """
         check_written(reader.schema)
-        held: list[bytes] = []
-        held_bytes = 0
-        for message in _messages(reader):
-            size_bytes = len(message) + _AROUND_BYTES
-            if size_bytes > PIECE_BYTES_MAX:
-                raise Refused(
-                    TOO_LARGE,
-                    f"Row {self.rows + len(held)} makes a message of {len(message)} bytes; the "
-                    f"bulk lane takes {PIECE_BYTES_MAX - _AROUND_BYTES}.",
-                )
-            if held and (held_bytes + size_bytes > PIECE_BYTES_MAX or len(held) >= PIECE_COUNT_MAX):
-                self._send(held)
-                held, held_bytes = [], 0
-            held.append(message)
-            held_bytes += size_bytes
-        if held:
-            self._send(held)
+        sent: deque[Future[Document]] = deque()
+        with ThreadPoolExecutor(PIECES_MAX) as senders:
+            for number, messages in enumerate(self._gathered(reader)):
+                self.rows += len(messages)
+                if number == 0:
+                    # How to gather the others is known from the answer to the first one.
+                    fragments = self._send(number, messages).get("fragments")
+                    self._pieces.spread(fragments if isinstance(fragments, int) else 1)
+                    continue
+                if len(sent) >= PIECES_MAX:
+                    sent.popleft().result()
+                sent.append(senders.submit(self._send, number, messages))
+            while sent:
+                sent.popleft().result()
 
     def answer(self) -> bytes:
         """What a client is told in the end."""
         return json.dumps({"rows": self.rows}).encode()
 
-    def _send(self, messages: list[bytes]) -> None:
+    def _gathered(self, reader: flight.MetadataRecordBatchReader) -> Iterator[list[bytes]]:
+        for drafts in _drafts(reader):
+            try:
+                self._pieces.take_in(drafts)
+            except EncodeError as error:
+                raise Refused(INVALID_ARGUMENT, f"A row cannot be sent: {error}.") from error
+            while piece := self._pieces.next():
+                yield piece
+        yield from self._pieces.rest()
+
+    def _send(self, number: int, messages: list[bytes]) -> Document:
         stage = quote(self._stage, safe="")
-        path = entity_path(self._entity, f"stages/{stage}?piece={self._piece}")
-        self._bus.put(path, self._token, encode_batch(messages))
-        self._piece += 1
-        self.rows += len(messages)
+        path = entity_path(self._entity, f"stages/{stage}?piece={number}")
+        return self._bus.put(path, self._token, encode_batch(messages))
 
 
-def _messages(reader: flight.MetadataRecordBatchReader) -> Iterator[bytes]:
+def _drafts(reader: flight.MetadataRecordBatchReader) -> Iterator[Drafts]:
     while True:
         try:
             batch = reader.read_chunk().data
         except StopIteration:
             return
-        if batch is None:
-            continue
-        try:
-            yield from drafts_of(batch).encoded()
-        except EncodeError as error:
-            raise Refused(INVALID_ARGUMENT, f"A row cannot be sent: {error}.") from error
+        if batch is not None:
+            yield drafts_of(batch)
 
 
 def _text(members: dict[str, object], name: str) -> str:

@@ -9,7 +9,7 @@ from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.api_pipelines import PipelinePages, Pipelines
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_readers import ReaderPages
-from shardbus.gateway.http.api_stages import ReadMessage, StagePages
+from shardbus.gateway.http.api_stages import ReadBatch, StagePages
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.throttling import Throttle
 
@@ -19,7 +19,7 @@ def api_groups(
     counts: HttpCounts,
     throttle: Throttle | None = None,
     *,
-    read_message: ReadMessage | None = None,
+    read_batch: ReadBatch | None = None,
     pipelines: Pipelines | None = None,
 ) -> list[Group]:
     """In the order in which the description names them; stages need to know AMQP's messages."""
@@ -29,8 +29,8 @@ def api_groups(
         AccessPages(bus.namespace, bus.clock),
         ReaderPages(bus, places),
     ]
-    if read_message is not None:
-        groups.append(StagePages(places, read_message))
+    if read_batch is not None:
+        groups.append(StagePages(places, read_batch))
     if pipelines is not None:
         groups.append(PipelinePages(pipelines))
     return groups

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.message import split_batch
 from shardbus.core.access import MANAGE, SEND
-from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import (
     PRODUCER_NAME_CHARACTERS_MAX,
     STAGE_MS_DEFAULT,
@@ -40,13 +39,22 @@ from shardbus.gateway.http.documents_schema import (
 
 PIECE_MAX: Final = 1_000_000
 
-ReadMessage = Callable[[bytes, int], Message]
-"""What the bus reads from an encoded message at a moment; Refused or DecodeError."""
+ReadBatch = Callable[[bytes, int, int], list[Message]]
+"""What the bus reads from a batch at a moment, of messages up to a size; Refused or DecodeError."""
 
 _ENTITY: Final = "/api/v1/entities/{name}"
 _STAGE: Final = Parameter("rule", "path", "The stage: a name that only this attempt has.")
 _SCHEMAS: Final[dict[str, Schema]] = {
-    "StagedPiece": object_of({"stage": TEXT, "piece": COUNT, "count": COUNT}),
+    "StagedPiece": object_of(
+        {
+            "stage": TEXT,
+            "piece": COUNT,
+            "count": COUNT,
+            "fragments": described(
+                COUNT, "Of the entity: pieces whose keys fall into few of them are cheaper."
+            ),
+        }
+    ),
     "ChosenStage": body_of(
         {
             "stage": {"type": "string", "minLength": 1, "maxLength": STAGE_NAME_CHARACTERS_MAX},
@@ -80,9 +88,9 @@ _SCHEMAS: Final[dict[str, Schema]] = {
 class StagePages:
     """A Group of the API: stage, publish, discard."""
 
-    def __init__(self, places: Places, read_message: ReadMessage) -> None:
+    def __init__(self, places: Places, read_batch: ReadBatch) -> None:
         self._places = places
-        self._read_message = read_message
+        self._read_batch = read_batch
 
     def schemas(self) -> dict[str, Schema]:
         return _SCHEMAS
@@ -122,22 +130,16 @@ class StagePages:
             "lifetime_ms", STAGE_MS_DEFAULT, STAGE_MS_MAX, least=STAGE_MS_MIN
         )
         now_ms = self._places.bus.clock.now_ms()
-        messages = self._read(call.request.body, now_ms)
         size_max = handle.entity.spec.message_kb_max * 1024
-        for position, message in enumerate(messages):
-            if len(message.payload) > size_max:
-                raise Refused(
-                    TOO_LARGE,
-                    f"Message {position} of the piece has {len(message.payload)} bytes, more than "
-                    f"the {size_max} that '{handle.entity.name}' takes.",
-                )
+        messages = self._read(call.request.body, now_ms, size_max)
         self._places.pay(len(messages))
         await handle.staging.stage(call.rule, piece, messages, lifetime_ms=lifetime_ms)
-        return {"stage": call.rule, "piece": piece, "count": len(messages)}
+        fragments = len(handle.router.ports)
+        return {"stage": call.rule, "piece": piece, "count": len(messages), "fragments": fragments}
 
-    def _read(self, body: bytes, now_ms: int) -> list[Message]:
+    def _read(self, body: bytes, now_ms: int, size_max: int) -> list[Message]:
         try:
-            return [self._read_message(payload, now_ms) for payload in split_batch(body)]
+            return self._read_batch(body, now_ms, size_max)
         except DecodeError as error:
             raise Refused(
                 INVALID_ARGUMENT, f"The body is no batch of messages: {error}."

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
 from shardbus.amqp.message import decode_message, split_batch
-from shardbus.gateway.flight.bus import BusError
-from shardbus.gateway.flight.putting import PIECE_BYTES_MAX
+from shardbus.core.placement import fragment_at, hash_point
+from shardbus.gateway.flight.bus import BusError, Document
+from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX
+from shardbus.gateway.flight.putting import PIECES_MAX
 from tests.unit.gateway.flight.lane_site import LaneSite, options
 
 
@@ -46,6 +49,51 @@ def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
     assert all(len(piece) < 1024 * 1024 for piece in site.bus.put_bytes)
     sizes = [[size_of(payload) for payload in split_batch(piece)] for piece in site.bus.put_bytes]
     assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
+
+
+def test_rows_with_keys_are_put_by_fragment_once_the_bus_has_told_how_many_there_are(
+    site: LaneSite,
+) -> None:
+    site.bus.answers["entities/q/stages/s"] = {"fragments": 2}
+    keys = [f"k{row % 7}" for row in range(30)]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(keys), pa.array([bytes(100_000)] * 30)], ["partition_key", "body"]
+    )
+
+    assert put(site, rows) == 30
+
+    found = [
+        {
+            fragment_at(hash_point(str(decode_message(each).head.partition_key)), [0, 1 << 31])
+            for each in split_batch(piece)
+        }
+        for piece in site.bus.put_bytes
+    ]
+    assert found[0] == {0, 1}
+    assert sum(len(fragments) == 1 for fragments in found) >= 2
+
+
+def test_what_is_under_way_has_arrived_when_a_refusal_is_told(site: LaneSite) -> None:
+    """A stage that is discarded then does not come back."""
+    first = threading.Event()
+    arrived: list[int] = []
+
+    def answer() -> Document:
+        number = len(arrived)
+        arrived.append(number)
+        if number == 1:
+            assert first.wait(10)
+            raise BusError(403, "quota-exceeded", "It is full.")
+        if number == PIECES_MAX:
+            first.set()
+        return {}
+
+    site.bus.answers["entities/q/stages/s"] = answer
+
+    with pytest.raises(flight.FlightUnauthorizedError, match="It is full"):
+        put(site, bodies(*[900_000] * (PIECES_MAX + 1)))
+
+    assert len(arrived) == PIECES_MAX + 1
 
 
 def test_whatever_a_stage_is_called_it_is_that_stage(site: LaneSite) -> None:

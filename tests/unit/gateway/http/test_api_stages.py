@@ -7,14 +7,14 @@ import json
 import pytest
 
 from shardbus.amqp.message import encode_batch, encode_data_message
-from shardbus.gateway.amqp.sent import read_message
+from shardbus.gateway.amqp.sent import read_batch
 from shardbus.gateway.http.api_groups import api_groups
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies
 
 
 @pytest.fixture
 def api(api: MessagesWeb) -> MessagesWeb:
-    api.with_groups(api_groups(api.bus, api.counts, read_message=read_message))
+    api.with_groups(api_groups(api.bus, api.counts, read_batch=read_batch))
     return api
 
 
@@ -35,7 +35,10 @@ def shown(api: MessagesWeb) -> list[str]:
 
 def test_what_is_staged_is_seen_when_it_is_published(api: MessagesWeb) -> None:
     """P3."""
-    assert stage(api, "one", "a", "b") == (200, {"stage": "one", "piece": 0, "count": 2})
+    assert stage(api, "one", "a", "b") == (
+        200,
+        {"stage": "one", "piece": 0, "count": 2, "fragments": 16},
+    )
     stage(api, "one", "c", piece=1)
     stage(api, "one", "c", piece=1)
     stage(api, "two", "d")
