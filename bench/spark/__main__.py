@@ -24,7 +24,7 @@ from bench.peers.process import ServerError, free_ports
 from bench.report import write
 from bench.rounds import MeasurementError
 from bench.spark import report
-from bench.spark.measuring import beside, run_rounds, send_latency
+from bench.spark.measuring import beside, run_rounds, send_latency, settle
 from bench.spark.orders import FILE_ROWS, write_orders
 from bench.spark.plan import QUICK, Plan, Work
 from bench.spark.works import LATENCY, Works
@@ -157,6 +157,7 @@ def _latencies(works: Works, server: shardbus.Server, plan: Plan) -> dict[str, l
         works.run(Work.SINK)
 
     for number in range(plan.rounds):
+        settle()
         found[report.ALONE].append(alone())
         found[report.SCANNING].append(beside(lambda: works.run(Work.SCAN), alone))
         found[report.READING].append(beside(lambda: works.run(Work.NOOP), alone))

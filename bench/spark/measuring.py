@@ -1,5 +1,6 @@
 """Rounds over all work, and what each turn took."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -57,12 +58,22 @@ def run_rounds(
 
 
 def _turn(works: Works, work: Work, server_pid: int) -> Turn:
+    settle()
     before, started_s = used_s(server_pid), time.perf_counter()
     works.run(work)
     seconds = time.perf_counter() - started_s
     spent = since(before, used_s(server_pid))
     works.clean()
     return Turn(works.rows_of(work), seconds, spent)
+
+
+def settle() -> None:
+    """Let what was written before reach the disk.
+
+    Spark does not wait for that with its Parquet files, and the next commit of the bus would wait
+    for them too.
+    """
+    os.sync()
 
 
 def send_latency(endpoint: Endpoint, plan: Plan) -> Sample:
@@ -82,6 +93,7 @@ def beside(work: Callable[[], None], measure: Callable[[], Sample]) -> Sample:
     """What is measured while some work is done again and again, in this thread: in another one
     Spark does not find the data source that it writes to.
     """
+    settle()
     with ThreadPoolExecutor(1) as pool:
         measured = pool.submit(measure)
         while not measured.done():
