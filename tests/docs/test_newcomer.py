@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from tests.docs.examples import ROOT, run
 from tests.docs.readme import commands
 from tests.support.server import Server
 
+DEMO_WAIT_S: Final = 60.0
 _CLONED: Final = ("Makefile", "README.md", "LICENSE", "pyproject.toml", "setup.py")
 _TREES: Final = ("requirements", "spark", "src")
 _MADE: Final = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "build")
@@ -36,13 +38,21 @@ def test_a_newcomer_is_served_without_a_compiler(tmp_path: Path) -> None:
             check=True,
             timeout=60,
         )
+        _await_line(server, "pipeline unavailable")
     finally:
         server.close()
 
     assert "orders" in printed[0]
     assert "interpreted" in version.stdout
     assert "`make build`" in server.output
-    assert "pipeline unavailable" in server.output
+
+
+def _await_line(server: Server, words: str) -> None:
+    """The demo says so some time after the bus serves."""
+    deadline_s = time.monotonic() + DEMO_WAIT_S
+    while words not in server.output:
+        assert time.monotonic() < deadline_s, f"no line of the demo says: {words}"
+        time.sleep(0.1)
 
 
 def _clone(directory: Path) -> Path:
