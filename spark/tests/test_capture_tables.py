@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from spark.tests.captured_rows import ENTITY, LATER_MS, SCHEMA, rows_of, seen
 
 import shardbus_spark
 from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.compacting import Compactor
 from shardbus_spark.schema import message_schema
 from shardbus_spark.tables import captured_form, read_captured
 from shardbus_spark.tables.compaction import compact, compactable
@@ -25,6 +27,7 @@ from shardbus_spark.tables.sink import TableSink
 
 SOURCE: Final = Path(shardbus_spark.__file__).parents[1]
 ROWS: Final = 40
+BATCHES: Final = 8
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +45,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.stop()
 
 
-def _put(source: Path, batch: int) -> None:
-    """What the next batch is to have, over three hours."""
+def _put(source: Path, batch: int, step_ms: int = HOUR_MS // ROWS) -> None:
+    """What the next batch is to have: all rows of an hour, or of so many milliseconds each."""
     source.mkdir(exist_ok=True)
     numbers = range(batch * ROWS, (batch + 1) * ROWS)
-    rows = pa.Table.from_batches([rows_of(numbers, HOUR_MS // ROWS)]).cast(SCHEMA)
+    rows = pa.Table.from_batches([rows_of(numbers, step_ms)]).cast(SCHEMA)
     parquet.write_table(rows, source / f"{batch}.parquet")
 
 
@@ -103,6 +106,36 @@ def test_a_batch_that_spark_runs_again_with_other_tasks_is_in_the_table_once(
         8: ROWS,
         9: ROWS,
     }
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("form", [PARQUET, DELTA])
+def test_hours_are_compacted_while_batches_are_added_to_them(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    """P4: as beside a capture that runs, but for a clock that says that every hour is over."""
+    source, table = tmp_path / "source", tmp_path / "table"
+    for batch in range(BATCHES):
+        _put(source, batch, HOUR_MS // (BATCHES * ROWS))
+    said: list[Mapping[str, object]] = []
+    compactor = Compactor(str(table), said.append)
+
+    def compact_again_and_again() -> None:
+        while not compactor.told.is_set():
+            compactor.look(LATER_MS)
+
+    with ThreadPoolExecutor(1) as pool:
+        compacted = pool.submit(compact_again_and_again)
+        try:
+            _run(spark, source, table, form, 2)
+        finally:
+            compactor.told.set()
+        compacted.result()
+
+    assert len(said) > 1, "nothing was compacted while batches came"
+    assert all("files_after" in event for event in said), said
+    assert seen(table, form) == Counter(range(BATCHES * ROWS))
+    assert read_captured(spark, str(table)).count() == BATCHES * ROWS
 
 
 def test_a_directory_in_which_nothing_was_captured_is_told(

@@ -12,12 +12,15 @@ from shardbus_spark.tables.form import PARQUET
 
 
 def test_what_was_compacted_is_said_once(tmp_path: Path) -> None:
-    """P4, P9: an empty directory is no failure, and a pass with nothing to do says nothing."""
+    """P4, P9: nothing captured yet is no failure, and a pass with nothing to do says nothing."""
     said: list[Mapping[str, object]] = []
-    compactor = Compactor(str(tmp_path), said.append)
+    place = tmp_path / "made by Spark some time after the start"
+    compactor = Compactor(str(place), said.append)
 
     compactor.look(LATER_MS)
-    table = made(tmp_path, PARQUET)
+    place.mkdir()
+    compactor.look(LATER_MS)
+    table = made(place, PARQUET)
     for batch in range(3):
         table.commit("query", batch, written(table, batch, [[batch]]))
     compactor.look(LATER_MS)

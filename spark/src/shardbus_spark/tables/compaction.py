@@ -87,7 +87,7 @@ class Compactable(Protocol):
 def compactable(path: str) -> Compactable | None:
     """None when nothing was captured yet; CannotCompact, which says why, when it never can be."""
     root, form = local_directory(path), captured_form(path)
-    if root is None or form == SPARK or not root.is_dir():
+    if root is None or form == SPARK:
         raise CannotCompact(
             "only tables that were begun by this version, in a directory of the machine of the "
             "driver, are compacted"
