@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -156,16 +156,26 @@ def _latencies(works: Works, server: shardbus.Server, plan: Plan) -> dict[str, l
     def sinking() -> None:
         works.run(Work.SINK)
 
-    for number in range(plan.rounds):
+    measures: dict[str, Callable[[], Sample]] = {
+        report.ALONE: alone,
+        report.SCANNING: lambda: beside(lambda: works.run(Work.SCAN), alone),
+        report.READING: lambda: beside(lambda: works.run(Work.NOOP), alone),
+        report.SINKING: lambda: beside(sinking, alone),
+    }
+
+    def measure(name: str, number: int) -> None:
         settle()
-        found[report.ALONE].append(alone())
-        found[report.SCANNING].append(beside(lambda: works.run(Work.SCAN), alone))
-        found[report.READING].append(beside(lambda: works.run(Work.NOOP), alone))
-        found[report.SINKING].append(beside(sinking, alone))
-        shown = ", ".join(
-            f"{name} {report.p99_us(samples[-1]):,.0f}" for name, samples in found.items()
-        )
-        _say(f"round {number + 1}, p99 of a send in us: {shown}")
+        sample = measures[name]()
+        found[name].append(sample)
+        _say(f"round {number}, p99 of a send {name}: {report.p99_us(sample):,.0f} us")
+
+    quiet = (report.ALONE, report.SCANNING, report.READING)
+    for number in range(2 * plan.rounds):
+        for name in quiet if number % 2 == 0 else reversed(quiet):
+            measure(name, number + 1)
+    # The disk has to catch up after what these write: they come last.
+    for number in range(2 * plan.rounds):
+        measure(report.SINKING, number + 1)
     return found
 
 

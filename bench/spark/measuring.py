@@ -93,7 +93,6 @@ def beside(work: Callable[[], None], measure: Callable[[], Sample]) -> Sample:
     """What is measured while some work is done again and again, in this thread: in another one
     Spark does not find the data source that it writes to.
     """
-    settle()
     with ThreadPoolExecutor(1) as pool:
         measured = pool.submit(measure)
         while not measured.done():
