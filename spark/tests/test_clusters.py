@@ -54,28 +54,8 @@ def _check(kind: str, master: str, bus: Bus, place: Path) -> None:
     assert found == {"written": FIFTY, "left": [], "moved": FIFTY}
 
 
-@pytest.mark.timeout(900)
-def test_two_executors_read_and_write(bus: Bus, tmp_path: Path) -> None:
-    """P1, P2, P3: in batches and in streams, as do the tests below."""
-    _check("executors", LOCAL_CLUSTER, bus, tmp_path)
-
-
-@pytest.mark.timeout(900)
-def test_a_standalone_cluster_reads_and_writes(bus: Bus, tmp_path: Path) -> None:
-    """P1, P2, P3."""
-    with standalone_cluster(tmp_path) as master:
-        _check("standalone", master, bus, tmp_path)
-
-
-@pytest.mark.timeout(900)
-def test_spark_connect_reads_and_writes(connect: str, bus: Bus, tmp_path: Path) -> None:
-    """P1, P2, P3."""
-    _check("connect", connect, bus, tmp_path)
-
-
-@pytest.mark.timeout(900)
-def test_the_bus_runs_a_capture_over_spark_connect(bus: Bus) -> None:
-    """P4, P9: the driver is the bus's, the work is done by the server that --spark-master names."""
+def _check_capture(bus: Bus) -> None:
+    """A pipeline takes all that is in a queue."""
     bus.send("captured", [{"body": body} for body in FIFTY])
     api = Access(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
     api.put("pipelines/far", {"entity": "captured", "path": "far", "once": True})
@@ -89,3 +69,32 @@ def test_the_bus_runs_a_capture_over_spark_connect(bus: Bus) -> None:
     progress = found["progress"]
     assert isinstance(progress, dict)
     assert progress["rows_total"] == len(FIFTY)
+
+
+@pytest.mark.timeout(900)
+def test_two_executors_read_and_write(bus: Bus, tmp_path: Path) -> None:
+    """P1, P2, P3: in batches and in streams, as do the tests below."""
+    _check("executors", LOCAL_CLUSTER, bus, tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_a_standalone_cluster_reads_and_writes(tmp_path: Path) -> None:
+    """P1, P2, P3, and P4, P9: the bus itself runs its pipelines there."""
+    with (
+        standalone_cluster(tmp_path) as master,
+        running_bus(tmp_path, ENTITIES, "--spark-master", master) as bus,
+    ):
+        _check("standalone", master, bus, tmp_path)
+        _check_capture(bus)
+
+
+@pytest.mark.timeout(900)
+def test_spark_connect_reads_and_writes(connect: str, bus: Bus, tmp_path: Path) -> None:
+    """P1, P2, P3."""
+    _check("connect", connect, bus, tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_the_bus_runs_a_capture_over_spark_connect(bus: Bus) -> None:
+    """P4, P9: the driver is the bus's, the work is done by the server that --spark-master names."""
+    _check_capture(bus)
