@@ -11,10 +11,10 @@ from uuid import uuid4
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import Definition, read_definition
-from shardbus.app.pipelines.keeper import FAILING, STOPPED, STOPPING, Keeper, Launch
+from shardbus.app.pipelines.keeper import FAILING, FINISHED, STOPPED, STOPPING, Keeper, Launch
 from shardbus.app.pipelines.replay import Replay
 from shardbus.app.pipelines.report import Report
-from shardbus.app.pipelines.shelf import Shelf
+from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     NOT_ALLOWED,
@@ -74,6 +74,8 @@ class KeptPipelines:
         self._missing: Callable[[], str] = lambda: "the bus has not begun to serve"
         self._definitions: dict[str, Definition] = {}
         self._keepers: dict[str, Keeper] = {}
+        # Those that were finished when the bus started.
+        self._finished_before: set[str] = set()
         # One change at a time: each is a look, a write that takes a while, and a step.
         self._changing = asyncio.Lock()
 
@@ -86,11 +88,13 @@ class KeptPipelines:
         self._launcher, self._missing = launcher, missing
         async with self._changing:
             why = missing()
-            for name, (definition, is_wanted) in (await self._load()).items():
+            for name, (definition, intent) in (await self._load()).items():
                 self._definitions[name] = definition
-                if is_wanted and not why:
+                if intent is Intent.FINISHED:
+                    self._finished_before.add(name)
+                elif intent is Intent.RUN and not why:
                     self._keeper(definition).start()
-                elif is_wanted:
+                elif intent is Intent.RUN:
                     log.error("pipeline %s is not started: %s", name, why)
         try:
             await asyncio.Event().wait()
@@ -115,11 +119,16 @@ class KeptPipelines:
         return {
             **definition.to_document(),
             "location": self._locate(definition.path),
-            "state": STOPPED if keeper is None else keeper.state,
+            "state": self._state(name),
             "starts": 0 if keeper is None else keeper.starts,
             "last_error": report.error,
             "progress": report.progress(),
         }
+
+    def _state(self, name: str) -> str:
+        if name in self._keepers:
+            return self._keepers[name].state
+        return FINISHED if name in self._finished_before else STOPPED
 
     async def create(self, name: str, wanted: Members) -> Document:
         asked = read_definition(name, wanted)
@@ -134,7 +143,7 @@ class KeptPipelines:
                 )
             if known is None:
                 self._check_new(definition)
-                await self._write(definition, is_wanted=False)
+                await self._write(definition, Intent.REST)
                 self._definitions[name] = definition
         return self.show(name)
 
@@ -148,14 +157,15 @@ class KeptPipelines:
                 )
             if not keeper.is_alive:
                 self._check_startable(definition)
-                await self._write(definition, is_wanted=True)
+                await self._write(definition, Intent.RUN)
                 keeper.start()
         return self.show(name)
 
     async def stop(self, name: str) -> Document:
         async with self._changing:
             definition = self._found(name)
-            await self._write(definition, is_wanted=False)
+            if self._state(name) != FINISHED:
+                await self._write(definition, Intent.REST)
             keeper = self._keepers.get(name)
             if keeper is not None:
                 keeper.stop()
@@ -174,6 +184,7 @@ class KeptPipelines:
             await asyncio.to_thread(self._forget, definition)
             self._definitions.pop(name)
             self._keepers.pop(name, None)
+            self._finished_before.discard(name)
 
     def log(self, name: str) -> list[str]:
         self._found(name)
@@ -222,9 +233,9 @@ class KeptPipelines:
         return self._launcher(definition)
 
     def _finished(self, definition: Definition) -> None:
-        """It has done all that it was to do; a restart of the bus must not run it again."""
+        """It has done all that it was to do; a restart of the bus neither runs nor forgets it."""
         try:
-            self._shelf.put(definition, is_wanted=False)
+            self._shelf.put(definition, Intent.FINISHED)
         except OSError as error:
             log.error("pipeline %s has ended and cannot be noted as such: %s", definition, error)
 
@@ -252,12 +263,12 @@ class KeptPipelines:
             raise Refused(QUOTA_EXCEEDED, f"{RUNNING_MAX} pipelines are running: stop one first.")
         self._entities.check(definition)
 
-    async def _load(self) -> dict[str, tuple[Definition, bool]]:
+    async def _load(self) -> dict[str, tuple[Definition, Intent]]:
         return await asyncio.to_thread(self._shelf.load)
 
-    async def _write(self, definition: Definition, *, is_wanted: bool) -> None:
+    async def _write(self, definition: Definition, intent: Intent) -> None:
         try:
-            await asyncio.to_thread(self._shelf.put, definition, is_wanted=is_wanted)
+            await asyncio.to_thread(self._shelf.put, definition, intent)
         except OSError as error:
             raise Unavailable(
                 f"Pipeline {definition.name} cannot be written down: {error.strerror}"

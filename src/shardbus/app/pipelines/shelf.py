@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, final
 
@@ -16,6 +17,14 @@ log = logging.getLogger(__name__)
 FILE_BYTES_MAX: Final = 64 * 1024
 
 
+class Intent(StrEnum):
+    """What is to become of a pipeline when the bus starts again."""
+
+    RUN = "run"
+    REST = "rest"
+    FINISHED = "finished"
+
+
 @final
 class Shelf:
     """The directory `pipelines` in the data directory. OSError when it cannot be written."""
@@ -23,23 +32,23 @@ class Shelf:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def load(self) -> dict[str, tuple[Definition, bool]]:
+    def load(self) -> dict[str, tuple[Definition, Intent]]:
         """All definitions by name, and whether each is to run; a file that is none is told and
         left where it is.
         """
-        found: dict[str, tuple[Definition, bool]] = {}
+        found: dict[str, tuple[Definition, Intent]] = {}
         for file in sorted(self._directory.glob("*.json")):
             try:
-                definition, is_wanted = _read(file)
+                definition, intent = _read(file)
             except (OSError, ValueError, Refused) as error:
                 log.error("%s is no definition of a pipeline and is passed over: %s", file, error)
             else:
-                found[definition.name] = definition, is_wanted
+                found[definition.name] = definition, intent
         return found
 
-    def put(self, definition: Definition, *, is_wanted: bool) -> None:
+    def put(self, definition: Definition, intent: Intent) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        document = {"definition": definition.to_document(), "is_wanted": is_wanted}
+        document = {"definition": definition.to_document(), "intent": intent}
         self.write(self._file(definition.name), json.dumps(document, indent=2))
 
     def remove(self, name: str) -> None:
@@ -71,7 +80,7 @@ class Shelf:
         return self._directory / f"{name}.job"
 
 
-def _read(file: Path) -> tuple[Definition, bool]:
+def _read(file: Path) -> tuple[Definition, Intent]:
     with file.open("rb") as opened:
         content = opened.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
@@ -82,7 +91,9 @@ def _read(file: Path) -> tuple[Definition, bool]:
     definition = definition_from(document.get("definition"))
     if file.stem != definition.name:
         raise ValueError(f"it is that of {definition.name}")
-    return definition, document.get("is_wanted") is True
+    # What versions before 'intent' wrote.
+    otherwise = Intent.RUN if document.get("is_wanted") is True else Intent.REST
+    return definition, Intent(document.get("intent", otherwise))
 
 
 def _sync(directory: Path) -> None:

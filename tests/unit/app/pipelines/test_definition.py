@@ -1,5 +1,6 @@
 """Definitions of pipelines, and the shelf that they are kept on (P9)."""
 
+import json
 import stat
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import Definition, definition_from, read_definition
 from shardbus.app.pipelines.replay import Replay
-from shardbus.app.pipelines.shelf import Shelf
+from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.api_call import Members
 from shardbus.gateway.http.api_pipelines import SCHEMAS
@@ -138,14 +139,24 @@ def test_the_shelf_keeps_definitions_to_their_owner(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "pipelines")
     assert shelf.load() == {}
 
-    shelf.put(ARCHIVE, is_wanted=False)
-    shelf.put(ARCHIVE, is_wanted=True)
+    shelf.put(ARCHIVE, Intent.REST)
+    shelf.put(ARCHIVE, Intent.RUN)
 
-    assert Shelf(tmp_path / "pipelines").load() == {"archive": (ARCHIVE, True)}
+    assert Shelf(tmp_path / "pipelines").load() == {"archive": (ARCHIVE, Intent.RUN)}
     [file] = (tmp_path / "pipelines").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     shelf.remove("archive")
     assert shelf.load() == {}
+
+
+@pytest.mark.parametrize(("is_wanted", "intent"), [(True, Intent.RUN), (False, Intent.REST)])
+def test_the_shelf_reads_what_earlier_versions_wrote(
+    tmp_path: Path, is_wanted: bool, intent: Intent
+) -> None:
+    document = {"definition": ARCHIVE.to_document(), "is_wanted": is_wanted}
+    (tmp_path / "archive.json").write_text(json.dumps(document), "utf-8")
+
+    assert Shelf(tmp_path).load() == {"archive": (ARCHIVE, intent)}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +164,7 @@ def test_the_shelf_keeps_definitions_to_their_owner(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_definition_is_passed_over(tmp_path: Path, content: str) -> None:
     shelf = Shelf(tmp_path)
-    shelf.put(ARCHIVE, is_wanted=False)
+    shelf.put(ARCHIVE, Intent.REST)
     (tmp_path / "broken.json").write_text(content, "utf-8")
 
     assert list(shelf.load()) == ["archive"]

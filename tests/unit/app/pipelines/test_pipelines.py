@@ -167,11 +167,23 @@ def test_a_pipeline_that_runs_once_is_finished_and_stays_so(bench: Bench) -> Non
         assert (_rows(shown), shown["starts"]) == (20, 1)
 
     async def look(pipelines: KeptPipelines) -> None:
-        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        await _until(pipelines, lambda shown: shown["state"] == "finished")
         assert pipelines.show("archive")["starts"] == 0
+        assert (await pipelines.stop("archive"))["state"] == "finished"
+
+    async def start_again(pipelines: KeptPipelines) -> None:
+        await _until(pipelines, lambda shown: shown["state"] == "finished")
+        await pipelines.start("archive")
+        await pipelines.stop("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+
+    async def look_again(pipelines: KeptPipelines) -> None:
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
 
     bench.tell(begin, ENDS_WELL)
     bench.tell(look, ENDS_WELL)
+    bench.tell(start_again, GOES_ON)
+    bench.tell(look_again, ENDS_WELL)
 
 
 def test_a_replay_is_finished_only_when_its_driver_says_so(bench: Bench) -> None:
