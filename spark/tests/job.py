@@ -45,6 +45,26 @@ class Job:
         """How many batches Spark has noted as done."""
         return _entries(self.checkpoint / "commits")
 
+    def files_planned(self) -> int:
+        """How many files a stream of files has taken into its batches.
+
+        A driver that dies when it has chosen a file, and has not yet said in which batch it is,
+        leaves it to the next one, which puts two into a batch.
+        """
+        return self._files(self.planned() - 1)
+
+    def files_committed(self) -> int:
+        """How many are in batches that are done."""
+        return self._files(self.committed() - 1)
+
+    def _files(self, batch: int) -> int:
+        try:
+            [*_, last] = (self.checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()
+            return int(json.loads(last)["logOffset"]) + 1
+        except (OSError, ValueError):
+            # There is none yet, or it is being written.
+            return 0
+
     def to_argument(self) -> str:
         return json.dumps(asdict(self))
 

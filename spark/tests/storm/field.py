@@ -35,8 +35,9 @@ _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 class Field:
     """`kills` counts what was killed, by victim; `lives` are the drivers that there were.
 
-    A stream that has an end has `batches_max` batches. A cluster takes three Javas, so only drivers
-    that are to lose an executor have one.
+    `done` tells how far the stream is, in batches unless said otherwise, and a stream that has an
+    end is at `most` then. A cluster takes three Javas, so only drivers that are to lose an executor
+    have one.
     """
 
     def __init__(
@@ -46,13 +47,15 @@ class Field:
         job: Job,
         plan: Plan,
         *,
-        batches_max: int = sys.maxsize,
+        done: Callable[[], int] | None = None,
+        most: int = sys.maxsize,
     ) -> None:
         self._bus = bus
         self.program = program
         self._dice = plan.dice()
         self._cluster = plan.cluster
-        self._batches_max = batches_max
+        self._done = done or job.planned
+        self._most = most
         self._coming = deque(plan.strikes(self._dice))
         self._driver: Driver | None = None
         self._started_s = time.monotonic()
@@ -83,8 +86,8 @@ class Field:
 
     def strike(self, strike: Strike) -> None:
         """Kill when the driver has done something since the last time."""
-        planned = self.job.planned() + self._dice.randint(1, BATCHES_MAX)
-        self.wait(lambda: self.job.planned() >= min(planned, self._batches_max), "a batch")
+        further = min(self._done() + self._dice.randint(1, BATCHES_MAX), self._most)
+        self.wait(lambda: self._done() >= further, "a batch")
         threading.Event().wait(self._dice.uniform(0, MOMENT_S))
         victim = strike.victim
         if victim is Victim.EXECUTOR:

@@ -34,7 +34,7 @@ def sink_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
     with running_bus(directory, ENTITIES, *PROCESSES) as bus:
         job = Job(bus.url, QUEUE, str(directory))
         _write_rows(job.rows, books, batches, plan.rows_max)
-        field = Field(bus, "sink_driver.py", job, plan, batches_max=batches)
+        field = Field(bus, "sink_driver.py", job, plan, done=job.files_planned, most=batches)
         client = connect(bus.url)
         with field.driving():
             for strike in field.strikes():
@@ -42,14 +42,14 @@ def sink_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
                 field.strike(strike)
                 if strike.victim is Victim.DRIVER:
                     _wait_until_whole(client, plan.rows_max)
-            field.wait(lambda: job.committed() >= batches, "writing")
+            field.wait(lambda: job.files_committed() >= batches, "writing")
             field.say("all batches are written")
         _find_rows(client, books)
     return books.verdict(), field
 
 
 def _has_planned(job: Job, batches: int) -> bool:
-    return job.planned() >= batches
+    return job.files_planned() >= batches
 
 
 def _write_rows(directory: Path, books: Books, files: int, file_rows: int) -> None:
