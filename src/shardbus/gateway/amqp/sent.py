@@ -38,17 +38,17 @@ def read_message(payload: bytes, now_ms: int) -> Message:
     )
 
 
-def read_batch(payload: bytes, now_ms: int, size_max: int) -> list[Message]:
+def read_batch(payload: bytes, now_ms: int, size_max: int, entity: str) -> list[Message]:
     """What the bus needs to know of the messages of a batch, none of which may have more bytes than
-    `size_max`. Raises DecodeError or Refused.
+    the entity takes. Raises DecodeError or Refused.
     """
     messages: list[Message] = []
     for encoded in split_batch(payload):
         if len(encoded) > size_max:
             raise Refused(
                 TOO_LARGE,
-                f"Message {len(messages)} of the batch has {len(encoded)} bytes, more than the "
-                f"{size_max} that are allowed here.",
+                f"Message {len(messages)} of the piece has {len(encoded)} bytes, more than the "
+                f"{size_max} that '{entity}' takes.",
             )
         messages.append(read_message(encoded, now_ms))
     return messages

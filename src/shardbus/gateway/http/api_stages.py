@@ -11,6 +11,7 @@ from typing import Final, final
 
 from shardbus.amqp.errors import DecodeError
 from shardbus.core.access import MANAGE, SEND
+from shardbus.core.entity import Entity
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import (
     PRODUCER_NAME_CHARACTERS_MAX,
@@ -39,8 +40,10 @@ from shardbus.gateway.http.documents_schema import (
 
 PIECE_MAX: Final = 1_000_000
 
-ReadBatch = Callable[[bytes, int, int], list[Message]]
-"""What the bus reads from a batch at a moment, of messages up to a size; Refused or DecodeError."""
+ReadBatch = Callable[[bytes, int, int, str], list[Message]]
+"""What the bus reads from a batch at a moment, of messages up to the size that an entity takes;
+Refused or DecodeError.
+"""
 
 _ENTITY: Final = "/api/v1/entities/{name}"
 _STAGE: Final = Parameter("rule", "path", "The stage: a name that only this attempt has.")
@@ -130,16 +133,16 @@ class StagePages:
             "lifetime_ms", STAGE_MS_DEFAULT, STAGE_MS_MAX, least=STAGE_MS_MIN
         )
         now_ms = self._places.bus.clock.now_ms()
-        size_max = handle.entity.spec.message_kb_max * 1024
-        messages = self._read(call.request.body, now_ms, size_max)
+        messages = self._read(call.request.body, now_ms, handle.entity)
         self._places.pay(len(messages))
         await handle.staging.stage(call.rule, piece, messages, lifetime_ms=lifetime_ms)
         fragments = len(handle.router.ports)
         return {"stage": call.rule, "piece": piece, "count": len(messages), "fragments": fragments}
 
-    def _read(self, body: bytes, now_ms: int, size_max: int) -> list[Message]:
+    def _read(self, body: bytes, now_ms: int, entity: Entity) -> list[Message]:
+        size_max = entity.spec.message_kb_max * 1024
         try:
-            return self._read_batch(body, now_ms, size_max)
+            return self._read_batch(body, now_ms, size_max, entity.name)
         except DecodeError as error:
             raise Refused(
                 INVALID_ARGUMENT, f"The body is no batch of messages: {error}."
