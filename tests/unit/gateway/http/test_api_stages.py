@@ -85,6 +85,17 @@ def test_what_is_discarded_is_gone(api: MessagesWeb) -> None:
     assert status == 410
 
 
+def test_a_message_that_the_entity_does_not_take_is_named(api: MessagesWeb) -> None:
+    status, document = stage(api, "one", "a", "b" * 300_000)
+
+    assert status == 413
+    error = document["error"]
+    assert isinstance(error, dict)
+    assert "Message 1 of the piece has 300008 bytes, more than the 262144 that 'many' takes." in (
+        str(error["message"])
+    )
+
+
 @pytest.mark.parametrize("body", [b"", b"no batch", encode_data_message(b"x")[:-1]])
 def test_what_is_no_batch_of_messages_is_refused(api: MessagesWeb, body: bytes) -> None:
     response = api.fetch("PUT", "/api/v1/entities/many/stages/one", body)
