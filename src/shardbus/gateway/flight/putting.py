@@ -43,8 +43,8 @@ class Put:
         """Stage everything that is read; Refused or BusError when that cannot be.
 
         Some pieces are on their way at a time, since each waits for the disk of its fragment.
-        Whatever happens, all of them have arrived when this ends: what is discarded after that
-        does not come back.
+        Whatever happens, each was answered or given up when this ends, so that what is discarded
+        after that does not come back from here.
         """
         check_written(reader.schema)
         sent: deque[Future[Document]] = deque()
