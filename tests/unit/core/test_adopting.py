@@ -47,6 +47,22 @@ def test_plain_pieces_and_others_are_published_in_the_order_of_their_numbers(
     assert desk.payloads(9) == expected
 
 
+def test_the_order_is_that_of_the_numbers_whichever_piece_was_stored_first(
+    desk: StagingDesk,
+) -> None:
+    """The bulk lane has several on their way (docs/adr/0029)."""
+    due_ms = desk.now_ms + 50
+    desk.stage(b"fourth", piece=9)
+    desk.stage(b"first", piece=1)
+    desk.stage_all([Message(b"third", scheduled_at_ms=due_ms)], piece=6)
+    desk.stage(b"second", piece=4)
+    desk.wait(100)
+
+    desk.publish()
+
+    assert desk.payloads(9) == [b"first", b"second", b"third", b"fourth"]
+
+
 def test_plain_messages_are_published_without_being_read(desk: StagingDesk) -> None:
     desk.stage(b"one", b"two")
     desk.stage_all([Message(b"brief", ttl_ms=1_000), Message(b"for ever")], piece=2)
