@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final, final
 
 NEVER_MS: Final = 0
+# A moment that is over by any clock.
+AT_ONCE_MS: Final = 1
 """As a moment: never (no expiry)."""
 
 MAIN_LINE: Final = 0

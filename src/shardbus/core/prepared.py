@@ -34,7 +34,10 @@ class Promise:
 
 @final
 class Prepared:
-    """All that a fragment has promised to do, should its transaction be committed."""
+    """All that a fragment has promised to do, should its transaction be committed.
+
+    `deadline_ms`, by the steady clock, is how long it waits to hear of that.
+    """
 
     def __init__(
         self,
@@ -49,17 +52,22 @@ class Prepared:
         self.messages = messages
         self.promises = promises
         self.stages = stages
+        self.deadline_ms = 0
         self.size_bytes = 0
 
 
 @final
 class Decision:
-    """Whether a transaction is committed, since when, and who else is to be told."""
+    """Whether a transaction is committed, since when, and who else is to be told.
+
+    A rollback is kept until `kept_until_ms`, by the steady clock.
+    """
 
     def __init__(self, is_commit: bool, at_ms: int, others: list[Home]) -> None:
         self.is_commit = is_commit
         self.at_ms = at_ms
         self.others = others
+        self.kept_until_ms = 0
 
 
 def pack_prepared(prepared: Prepared) -> bytes:

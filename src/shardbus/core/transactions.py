@@ -33,13 +33,14 @@ from shardbus.core.entrance import Entrance
 from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, Refused
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
+    DECIDE_MS_MAX,
     DECISIONS_MAX,
     PREPARED_BYTES_MAX,
     PREPARED_MAX,
     ROLLBACK_KEPT_MS,
 )
 from shardbus.core.lock import LockBatch
-from shardbus.core.message import SET_ASIDE, Entry
+from shardbus.core.message import AT_ONCE_MS, SET_ASIDE, Entry
 from shardbus.core.need import NeedStages
 from shardbus.core.prepared import (
     Decision,
@@ -73,6 +74,7 @@ class Transactions:
         settling: Settling,
         staging: Staging,
         records: dict[tuple[int, bytes], bytes],
+        loaded_at_ms: int,
     ) -> None:
         self._ledger = ledger
         self._entrance = entrance
@@ -87,9 +89,12 @@ class Transactions:
         self._decisions: dict[bytes, Decision] = {}
         for (kind, key), data in records.items():
             if kind == PREPARED:
-                self._load(key, unpack_prepared(data))
+                prepared = unpack_prepared(data)
+                self._await_decision(prepared, loaded_at_ms)
+                self._load(key, prepared)
             elif kind == DECISION:
-                self._decisions[key] = unpack_decision(data)
+                self._decisions[key] = decision = unpack_decision(data)
+                decision.kept_until_ms = ledger.steady_ms + ROLLBACK_KEPT_MS
 
     def _load(self, transaction_id: bytes, prepared: Prepared) -> None:
         self._prepared[transaction_id] = prepared
@@ -124,7 +129,7 @@ class Transactions:
             return self._finish(command, read, now_ms)
         if isinstance(command, ForgetDecision):
             return self._forget(command)
-        return self._in_doubt()
+        return self._in_doubt(now_ms)
 
     def unread(self, transaction_id: bytes) -> list[int]:
         """The messages to read from the store before a transaction can be finished."""
@@ -155,10 +160,10 @@ class Transactions:
 
     def _check(self, work: Work, now_ms: int) -> None:
         if work.messages:
-            self._entrance.check(work.messages, now_ms)
+            self._entrance.check(work.messages)
         if work.stages or work.publication is not None:
             self._staging.check(work, self._staged, now_ms)
-        self._settling.check_held(work.settlements, now_ms)
+        self._settling.check_held(work.settlements)
 
     def _do(self, work: Work, now_ms: int) -> None:
         if work.messages:
@@ -186,7 +191,7 @@ class Transactions:
         for settle in work.settlements:
             numbers: list[int] = []
             for token in settle.tokens:
-                entry = locks.held(token, now_ms)
+                entry = locks.held(token, self._ledger.steady_ms)
                 assert entry is not None, "checked above"
                 numbers.append(entry.sequence_number)
             deadlines_ms = [locks.deadline_ms(token) for token in settle.tokens]
@@ -194,6 +199,7 @@ class Transactions:
         prepared = Prepared(
             command.decider, command.expires_at_ms, work.messages, promises, work.stages
         )
+        self._await_decision(prepared, now_ms)
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
@@ -203,6 +209,13 @@ class Transactions:
         self._prepared_bytes += len(data)
         self._ledger.changes.append(RecordChange(PREPARED, transaction_id, data))
         return Done()
+
+    def _await_decision(self, prepared: Prepared, now_ms: int) -> None:
+        """Say by the steady clock how long the decision is waited for. The moment that comes with a
+        promise may be of a clock that was set since, or of another machine: hence the bound.
+        """
+        wait_ms = min(max(prepared.expires_at_ms - now_ms, 0), DECIDE_MS_MAX)
+        prepared.deadline_ms = self._ledger.steady_ms + wait_ms
 
     def _check_room(self, size_bytes: int) -> None:
         total_bytes = self._prepared_bytes + size_bytes
@@ -246,9 +259,11 @@ class Transactions:
 
     def _roll_back(self, transaction_id: bytes, now_ms: int) -> Decided:
         """Kept for a while: should the clock be set back, a late commit still finds it."""
-        self._forget_rollbacks(now_ms)
+        self._forget_rollbacks()
         self._check_decisions()
-        self._keep(transaction_id, Decision(False, now_ms, []))
+        decision = Decision(False, now_ms, [])
+        decision.kept_until_ms = self._ledger.steady_ms + ROLLBACK_KEPT_MS
+        self._keep(transaction_id, decision)
         return Decided(ROLLED_BACK)
 
     def _check_decisions(self) -> None:
@@ -270,11 +285,11 @@ class Transactions:
             self._drop(command.transaction_id)
         return Done()
 
-    def _forget_rollbacks(self, now_ms: int) -> None:
+    def _forget_rollbacks(self) -> None:
         old = [
             transaction_id
             for transaction_id, decision in self._decisions.items()
-            if not decision.is_commit and decision.at_ms + ROLLBACK_KEPT_MS <= now_ms
+            if not decision.is_commit and decision.kept_until_ms <= self._ledger.steady_ms
         ]
         for transaction_id in old:
             self._drop(transaction_id)
@@ -331,7 +346,7 @@ class Transactions:
             if batch is not None:
                 if not self._lock_in_session(entry, promise.tokens[position], batch):
                     returned.append(entry)
-            elif promise.deadlines_ms[position] > now_ms:
+            elif promise.deadlines_ms[position] > self._ledger.steady_ms:
                 token, deadline_ms = promise.tokens[position], promise.deadlines_ms[position]
                 self._ledger.locks.hold([entry], [token], deadline_ms)
             else:
@@ -350,9 +365,9 @@ class Transactions:
         self._ledger.locks.hold_in_session(batch, [entry], [token])
         return True
 
-    def _in_doubt(self) -> InDoubt:
+    def _in_doubt(self, now_ms: int) -> InDoubt:
         promised = [
-            Promised(transaction_id, prepared.decider, prepared.expires_at_ms)
+            Promised(transaction_id, prepared.decider, self._undecided_until_ms(prepared, now_ms))
             for transaction_id, prepared in self._prepared.items()
         ]
         owed = [
@@ -361,3 +376,9 @@ class Transactions:
             if decision.is_commit
         ]
         return InDoubt(promised, owed)
+
+    def _undecided_until_ms(self, prepared: Prepared, now_ms: int) -> int:
+        """Until when whoever decides may still commit; a moment that is over, once it waited."""
+        if prepared.deadline_ms <= self._ledger.steady_ms:
+            return AT_ONCE_MS
+        return self._ledger.moment_of(prepared.deadline_ms, now_ms)

@@ -299,7 +299,7 @@ def test_a_stage_that_makes_no_sense_is_refused(desk: StagingDesk, command: Stag
 def test_a_stage_ends_when_its_time_is_over(desk: StagingDesk) -> None:
     desk.stage(b"brief", name=b"a", lifetime_ms=60_000)
     desk.stage(b"long", name=b"b", lifetime_ms=120_000)
-    assert desk.fragment.wake_at_ms() == desk.now_ms + 60_000
+    assert desk.wake_at_ms() == desk.now_ms + 60_000
     desk.reload()
 
     desk.wait(59_999)
@@ -308,9 +308,9 @@ def test_a_stage_ends_when_its_time_is_over(desk: StagingDesk) -> None:
 
     assert desk.held(b"a", b"b") == {b"b": 1}
     assert list(desk.shelf.kept.stages) == [b"b"]
-    assert desk.fragment.wake_at_ms() == desk.now_ms + 60_000
+    assert desk.wake_at_ms() == desk.now_ms + 60_000
     desk.wait(60_000)
-    assert desk.fragment.wake_at_ms() == NEVER_MS
+    assert desk.wake_at_ms() == NEVER_MS
     assert desk.fragment.size_bytes() == 0
 
 
@@ -343,7 +343,7 @@ def test_a_stage_whose_promise_is_rolled_back_expires_then(desk: StagingDesk) ->
     desk.wait(60_001)
 
     finish(desk, is_commit=False)
-    assert desk.fragment.wake_at_ms() <= desk.now_ms
+    assert desk.wake_at_ms() <= desk.now_ms
     desk.do(Tick())
 
     assert desk.held() == {}
