@@ -294,7 +294,7 @@ class Runner(StoredFragment):
         outlet = self._outlet
         try:
             for command, reply_to in inbox:
-                if outlet is not None and outlet.is_full():
+                if fragment.lacks_much() or (outlet is not None and outlet.is_full()):
                     break
                 self._need = fragment.need(command, now_ms, steady_ms)
                 if self._need is not None:

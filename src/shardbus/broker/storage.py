@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol, TypeVar, final
@@ -23,6 +24,9 @@ Committed = Callable[[StoreError | None], None]
 
 # The most commits that one store transaction takes; what waits beyond goes into the next.
 COMMITS_PER_TRANSACTION_MAX = 256
+# Reads that may be under way, or done and not yet taken over by the loop: what they brought is in
+# memory, whoever asked, and a loop with much to do takes it over more slowly than a disk reads.
+READS_MAX = 8
 
 
 class Worker(Protocol):
@@ -96,6 +100,8 @@ class Storage:
         self._waiting: list[_Group] = []
         self._is_committing = False
         self._is_flush_scheduled = False
+        self._reading = 0
+        self._reads: deque[Callable[[], None]] = deque()
 
     def commit(self, commit: FragmentCommit, then: Committed) -> None:
         """Make a fragment's changes durable, together with whatever else is waiting."""
@@ -122,8 +128,19 @@ class Storage:
     def read(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
     ) -> None:
+        """Run a job that reads, in turn, and not before all but a few others are taken over."""
         store = self._store
-        self._reader.submit(lambda: job(store), then)
+
+        def finished(result: T | StoreError) -> None:
+            self._reading -= 1
+            self._read_on()
+            then(result)
+
+        def start() -> None:
+            self._reader.submit(lambda: job(store), finished)
+
+        self._reads.append(start)
+        self._read_on()
 
     def write(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
@@ -136,6 +153,11 @@ class Storage:
         self._writer.close()
         self._reader.close()
         self._store.close()
+
+    def _read_on(self) -> None:
+        while self._reads and self._reading < READS_MAX:
+            self._reading += 1
+            self._reads.popleft()()
 
     def _flush(self) -> None:
         self._is_flush_scheduled = False

@@ -69,14 +69,13 @@ from shardbus.core.errors import (
     MESSAGE_NOT_FOUND,
     NOT_ALLOWED,
     SERVER_BUSY,
-    SESSION_LOCK_LOST,
     Refused,
 )
 from shardbus.core.history import History
-from shardbus.core.holds import SESSION_LOST_TEXT, Holds
+from shardbus.core.holds import Holds, not_received_so
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX
+from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_BYTES_MAX, DEFERRED_COUNT_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -85,10 +84,11 @@ from shardbus.core.message import (
     SCHEDULED,
     SESSIONS,
     Entry,
+    sooner,
 )
 from shardbus.core.need import Need
 from shardbus.core.runs import Runs
-from shardbus.core.sequence import lock_token
+from shardbus.core.sequence import check_numbers, lock_token
 from shardbus.core.sessions import HeldSession
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
@@ -356,6 +356,11 @@ class Fragment:
             if self._locks.is_locked(entry.sequence_number):
                 entry.payload = None
         self._delivered = []
+        self._ledger.lacking_bytes = 0
+
+    def lacks_much(self) -> bool:
+        """Whether the answers so far lack as much as is read at once: give them before others."""
+        return self._ledger.lacking_bytes >= self._bounds.lacking_bytes_max
 
     def wants_due(self, now_ms: int) -> bool:
         """Whether messages whose time has come should be read from the store."""
@@ -413,10 +418,12 @@ class Fragment:
     def _receive(self, command: Receive, now_ms: int) -> Received:
         line = self.intake.line(command.line, command.session)
         if line is None:
-            raise _not_received_so(command.session)
+            raise not_received_so(command.session)
         room = self._bounds.locks_max - len(self._locks)
-        count_max = min(command.count_max, room) if command.is_locking else command.count_max
-        entries = self._ledger.take(line, count_max, now_ms)
+        if command.is_locking:
+            entries = self._ledger.take_to_lock(line, min(command.count_max, room), now_ms)
+        else:
+            entries = self._ledger.take(line, command.count_max, now_ms)
         if command.session == NO_SESSION:
             self.intake.want(command.line)
         if command.is_locking:
@@ -469,7 +476,7 @@ class Fragment:
     def _receive_deferred(self, command: ReceiveDeferred, now_ms: int) -> Received:
         numbers = command.sequence_numbers
         session_id = self._session_for(command.line, command.session)
-        _check_numbers(numbers, DEFERRED_COUNT_MAX)
+        check_numbers(numbers, DEFERRED_COUNT_MAX)
         entries: list[Entry] = []
         for number in numbers:
             entry = self.intake.entries.get(number)
@@ -483,6 +490,7 @@ class Fragment:
             ):
                 raise _not_found(number, "deferred")
             entries.append(entry)
+        _check_deferred_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:
@@ -491,16 +499,19 @@ class Fragment:
                 f"Fragment {self.number} has {len(self._locks)} messages locked, which is the "
                 "most it takes: settle some, or try again later.",
             )
+        for entry in entries:
+            if entry.payload is None:
+                self._ledger.lacking_bytes += entry.size_bytes
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes) -> str | None:
         """The session whose deferred messages may be taken; None: those of the line."""
         if self._holds is None or line != MAIN_LINE:
             if session != NO_SESSION:
-                raise _not_received_so(session)
+                raise not_received_so(session)
             return None
         if session == NO_SESSION:
-            raise _not_received_so(session)
+            raise not_received_so(session)
         return self._holds.of(session).session_id
 
     # Settling.
@@ -523,7 +534,7 @@ class Fragment:
     def _purge(self, command: Purge, now_ms: int) -> Purged:
         line = self.intake.line(command.line, command.session)
         if line is None:
-            raise _not_received_so(command.session)
+            raise not_received_so(command.session)
         entries = self._ledger.take(line, command.count_max, now_ms)
         until_ms = command.enqueued_until_ms
         is_over = False
@@ -541,7 +552,7 @@ class Fragment:
         return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
 
     def _cancel(self, command: Cancel) -> Done:
-        _check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
+        check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
         entries: list[Entry] = []
         for number in command.sequence_numbers:
             entry = self.intake.entries.get(number)
@@ -563,35 +574,19 @@ class Fragment:
         return Done()
 
 
-def sooner(one_ms: int, other_ms: int) -> int:
-    """The earlier of two readings of one clock, either of which may be NEVER_MS."""
-    if one_ms == NEVER_MS or NEVER_MS < other_ms < one_ms:
-        return other_ms
-    return one_ms
-
-
-def _check_numbers(numbers: list[int], count_max: int) -> None:
-    if len(numbers) > count_max:
+def _check_deferred_bytes(entries: list[Entry]) -> None:
+    """All of them are in memory before the first is handed out."""
+    size_bytes = sum([entry.size_bytes for entry in entries])
+    if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
         raise Refused(
             INVALID_ARGUMENT,
-            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
+            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
+            "can be received at once, or one message: ask for fewer.",
         )
-    if len(set(numbers)) < len(numbers):
-        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
 
 
 def _not_found(number: int, state: str) -> Refused:
     return Refused(
         MESSAGE_NOT_FOUND,
         f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
-    )
-
-
-def _not_received_so(session: bytes) -> Refused:
-    if session != NO_SESSION:
-        return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
-    return Refused(
-        NOT_ALLOWED,
-        "It is not possible for an entity that requires sessions to receive without a session: "
-        "accept a session first.",
     )

@@ -19,6 +19,7 @@ from shardbus.core.command import (
     SetState,
 )
 from shardbus.core.errors import (
+    NOT_ALLOWED,
     QUOTA_EXCEEDED,
     SERVER_BUSY,
     SESSION_CANNOT_BE_LOCKED,
@@ -37,6 +38,17 @@ SESSION_LOST_TEXT: Final = (
     "The session lock has expired on the MessageSession, or it was released. "
     "Accept a new MessageSession."
 )
+
+
+def not_received_so(session: bytes) -> Refused:
+    """Why nothing is received with, or without, this token of a session."""
+    if session != NO_SESSION:
+        return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+    return Refused(
+        NOT_ALLOWED,
+        "It is not possible for an entity that requires sessions to receive without a session: "
+        "accept a session first.",
+    )
 
 
 @final
@@ -195,7 +207,10 @@ class Holds:
         held.state_bytes = NO_STATE if state is None else len(state)
 
     def get_state(self, command: GetState) -> SessionState:
-        return SessionState(self.of(command.session).session_id)
+        held = self.of(command.session)
+        # How large it is is mostly not known before it is read.
+        self._ledger.lacking_bytes += self._ledger.rules.state_bytes_max
+        return SessionState(held.session_id)
 
     def set_state(self, command: SetState, now_ms: int) -> Done:
         held = self.of(command.session)
