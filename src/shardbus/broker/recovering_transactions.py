@@ -123,6 +123,7 @@ class Recovery:
             # Deleted with its entity, and a decision to commit, if there was one, with it: those
             # who had not heard of it cannot any more.
             return ROLLED_BACK if self._is_gone(promised.decider) else UNDECIDED
-        answer = await ask(decider, AskDecision(promised.transaction_id, promised.expires_at_ms))
+        question = AskDecision(promised.transaction_id, is_over=promised.is_over)
+        answer = await ask(decider, question)
         assert isinstance(answer, Decided)
         return answer.how

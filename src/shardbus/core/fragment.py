@@ -157,7 +157,7 @@ class Fragment:
         kept = {} if records is None else records
         self._staging = Staging(number, self._ledger, self._entrance, kept)
         self._transactions = Transactions(
-            self._ledger, self._entrance, self._settling, self._staging, kept, loaded_at_ms
+            self._ledger, self._entrance, self._settling, self._staging, kept
         )
         self._transfers = Transfers(number, self._ledger, self._entrance, kept)
         self._readers = self._ledger.readers

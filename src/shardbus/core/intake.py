@@ -110,14 +110,14 @@ class Intake:
         if isinstance(command, Finish):
             unread = self._transactions.unread(command.transaction_id)
             need = self._need_entries(unread, len(unread), bytes_max=0)
-            return self._need_stages(command, now_ms) if need is None else need
+            return self._need_stages(command) if need is None else need
         if isinstance(command, (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers)):
             return self._need_to_transfer(command)
         return self._need_rarely(command, now_ms)
 
     def _need_rarely(self, command: Command, now_ms: int) -> Need | None:
         if isinstance(command, (Transact, Prepare, Decide)):
-            return self._need_stages(command, now_ms) if command.work.stages else None
+            return self._need_stages(command) if command.work.stages else None
         if isinstance(command, Claim):
             return self._claiming.need_heads(command)
         if isinstance(command, ReadClaim):
@@ -131,10 +131,8 @@ class Intake:
                 return self._holds.need_to_set_state(command)
         return None
 
-    def _need_stages(
-        self, command: Transact | Prepare | Decide | Finish, now_ms: int
-    ) -> NeedStages | None:
-        need = self._transactions.unread_stages(command, now_ms)
+    def _need_stages(self, command: Transact | Prepare | Decide | Finish) -> NeedStages | None:
+        need = self._transactions.unread_stages(command)
         if need is None or all(name in self._fed_stages for name in need.stages):
             return None
         return need

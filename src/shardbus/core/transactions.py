@@ -40,7 +40,7 @@ from shardbus.core.limits import (
     ROLLBACK_KEPT_MS,
 )
 from shardbus.core.lock import LockBatch
-from shardbus.core.message import AT_ONCE_MS, SET_ASIDE, Entry
+from shardbus.core.message import SET_ASIDE, Entry
 from shardbus.core.need import NeedStages
 from shardbus.core.prepared import (
     Decision,
@@ -74,7 +74,6 @@ class Transactions:
         settling: Settling,
         staging: Staging,
         records: dict[tuple[int, bytes], bytes],
-        loaded_at_ms: int,
     ) -> None:
         self._ledger = ledger
         self._entrance = entrance
@@ -89,14 +88,13 @@ class Transactions:
         self._decisions: dict[bytes, Decision] = {}
         for (kind, key), data in records.items():
             if kind == PREPARED:
-                prepared = unpack_prepared(data)
-                self._await_decision(prepared, loaded_at_ms)
-                self._load(key, prepared)
+                self._load(key, unpack_prepared(data))
             elif kind == DECISION:
                 self._decisions[key] = decision = unpack_decision(data)
                 decision.kept_until_ms = ledger.steady_ms + ROLLBACK_KEPT_MS
 
     def _load(self, transaction_id: bytes, prepared: Prepared) -> None:
+        prepared.deadline_ms = self._ledger.steady_ms + prepared.wait_ms
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += prepared.size_bytes
         for promise in prepared.promises:
@@ -129,7 +127,7 @@ class Transactions:
             return self._finish(command, read, now_ms)
         if isinstance(command, ForgetDecision):
             return self._forget(command)
-        return self._in_doubt(now_ms)
+        return self._in_doubt()
 
     def unread(self, transaction_id: bytes) -> list[int]:
         """The messages to read from the store before a transaction can be finished."""
@@ -142,7 +140,7 @@ class Transactions:
                         numbers.append(number)
         return numbers
 
-    def unread_stages(self, command: TransactionCommand, now_ms: int) -> NeedStages | None:
+    def unread_stages(self, command: TransactionCommand) -> NeedStages | None:
         """The stages to read from the store before a command is decided."""
         if isinstance(command, Transact):
             return self._staging.need(command.work, is_promise=False)
@@ -150,8 +148,8 @@ class Transactions:
             is_known = command.transaction_id in self._prepared
             return None if is_known else self._staging.need(command.work, is_promise=True)
         if isinstance(command, Decide):
-            is_over = now_ms >= command.expires_at_ms or command.transaction_id in self._decisions
-            return None if is_over else self._staging.need(command.work, is_promise=False)
+            is_known = command.transaction_id in self._decisions
+            return None if is_known else self._staging.need(command.work, is_promise=False)
         if isinstance(command, Finish) and command.is_commit:
             prepared = self._prepared.get(command.transaction_id)
             if prepared is not None:
@@ -196,10 +194,9 @@ class Transactions:
                 numbers.append(entry.sequence_number)
             deadlines_ms = [locks.deadline_ms(token) for token in settle.tokens]
             promises.append(Promise(settle, numbers, settle.tokens, deadlines_ms))
-        prepared = Prepared(
-            command.decider, command.expires_at_ms, work.messages, promises, work.stages
-        )
-        self._await_decision(prepared, now_ms)
+        wait_ms = min(command.wait_ms, DECIDE_MS_MAX)
+        prepared = Prepared(command.decider, wait_ms, work.messages, promises, work.stages)
+        prepared.deadline_ms = self._ledger.steady_ms + wait_ms
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
@@ -209,13 +206,6 @@ class Transactions:
         self._prepared_bytes += len(data)
         self._ledger.changes.append(RecordChange(PREPARED, transaction_id, data))
         return Done()
-
-    def _await_decision(self, prepared: Prepared, now_ms: int) -> None:
-        """Say by the steady clock how long the decision is waited for. The moment that comes with a
-        promise may be of a clock that was set since, or of another machine: hence the bound.
-        """
-        wait_ms = min(max(prepared.expires_at_ms - now_ms, 0), DECIDE_MS_MAX)
-        prepared.deadline_ms = self._ledger.steady_ms + wait_ms
 
     def _check_room(self, size_bytes: int) -> None:
         total_bytes = self._prepared_bytes + size_bytes
@@ -241,8 +231,6 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
-        if now_ms >= command.expires_at_ms:
-            return self._roll_back(command.transaction_id, now_ms)
         self._check(command.work, now_ms)
         self._check_decisions()
         self._do(command.work, now_ms)
@@ -253,12 +241,12 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
-        if now_ms < command.expires_at_ms:
+        if not command.is_over:
             return Decided(UNDECIDED)
         return self._roll_back(command.transaction_id, now_ms)
 
     def _roll_back(self, transaction_id: bytes, now_ms: int) -> Decided:
-        """Kept for a while: should the clock be set back, a late commit still finds it."""
+        """Kept for much longer than a command is on its way: a late commit still finds it."""
         self._forget_rollbacks()
         self._check_decisions()
         decision = Decision(False, now_ms, [])
@@ -365,9 +353,10 @@ class Transactions:
         self._ledger.locks.hold_in_session(batch, [entry], [token])
         return True
 
-    def _in_doubt(self, now_ms: int) -> InDoubt:
+    def _in_doubt(self) -> InDoubt:
+        steady_ms = self._ledger.steady_ms
         promised = [
-            Promised(transaction_id, prepared.decider, self._undecided_until_ms(prepared, now_ms))
+            Promised(transaction_id, prepared.decider, is_over=prepared.deadline_ms <= steady_ms)
             for transaction_id, prepared in self._prepared.items()
         ]
         owed = [
@@ -376,9 +365,3 @@ class Transactions:
             if decision.is_commit
         ]
         return InDoubt(promised, owed)
-
-    def _undecided_until_ms(self, prepared: Prepared, now_ms: int) -> int:
-        """Until when whoever decides may still commit; a moment that is over, once it waited."""
-        if prepared.deadline_ms <= self._ledger.steady_ms:
-            return AT_ONCE_MS
-        return self._ledger.moment_of(prepared.deadline_ms, now_ms)

@@ -131,7 +131,7 @@ class StageMachine(FragmentMachine):
         is_known = transaction_id in self.model.promised
         expected = None if is_known else self.why_not(shares, None)
 
-        command = Prepare(transaction_id, Work([], [], shares), (9, 9), self.desk.now_ms + 1_000)
+        command = Prepare(transaction_id, Work([], [], shares), (9, 9), 1_000)
         reply = self.ask(command)
 
         assert (reply.kind if isinstance(reply, Refused) else None) is expected
