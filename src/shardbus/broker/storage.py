@@ -96,6 +96,9 @@ class Storage:
         self._waiting: list[_Group] = []
         self._is_committing = False
         self._is_flush_scheduled = False
+        self._is_held = False
+        # What changes the set of fragments and came while the store was held, in its order.
+        self._held_back: list[Callable[[], None]] = []
 
     def commit(self, commit: FragmentCommit, then: Committed) -> None:
         """Make a fragment's changes durable, together with whatever else is waiting."""
@@ -130,7 +133,32 @@ class Storage:
     ) -> None:
         """Run a job that changes the store's set of fragments, in turn with the commits."""
         store = self._store
+        if self._is_held:
+            self._held_back.append(lambda: self._writer.submit(lambda: job(store), then))
+        else:
+            self._writer.submit(lambda: job(store), then)
+
+    def hold(
+        self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
+    ) -> None:
+        """Begin to write nothing more, and run `job` when everything begun has been written.
+
+        Whatever comes meanwhile waits for `let_go`; reads go on. Whoever holds a store sees to it
+        that it is let go, whatever becomes of him.
+        """
+        self._is_held = True
+        store = self._store
         self._writer.submit(lambda: job(store), then)
+
+    def let_go(self) -> None:
+        """Write what has waited, and go on. Nothing happens to a store that is not held."""
+        self._is_held = False
+        held_back, self._held_back = self._held_back, []
+        for submit in held_back:
+            submit()
+        if self._waiting and not self._is_committing and not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
 
     def close(self) -> None:
         self._writer.close()
@@ -139,7 +167,7 @@ class Storage:
 
     def _flush(self) -> None:
         self._is_flush_scheduled = False
-        if self._is_committing or not self._waiting:
+        if self._is_committing or self._is_held or not self._waiting:
             return
         batch, commits = self._next_batch()
         self._is_committing = True
