@@ -95,6 +95,9 @@ class Disk:
     def sweep(self) -> bool:
         return self.kept.sweep()
 
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        return self.kept.last_counters(fragments)
+
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         self.before_commit(commits)
         self.kept.commit(commits)

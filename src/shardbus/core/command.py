@@ -352,10 +352,10 @@ TransferSource = tuple[int, int, int]
 class TakeOver:
     """Store messages that are transferred from a source, unless that was done before.
 
-    `numbers` are those under which they were given out there, rising. A message with a number not above the highest
-    that ever came from the source is dropped. The numbers in `skipped` will never come: whoever
-    sends them is late. Nothing with a number below `front` will be asked about again. Answered by
-    `TakenOver`; refused, and nothing has changed, like a `Send`.
+    `numbers` are those under which they were given out there, rising. A message with a number not
+    above the highest that ever came from the source is dropped. The numbers in `skipped` will never
+    come: whoever sends them is late. Nothing with a number below `front` will be asked about again.
+    Answered by `TakenOver`; refused, and nothing has changed, like a `Send`.
     """
 
     def __init__(
