@@ -10,6 +10,8 @@ from tests.simulation.tally import passed
 T = TypeVar("T")
 
 EPOCH_MS: Final = 1_700_000_000_000
+# Far from the wall clock, so that whoever takes one for the other is found out.
+STEADY_FROM_MS: Final = 5_000_000
 
 
 class Deadlock(Exception):
@@ -92,14 +94,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class VirtualClock:
-    """The wall clock of a virtual loop."""
+    """The clocks of a virtual loop; `ahead_ms` is by how much the wall clock was set."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self.ahead_ms = 0
 
     def now_ms(self) -> int:
+        return EPOCH_MS + self.ahead_ms + self._passed_ms()
+
+    def steady_ms(self) -> int:
+        return STEADY_FROM_MS + self._passed_ms()
+
+    def _passed_ms(self) -> int:
         # A moment that was asked for in milliseconds may come a rounding error early.
-        return EPOCH_MS + int(self._loop.time() * 1000 + 1e-6)
+        return int(self._loop.time() * 1000 + 1e-6)
 
 
 class VirtualWorker:

@@ -94,7 +94,7 @@ class Runner(StoredFragment):
         self._need: Need | None = None
         self._is_fed = False
         self._watchers = Watchers(loop)
-        self._last_used_ms = clock.now_ms()
+        self._used_ms = clock.steady_ms()
         self._is_busy = True
         self._is_drain_scheduled = False
         # The fragment while a commit of nothing but removals is under way.
@@ -140,9 +140,9 @@ class Runner(StoredFragment):
             self._schedule()
 
     @property
-    def last_used_ms(self) -> int:
-        """When a client last wanted something; now, while somebody waits for messages."""
-        return self._last_used_ms if self._watchers.is_empty() else self._clock.now_ms()
+    def unused_ms(self) -> int:
+        """For how long no client wanted anything; 0 while somebody waits for messages."""
+        return self._clock.steady_ms() - self._used_ms if self._watchers.is_empty() else 0
 
     def configure(self, rules: FragmentRules) -> None:
         self._rules = rules
@@ -200,7 +200,7 @@ class Runner(StoredFragment):
         fragment = self._fragment
         assert fragment is not None and self._part is part
         changes = fragment.deliver(part.entries)
-        changes += self._apply_inbox(fragment, self._clock.now_ms())
+        changes += self._apply_inbox(fragment)
         return FragmentCommit(self.fragment_id, changes, fragment.counters)
 
     def took_part(self, part: Part, error: StoreError | None) -> None:
@@ -248,11 +248,11 @@ class Runner(StoredFragment):
             return False
         if not isinstance(command, Receive):
             return False
-        now_ms = self._clock.now_ms()
-        received = fragment.receive_beside(command, now_ms)
+        steady_ms = self._clock.steady_ms()
+        received = fragment.receive_beside(command, self._clock.now_ms(), steady_ms)
         if received is None:
             return False
-        self._last_used_ms = now_ms
+        self._used_ms = steady_ms
         say(reply_to, received)
         return True
 
@@ -269,7 +269,7 @@ class Runner(StoredFragment):
         if self._is_busy or fragment is None:
             return
         try:
-            changes = self._apply_inbox(fragment, self._clock.now_ms())
+            changes = self._apply_inbox(fragment)
         except Exception as bug:
             # Half of a decision may be in memory: only what is stored can be trusted.
             log.exception("fragment %s decided wrongly", self.fragment_id)
@@ -280,16 +280,16 @@ class Runner(StoredFragment):
         else:
             self._applied(fragment)
 
-    def _apply_inbox(self, fragment: Fragment, now_ms: int) -> list[Change]:
+    def _apply_inbox(self, fragment: Fragment) -> list[Change]:
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         changes: list[Change] = []
-        wake_at_ms = fragment.wake_at_ms()
-        if NEVER_MS < wake_at_ms <= now_ms and not self._is_fed:
+        if NEVER_MS < fragment.deadline_ms() <= steady_ms and not self._is_fed:
             # Not between reading for a command and deciding it: what was read would be stale.
-            changes += fragment.apply(Tick(), now_ms).changes
+            changes += fragment.apply(Tick(), now_ms, steady_ms).changes
         self._is_fed = False
         inbox = self._inbox
         if inbox:
-            self._last_used_ms = now_ms
+            self._used_ms = steady_ms
         applied = 0
         is_reading_state = False
         outlet = self._outlet
@@ -297,7 +297,7 @@ class Runner(StoredFragment):
             for command, reply_to in inbox:
                 if fragment.lacks_much() or (outlet is not None and outlet.is_full()):
                     break
-                self._need = fragment.need(command, now_ms)
+                self._need = fragment.need(command, now_ms, steady_ms)
                 if self._need is not None:
                     # What waits in the store alone comes first: the rest stays in line.
                     break
@@ -306,7 +306,7 @@ class Runner(StoredFragment):
                 elif is_reading_state and isinstance(command, SetState):
                     # A state is read after the commit, when this one must not be there yet.
                     break
-                answer = self._decided(fragment, command, now_ms, changes)
+                answer = self._decided(fragment, command, changes, now_ms, steady_ms)
                 self._answers.add(reply_to, answer)
                 applied += 1
         finally:
@@ -315,13 +315,18 @@ class Runner(StoredFragment):
         return changes
 
     def _decided(
-        self, fragment: Fragment, command: Command, now_ms: int, changes: list[Change]
+        self,
+        fragment: Fragment,
+        command: Command,
+        changes: list[Change],
+        now_ms: int,
+        steady_ms: int,
     ) -> Answer:
         outlet = self._outlet
         if outlet is not None:
-            outlet.measure(fragment, now_ms)
+            outlet.measure(fragment, steady_ms)
         try:
-            outcome = fragment.apply(command, now_ms)
+            outcome = fragment.apply(command, now_ms, steady_ms)
         except Refused as refusal:
             return refusal
         changes += outcome.changes
@@ -391,7 +396,7 @@ class Runner(StoredFragment):
         elif fragment.wants_due(now_ms):
             self._read_due(fragment, now_ms)
         else:
-            self._alarm.set(fragment.wake_at_ms())
+            self._alarm.set(fragment.due_at_ms(), fragment.deadline_ms())
             if self._inbox:
                 self._schedule()
         self._watchers.wake(fragment)
@@ -424,7 +429,8 @@ class Runner(StoredFragment):
             self._answer(fragment)
             return
         log.error("fragment %s: damaged messages %s set aside", self.fragment_id, damaged)
-        outcome = fragment.apply(SetAside(damaged), self._clock.now_ms())
+        clock = self._clock
+        outcome = fragment.apply(SetAside(damaged), clock.now_ms(), clock.steady_ms())
         self._commit(fragment, outcome.changes)
 
     def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
@@ -507,6 +513,7 @@ class Runner(StoredFragment):
             loaded.history,
             records=image.records,
             loaded_at_ms=self._clock.now_ms(),
+            steady_ms=self._clock.steady_ms(),
         )
         self.state = AVAILABLE
         self.reason = ""
