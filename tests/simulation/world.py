@@ -1,6 +1,7 @@
 """Virtual time: an event loop that never waits, and workers that take time without spending any."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
@@ -17,6 +18,23 @@ class Deadlock(Exception):
 
 class Crash(Exception):
     """Raised by a store: the process dies at this very write."""
+
+
+class Planted(Exception):
+    """Raised by a client on purpose: it is to hurt nobody else."""
+
+
+class _Witness(logging.Handler):
+    """What is logged with an exception went wrong, although somebody caught it."""
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._failed = failed
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is not None and not isinstance(failure, Planted):
+            self._failed(failure)
 
 
 class _Impatience:
@@ -54,6 +72,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def finish(self, main: "asyncio.Future[T]") -> T:
         """Run until `main` is done; a failure in any callback ends the run with that failure."""
+        witness = _Witness(self._fail)
+        logging.getLogger("shardbus").addHandler(witness)
         try:
             result = self.run_until_complete(main)
         except RuntimeError:
@@ -61,6 +81,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise self.failures[0] from None
             raise
         finally:
+            logging.getLogger("shardbus").removeHandler(witness)
             self._cancel_all()
         if self.failures:
             raise self.failures[0]
@@ -70,6 +91,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         failure = context.get("exception")
         if not isinstance(failure, BaseException):
             failure = AssertionError(str(context.get("message")))
+        self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
         self.failures.append(failure)
         self.stop()
 

@@ -76,6 +76,8 @@ class Link:
         self.is_locking = is_locking
         self.is_draining = False
         self.granted = credit
+        # The most that it takes at a time, whatever its credit is.
+        self.room = 10_000
         self.got: list[int] = []
         self.tokens: list[bytes] = []
         self.drains = 0
@@ -84,11 +86,13 @@ class Link:
     def credit(self) -> int:
         return self.granted
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> int:
         assert 0 < len(deliveries) <= self.granted
+        deliveries = deliveries[: self.room]
         self.granted -= len(deliveries)
         self.got += [each.entry.sequence_number for each in deliveries]
         self.tokens += [each.token for each in deliveries]
+        return len(deliveries)
 
     def drained(self) -> None:
         assert self.is_draining
