@@ -89,11 +89,11 @@ class _Seat:
         self.reserved = 0
         self.is_hungry = False
         self.is_gone = False
-        # Received and deleted, then the credit was taken back: only the next credit can send them.
+        # Received and deleted, then there was no credit, or no room: they go before all others.
         self.backlog: list[Delivery] = []
 
     def free(self) -> int:
-        return self.receiver.credit() - self.reserved
+        return self.receiver.credit() - self.reserved - len(self.backlog)
 
 
 @final
@@ -244,15 +244,16 @@ class Dispatcher:
 
     def _hand_over(self, source: _Source, seat: _Seat, deliveries: list[Delivery]) -> None:
         """Deliver as far as credit goes; the rest is not left locked for nobody (R18)."""
+        if not seat.receiver.is_locking:
+            if not seat.is_gone:
+                seat.backlog += deliveries
+                self._deliver_backlog(seat)
+            return
         credit = 0 if seat.is_gone else seat.receiver.credit()
         unwanted = deliveries[self._deliver(seat, deliveries[:credit]) :]
-        if not unwanted:
-            return
-        if seat.receiver.is_locking:
+        if unwanted:
             tokens = [delivery.token for delivery in unwanted]
             source.port.submit(Settle(RELEASE, tokens), ignore)
-        elif not seat.is_gone:
-            seat.backlog += unwanted
 
     def _deliver(self, seat: _Seat, wanted: list[Delivery]) -> int:
         """How many of these a receiver took; one that fails gets nothing more."""
@@ -267,10 +268,11 @@ class Dispatcher:
             return 0
 
     def _deliver_backlog(self, seat: _Seat) -> None:
-        if seat.backlog:
-            credit = seat.receiver.credit()
-            backlog, seat.backlog = seat.backlog, []
-            seat.backlog = backlog[self._deliver(seat, backlog[:credit]) :]
+        while seat.backlog and (credit := seat.receiver.credit()) > 0:
+            taken = self._deliver(seat, seat.backlog[:credit])
+            if taken == 0:
+                break
+            seat.backlog = seat.backlog[taken:]
 
     def _mark_ready(self, source: _Source) -> None:
         if not source.is_ready and not source.is_asked:
