@@ -27,14 +27,14 @@ class Planted(Exception):
 class _Witness(logging.Handler):
     """What is logged with an exception went wrong, although somebody caught it."""
 
-    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, loop: "VirtualLoop") -> None:
         super().__init__(logging.ERROR)
-        self._failed = failed
+        self._loop = loop
 
     def emit(self, record: logging.LogRecord) -> None:
         failure = record.exc_info[1] if record.exc_info else None
-        if failure is not None and not isinstance(failure, Planted):
-            self._failed(failure)
+        if failure is not None and not isinstance(failure, self._loop.tolerated):
+            self._loop.fail(failure)
 
 
 class _Impatience:
@@ -62,6 +62,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # Coarse enough that a timer is due when its moment has come, however late the hour.
         self._clock_resolution = 1e-6
         self.failures: list[BaseException] = []
+        # What may be caught and logged.
+        self.tolerated: tuple[type[BaseException], ...] = (Planted,)
         self.set_exception_handler(self._note_failure)
 
     def time(self) -> float:
@@ -72,7 +74,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def finish(self, main: "asyncio.Future[T]") -> T:
         """Run until `main` is done; a failure in any callback ends the run with that failure."""
-        witness = _Witness(self._fail)
+        witness = _Witness(self)
         logging.getLogger("shardbus").addHandler(witness)
         try:
             result = self.run_until_complete(main)
@@ -91,9 +93,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         failure = context.get("exception")
         if not isinstance(failure, BaseException):
             failure = AssertionError(str(context.get("message")))
-        self._fail(failure)
+        self.fail(failure)
 
-    def _fail(self, failure: BaseException) -> None:
+    def fail(self, failure: BaseException) -> None:
         self.failures.append(failure)
         self.stop()
 
