@@ -72,7 +72,8 @@ class Route:
     `{rule}`, `{pipeline}` and `{backup}` for a name without slashes.
 
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
-    none; with neither the path is open. `schema` names what is answered, None for the description
+    none; with neither the path is open, or with `takes_any_token` to who shows a token that is good
+    for anything. `schema` names what is answered, None for the description
     of the API itself, and `schema_of_503` what is while nothing serves; `body` names what is sent,
     None where nothing is, or, with `takes_bytes`, bytes that are no JSON. A body of which no member
     is required may be left out. `identifier` is
@@ -90,6 +91,7 @@ class Route:
         takes_bytes: bool = False,
         right: int = 0,
         otherwise: int = 0,
+        takes_any_token: bool = False,
         parameters: tuple[Parameter, ...] = (),
         identifier: str = "",
         schema_of_503: str = "Error",
@@ -102,6 +104,7 @@ class Route:
         self.takes_bytes = takes_bytes
         self.right = right
         self.otherwise = otherwise
+        self.takes_any_token = takes_any_token
         self.parameters = parameters
         self.schema_of_503 = schema_of_503
         self.identifier = identifier or _identifier(method, schema)
