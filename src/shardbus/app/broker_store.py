@@ -92,7 +92,7 @@ def store_part(
     broker: Broker, data_dir: Path, backup_dir: Path, loop: asyncio.AbstractEventLoop
 ) -> LocalPart:
     """The part that a broker's store has in backups."""
-    still = _StoreStill(broker.storage, store_path(broker.name, data_dir))
+    still = StoreStill(broker.storage, store_path(broker.name, data_dir))
     return _part(broker.name, still, backup_dir, loop)
 
 
@@ -104,7 +104,7 @@ def catalogue_part(
     loop: asyncio.AbstractEventLoop,
 ) -> LocalPart:
     """The part that the catalogue has in backups; `worker` is the one that writes it."""
-    still = _CatalogueStill(catalogue, worker, store_path(CATALOGUE_NAME, data_dir))
+    still = CatalogueStill(catalogue, worker, store_path(CATALOGUE_NAME, data_dir))
     return _part(CATALOGUE_NAME, still, backup_dir, loop)
 
 
@@ -119,7 +119,9 @@ def _part(name: str, still: Still, backup_dir: Path, loop: asyncio.AbstractEvent
 
 
 @final
-class _StoreStill:
+class StoreStill:
+    """A store stands still between two commits."""
+
     def __init__(self, storage: Storage, path: Path) -> None:
         self._storage = storage
         self._path = path
@@ -140,7 +142,7 @@ class _StoreStill:
 
 
 @final
-class _CatalogueStill:
+class CatalogueStill:
     """It is copied between two writes, and need not stand still while the stores do."""
 
     def __init__(self, catalogue: SqliteCatalogue, worker: Worker, path: Path) -> None:
