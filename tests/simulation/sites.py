@@ -22,6 +22,9 @@ from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWork
 
 T = TypeVar("T")
 
+# A publisher does so little at a time that most of what is published takes several turns.
+STEPS_MAX = 20
+
 Stored = Callable[[Sequence[FragmentCommit]], None]
 """Hears of every transaction that a disk has stored."""
 
@@ -99,7 +102,7 @@ class Site:
             storage,
             VirtualClock(self._loop),
             self._loop,
-            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8)),
+            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8), STEPS_MAX),
         )
         self.returned()
 

@@ -108,13 +108,30 @@ class Broker:
         is due whether or not anyone publishes.
         """
         publisher = self._publisher(topic)
-        former = publisher.subscriptions
-        publisher.tell(topic, subscriptions)
+        publisher.hold()
+        try:
+            while publisher.is_busy:
+                await self._stand_still(publisher)
+            former = publisher.subscriptions
+            publisher.tell(topic, subscriptions)
+        finally:
+            publisher.let_go()
         changed = [each for each in subscriptions if former.get(each.entity_id) is not each]
         for entity in (topic, *changed):
             self.configure(entity, numbers)
         for number in numbers:
             self.runner(topic, number).start()
+
+    async def _stand_still(self, publisher: Publisher) -> None:
+        """Wait until nothing is half published."""
+        still: asyncio.Future[None] = self._loop.create_future()
+
+        def told() -> None:
+            if not still.done():
+                still.set_result(None)
+
+        publisher.when_still(told)
+        await still
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
         """Let a description take effect in those fragments that run."""

@@ -54,6 +54,8 @@ RECOVERING: Final = "recovering"
 UNAVAILABLE: Final = "unavailable"
 
 INBOX_MAX: Final = 10_000
+# Messages that are sent or settled by the commands of one turn; the others have the next.
+TURN_MESSAGES_MAX: Final = 8_192
 
 
 @final
@@ -128,6 +130,11 @@ class Runner(StoredFragment):
     def is_available(self) -> bool:
         return self.state == AVAILABLE
 
+    @property
+    def is_publishing(self) -> bool:
+        """Whether a decision is half-way: who gets what is known of some messages only."""
+        return self._outlet is not None and self._outlet.is_unfinished
+
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
         if self.state != AVAILABLE and not self._is_first_load:
@@ -177,6 +184,8 @@ class Runner(StoredFragment):
         self._is_first_load = False
         self._alarm.cancel()
         self._storage.withdraw(self.fragment_id)
+        if self._outlet is not None:
+            self._outlet.forget()
         self._leave_joints()
         self._answers.fail(self.reason, is_unknown=True)
         self._turn_away(self.reason, is_unknown=True)
@@ -195,11 +204,22 @@ class Runner(StoredFragment):
             if not self._is_busy and not self._is_fed:
                 self._hold(part)
 
-    def take_part(self, part: Part) -> FragmentCommit:
-        """Take over what the leader has for this fragment, and decide what waits here."""
+    def deliver(self, part: Part, count_max: int) -> int:
+        """Take over the next of what the leader has for this fragment; how many these are."""
         fragment = self._fragment
         assert fragment is not None and self._part is part
-        changes = fragment.deliver(part.entries)
+        entries = part.entries
+        if len(entries) > count_max or part.delivered:
+            entries = entries[part.delivered : part.delivered + count_max]
+        part.changes += fragment.deliver(entries)
+        part.delivered += len(entries)
+        return len(entries)
+
+    def take_part(self, part: Part) -> FragmentCommit:
+        """All of it is taken over: decide what waits here."""
+        fragment = self._fragment
+        assert fragment is not None and self._part is part and part.is_delivered
+        changes = part.changes
         changes += self._apply_inbox(fragment)
         return FragmentCommit(self.fragment_id, changes, fragment.counters)
 
@@ -268,6 +288,8 @@ class Runner(StoredFragment):
         fragment = self._fragment
         if self._is_busy or fragment is None:
             return
+        if self._outlet is not None:
+            self._outlet.begin_turn()
         try:
             changes = self._apply_inbox(fragment)
         except Exception as bug:
@@ -291,6 +313,7 @@ class Runner(StoredFragment):
         if inbox:
             self._used_ms = steady_ms
         applied = 0
+        messages = 0
         is_reading_state = False
         outlet = self._outlet
         try:
@@ -309,6 +332,12 @@ class Runner(StoredFragment):
                 answer = self._decided(fragment, command, changes, now_ms, steady_ms)
                 self._answers.add(reply_to, answer)
                 applied += 1
+                if isinstance(command, Send):
+                    messages += len(command.messages)
+                elif isinstance(command, Settle):
+                    messages += len(command.tokens)
+                if messages >= TURN_MESSAGES_MAX:
+                    break
         finally:
             self._inbox = inbox[applied:]
             self._is_held_up = bool(self._inbox)
@@ -334,8 +363,32 @@ class Runner(StoredFragment):
             outlet.publish(fragment)
         return outcome.reply
 
+    def _publish_on(self, fragment: Fragment, changes: list[Change]) -> None:
+        """Go on with a decision that is too large for one turn of the loop.
+
+        Nothing of it is stored, answered or seen before it is whole, and commands wait.
+        """
+        outlet = self._outlet
+        if self._fragment is not fragment or outlet is None:
+            return
+        outlet.begin_turn()
+        try:
+            outlet.publish_on(fragment)
+            if not outlet.is_full():
+                changes += self._apply_inbox(fragment, self._clock.now_ms())
+        except Exception as bug:
+            log.exception("fragment %s published wrongly", self.fragment_id)
+            self._forget(StoreError(f"internal error: {bug}"))
+            return
+        self._commit(fragment, changes)
+
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
         self._is_busy = True
+        if self._outlet is not None:
+            is_waiting = bool(self._inbox) and self._need is None and not fragment.lacks_much()
+            if self._outlet.wants_turn(is_waiting):
+                self._loop.call_soon(self._publish_on, fragment, changes)
+                return
         if all(isinstance(change, Remove) for change in changes):
             self._removing = fragment
         commit = FragmentCommit(self.fragment_id, changes, fragment.counters)
@@ -347,7 +400,9 @@ class Runner(StoredFragment):
         if self._outlet is not None:
             deliveries = self._outlet.take()
             if deliveries:
-                self._joint = Joint(commit, self._storage, done)
+                self._joint = Joint(
+                    commit, self._storage, done, self._loop, self._outlet.delivered_max
+                )
                 self._joint.begin(deliveries)
                 return
         self._storage.commit(commit, done)
@@ -479,6 +534,7 @@ class Runner(StoredFragment):
                 log.error("fragment %s: damaged messages %s set aside", fragment_id, due.damaged)
             changes = fragment.due_in(due.entries, due.damaged, due.next_due_ms, now_ms)
             if self._outlet is not None:
+                self._outlet.begin_turn()
                 self._outlet.publish(fragment)
             self._commit_or_go_on(fragment, changes)
 
