@@ -375,7 +375,7 @@ class Runner(StoredFragment):
         try:
             outlet.publish_on(fragment)
             if not outlet.is_full():
-                changes += self._apply_inbox(fragment, self._clock.now_ms())
+                changes += self._apply_inbox(fragment)
         except Exception as bug:
             log.exception("fragment %s published wrongly", self.fragment_id)
             self._forget(StoreError(f"internal error: {bug}"))
