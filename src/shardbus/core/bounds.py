@@ -24,6 +24,7 @@ from shardbus.core.limits import (
     STAGED_BYTES_MAX,
     STAGES_MAX,
     STATES_MAX,
+    TRANSFER_MARKS_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_COUNT_LOW,
     WINDOW_COUNT_MAX,
@@ -59,6 +60,7 @@ class Bounds:
         staged_bytes_max: int = STAGED_BYTES_MAX,
         packed_bytes_max: int = PACKED_BYTES_MAX,
         producers_max: int = PRODUCERS_MAX,
+        transfer_marks_max: int = TRANSFER_MARKS_MAX,
     ) -> None:
         assert page_bytes_max <= window_bytes_max
         assert sessions_page_max <= sessions_known_max
@@ -84,3 +86,4 @@ class Bounds:
         self.staged_bytes_max = staged_bytes_max
         self.packed_bytes_max = packed_bytes_max
         self.producers_max = producers_max
+        self.transfer_marks_max = transfer_marks_max
