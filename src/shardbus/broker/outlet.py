@@ -58,6 +58,10 @@ class Outlet:
         """Whether it is known who subscribes: until then nothing can be accepted."""
         return self._publisher.is_told
 
+    def followers(self) -> list[FragmentId]:
+        """The fragments that take over what this one numbers."""
+        return [FragmentId(each, self._number) for each in self._publisher.subscriptions]
+
     def is_full(self) -> bool:
         """Whether nothing more may be published in this turn of the loop."""
         return self.is_unfinished or self.is_tired or self._is_gathered()

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from shardbus.broker.alarm import Alarm
 from shardbus.broker.answers import Answer as Answer
-from shardbus.broker.answers import Answers
+from shardbus.broker.answers import Answers, say
 from shardbus.broker.answers import ReplyTo as ReplyTo
 from shardbus.broker.clock import Clock
 from shardbus.broker.joint import Broken, Joint, Part
@@ -43,6 +43,7 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     MessageStore,
+    NotStored,
     StoreError,
 )
 
@@ -130,9 +131,11 @@ class Runner(StoredFragment):
         return self.state == AVAILABLE
 
     @property
-    def is_publishing(self) -> bool:
-        """Whether a decision is half-way: who gets what is known of some messages only."""
-        return self._outlet is not None and self._outlet.is_unfinished
+    def is_half_way(self) -> bool:
+        """Whether a decision takes more turns of the loop than one, and is not whole yet."""
+        if self._outlet is not None and self._outlet.is_unfinished:
+            return True
+        return self._fragment is not None and self._fragment.is_unfinished
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
@@ -272,7 +275,7 @@ class Runner(StoredFragment):
         if received is None:
             return False
         self._last_used_ms = now_ms
-        reply_to(received)
+        say(reply_to, received)
         return True
 
     # Draining.
@@ -294,7 +297,7 @@ class Runner(StoredFragment):
         except Exception as bug:
             # Half of a decision may be in memory: only what is stored can be trusted.
             log.exception("fragment %s decided wrongly", self.fragment_id)
-            self._forget(StoreError(f"internal error: {bug}"))
+            self._forget(NotStored(f"internal error: {bug}"))
             return
         if changes:
             self._commit(fragment, changes)
@@ -335,7 +338,7 @@ class Runner(StoredFragment):
                     messages += len(command.messages)
                 elif isinstance(command, Settle):
                     messages += len(command.tokens)
-                if messages >= TURN_MESSAGES_MAX:
+                if messages >= TURN_MESSAGES_MAX or fragment.is_unfinished:
                     break
         finally:
             self._inbox = inbox[applied:]
@@ -357,32 +360,48 @@ class Runner(StoredFragment):
             outlet.publish(fragment)
         return outcome.reply
 
-    def _publish_on(self, fragment: Fragment, changes: list[Change]) -> None:
+    def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
         """Go on with a decision that is too large for one turn of the loop.
 
         Nothing of it is stored, answered or seen before it is whole, and commands wait.
         """
-        outlet = self._outlet
-        if self._fragment is not fragment or outlet is None:
+        if self._fragment is not fragment:
             return
-        outlet.begin_turn()
         try:
-            outlet.publish_on(fragment)
-            if not outlet.is_full():
-                changes += self._apply_inbox(fragment, self._clock.now_ms())
+            changes += self._decided_on(fragment)
         except Exception as bug:
-            log.exception("fragment %s published wrongly", self.fragment_id)
-            self._forget(StoreError(f"internal error: {bug}"))
+            log.exception("fragment %s decided wrongly", self.fragment_id)
+            self._forget(NotStored(f"internal error: {bug}"))
             return
         self._commit(fragment, changes)
 
+    def _decided_on(self, fragment: Fragment) -> list[Change]:
+        """What one more turn of the loop decides."""
+        outlet = self._outlet
+        if outlet is not None:
+            outlet.begin_turn()
+            outlet.publish_on(fragment)
+            if outlet.is_unfinished:
+                return []
+        if not fragment.is_unfinished:
+            return self._apply_inbox(fragment, self._clock.now_ms())
+        changes = fragment.decide_on()
+        if outlet is not None:
+            outlet.publish(fragment)
+        return changes
+
+    def _wants_turn(self, fragment: Fragment) -> bool:
+        """Whether more is to be decided before anything is stored."""
+        if fragment.is_unfinished:
+            return True
+        is_waiting = bool(self._inbox) and self._need is None and not fragment.lacks_much()
+        return self._outlet is not None and self._outlet.wants_turn(is_waiting)
+
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
         self._is_busy = True
-        if self._outlet is not None:
-            is_waiting = bool(self._inbox) and self._need is None and not fragment.lacks_much()
-            if self._outlet.wants_turn(is_waiting):
-                self._loop.call_soon(self._publish_on, fragment, changes)
-                return
+        if self._wants_turn(fragment):
+            self._loop.call_soon(self._decide_on, fragment, changes)
+            return
         if all(isinstance(change, Remove) for change in changes):
             self._removing = fragment
         commit = FragmentCommit(self.fragment_id, changes, fragment.counters)
@@ -411,7 +430,7 @@ class Runner(StoredFragment):
         if error is None:
             self._applied(fragment)
             return
-        if not isinstance(error, Broken):
+        if not isinstance(error, NotStored):
             self._recovery.note_unwritten()
         self._forget(error)
 
@@ -548,7 +567,9 @@ class Runner(StoredFragment):
             else:
                 self._loaded(loaded)
 
-        self._recovery.load(self._rules.duplicate_window_ms, done)
+        outlet = self._outlet
+        followers = [] if outlet is None else outlet.followers()
+        self._recovery.load(self._rules.duplicate_window_ms, followers, done)
 
     def _loaded(self, loaded: Loaded) -> None:
         image = loaded.image
@@ -570,17 +591,16 @@ class Runner(StoredFragment):
         self._go_on(self._fragment)
 
     def _forget(self, error: StoreError) -> None:
-        """A failed commit is unknown: only the store can say what became of it."""
+        """A failed commit is unknown, unless it says otherwise: only the store can say what is."""
         log.error("fragment %s: %s; loading it again", self.fragment_id, error)
-        is_broken = isinstance(error, Broken)
-        self._recovery.note_lost(is_own_fault=not is_broken)
+        self._recovery.note_lost(is_own_fault=not isinstance(error, Broken))
         self._fragment = None
         self._need = None
         self._is_fed = False
         self._alarm.cancel()
         if self._outlet is not None:
             self._outlet.forget()
-        self._answers.fail(str(error), is_unknown=not is_broken)
+        self._answers.fail(str(error), is_unknown=not isinstance(error, NotStored))
         self._load_failed(error)
 
     def _load_failed(self, error: StoreError) -> None:
@@ -599,7 +619,7 @@ class Runner(StoredFragment):
         """What was not applied yet is merely unavailable."""
         inbox, self._inbox = self._inbox, []
         for _, reply_to in inbox:
-            reply_to(Unavailable(reason, is_unknown))
+            say(reply_to, Unavailable(reason, is_unknown))
 
 
 def _may_be_overtaken(command: Command) -> bool:

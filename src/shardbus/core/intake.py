@@ -189,8 +189,6 @@ class Intake:
         need = self._need_entries(numbers, len(numbers), bytes_max=bytes_max)
         if need is not None:
             return need
-        if isinstance(command, ReturnTransfers):
-            return self._need_whole(bytes_max)
         if not isinstance(command, TakeTransfers) or command.count_max == 0:
             return None
         line = self._ledger.lines[command.line]
