@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.limits import (
+    ADMITTED_MAX,
     CLAIM_RUNS_MAX,
     DUE_COUNT_MAX,
     LACKING_BYTES_MAX,
@@ -59,6 +60,7 @@ class Bounds:
         stage_pieces_max: int = STAGE_PIECES_MAX,
         staged_bytes_max: int = STAGED_BYTES_MAX,
         packed_bytes_max: int = PACKED_BYTES_MAX,
+        admitted_max: int = ADMITTED_MAX,
         producers_max: int = PRODUCERS_MAX,
         transfer_marks_max: int = TRANSFER_MARKS_MAX,
     ) -> None:
@@ -85,5 +87,6 @@ class Bounds:
         self.stage_pieces_max = stage_pieces_max
         self.staged_bytes_max = staged_bytes_max
         self.packed_bytes_max = packed_bytes_max
+        self.admitted_max = admitted_max
         self.producers_max = producers_max
         self.transfer_marks_max = transfer_marks_max

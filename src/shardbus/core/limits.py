@@ -21,6 +21,8 @@ LACKING_BYTES_MAX: Final = 4 * 1024 * 1024
 DUE_COUNT_MAX: Final = 512
 
 LOCKS_MAX: Final = 100_000
+# Locks that end in one step because their time is over; the others end in the next.
+LOCKS_ENDED_MAX: Final = 4_096
 
 KEY_CHARACTERS_MAX: Final = 128
 REASON_CHARACTERS_MAX: Final = 4096
@@ -102,6 +104,8 @@ STAGED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 STAGED_COUNT_MAX: Final = 4 * 1024 * 1024
 PACKED_BYTES_MAX: Final = 64 * 1024 * 1024
 PACKED_COUNT_MAX: Final = 262_144
+# Of a publication so many messages are sent before others have their turn.
+ADMITTED_MAX: Final = 4_096
 STAGE_NAME_CHARACTERS_MAX: Final = 128
 STAGE_NAME_BYTES_MAX: Final = 4 * STAGE_NAME_CHARACTERS_MAX
 STAGE_MS_MIN: Final = 60_000
