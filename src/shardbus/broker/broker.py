@@ -213,6 +213,8 @@ class Broker:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.
                 found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
+            else:
+                found.reason = self._storage.shortage
         found.last_used_ms = 0 if runner is None else runner.last_used_ms
         found.running_since_ms = self._running_since_ms
         return found

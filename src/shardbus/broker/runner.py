@@ -82,7 +82,7 @@ class Runner(StoredFragment):
     ) -> None:
         super().__init__(fragment_id, storage)
         self.state = RECOVERING
-        self.reason = "the fragment is being loaded"
+        self._reason = "the fragment is being loaded"
         self._rules = rules
         self._clock = clock
         self._loop = loop
@@ -113,7 +113,7 @@ class Runner(StoredFragment):
         if outlet is None or outlet.is_told:
             self.start()
         else:
-            self.reason = "the broker has not been told who subscribes to the topic"
+            self._reason = "the broker has not been told who subscribes to the topic"
             self._is_first_load = False
 
     def start(self) -> None:
@@ -126,6 +126,11 @@ class Runner(StoredFragment):
     @property
     def is_available(self) -> bool:
         return self.state == AVAILABLE
+
+    @property
+    def reason(self) -> str:
+        """Why it is not available; of an available one, why it takes nothing more in."""
+        return self._storage.shortage if self.state == AVAILABLE else self._reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
@@ -171,7 +176,7 @@ class Runner(StoredFragment):
         self._is_stopped = True
         self._recovery.stop()
         self.state = UNAVAILABLE
-        self.reason = "the fragment was stopped"
+        self._reason = "the fragment was stopped"
         self._fragment = None
         self._is_first_load = False
         self._alarm.cancel()
@@ -281,6 +286,7 @@ class Runner(StoredFragment):
 
     def _apply_inbox(self, fragment: Fragment, now_ms: int) -> list[Change]:
         changes: list[Change] = []
+        fragment.note_shortage(self._storage.shortage)
         wake_at_ms = fragment.wake_at_ms()
         if NEVER_MS < wake_at_ms <= now_ms and not self._is_fed:
             # Not between reading for a command and deciding it: what was read would be stale.
@@ -506,7 +512,7 @@ class Runner(StoredFragment):
             loaded_at_ms=self._clock.now_ms(),
         )
         self.state = AVAILABLE
-        self.reason = ""
+        self._reason = ""
         self._is_first_load = False
         self._is_busy = False
         self._recovery.note_loaded()
@@ -529,7 +535,7 @@ class Runner(StoredFragment):
 
     def _load_failed(self, error: StoreError) -> None:
         self.state = UNAVAILABLE
-        self.reason = str(error)
+        self._reason = str(error)
         self._is_first_load = False
         self._is_busy = True
         self._turn_away(str(error), is_unknown=False)

@@ -23,6 +23,8 @@ Committed = Callable[[StoreError | None], None]
 
 # The most commits that one store transaction takes; what waits beyond goes into the next.
 COMMITS_PER_TRANSACTION_MAX = 256
+# While a store is short of room: so often it is looked whether it still is.
+LOOK_S = 1.0
 
 
 class Worker(Protocol):
@@ -96,6 +98,18 @@ class Storage:
         self._waiting: list[_Group] = []
         self._is_committing = False
         self._is_flush_scheduled = False
+        self._is_look_scheduled = False
+        self._is_closed = False
+        self._look_later()
+
+    @property
+    def shortage(self) -> str:
+        """Why the store takes nothing more in; empty while it does."""
+        return self._store.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._store.is_read_only
 
     def commit(self, commit: FragmentCommit, then: Committed) -> None:
         """Make a fragment's changes durable, together with whatever else is waiting."""
@@ -130,9 +144,15 @@ class Storage:
     ) -> None:
         """Run a job that changes the store's set of fragments, in turn with the commits."""
         store = self._store
-        self._writer.submit(lambda: job(store), then)
+
+        def finished(result: T | StoreError) -> None:
+            self._look_later()
+            then(result)
+
+        self._writer.submit(lambda: job(store), finished)
 
     def close(self) -> None:
+        self._is_closed = True
         self._writer.close()
         self._reader.close()
         self._store.close()
@@ -147,6 +167,7 @@ class Storage:
 
         def finished(result: StoreError | None) -> None:
             self._is_committing = False
+            self._look_later()
             for group in batch:
                 group.then(result)
             if self._waiting and not self._is_flush_scheduled:
@@ -154,6 +175,23 @@ class Storage:
                 self._loop.call_soon(self._flush)
 
         self._writer.submit(lambda: store.commit(commits), finished)
+
+    def _look_later(self) -> None:
+        """While there is a shortage: see now and then whether it is over, even if nobody writes."""
+        if self._is_look_scheduled or not self._store.shortage:
+            return
+        self._is_look_scheduled = True
+        store = self._store
+
+        def looked(_: StoreError | None) -> None:
+            self._is_look_scheduled = False
+            self._look_later()
+
+        def look() -> None:
+            if not self._is_closed:
+                self._writer.submit(store.look, looked)
+
+        self._loop.call_later(LOOK_S, look)
 
     def _next_batch(self) -> tuple[list[_Group], list[FragmentCommit]]:
         """As many groups as a transaction takes; one that is larger has one for itself."""

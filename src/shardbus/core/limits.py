@@ -36,6 +36,8 @@ SESSION_WINDOW_BYTES_MAX: Final = 512 * 1024
 SESSION_WINDOWS_BYTES_MAX: Final = 64 * 1024 * 1024
 STATE_BYTES_MAX: Final = 256 * 1024
 STATES_MAX: Final = 1_000_000
+SHORT_STATE_BYTES_MAX: Final = 1024
+"""A session state of this size is set even while the store takes nothing more in."""
 
 DEFERRED_COUNT_MAX: Final = 250
 CANCEL_COUNT_MAX: Final = 10_000
