@@ -76,7 +76,7 @@ from shardbus.core.history import History
 from shardbus.core.holds import SESSION_LOST_TEXT, Holds
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX
+from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_BYTES_MAX, DEFERRED_COUNT_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -340,6 +340,11 @@ class Fragment:
             if self._locks.is_locked(entry.sequence_number):
                 entry.payload = None
         self._delivered = []
+        self._ledger.lacking_bytes = 0
+
+    def lacks_much(self) -> bool:
+        """Whether the answers so far lack as much as is read at once: give them before others."""
+        return self._ledger.lacking_bytes >= self._bounds.lacking_bytes_max
 
     def wants_due(self, now_ms: int) -> bool:
         """Whether messages whose time has come should be read from the store."""
@@ -405,8 +410,10 @@ class Fragment:
         if line is None:
             raise _not_received_so(command.session)
         room = self._bounds.locks_max - len(self._locks)
-        count_max = min(command.count_max, room) if command.is_locking else command.count_max
-        entries = self._ledger.take(line, count_max, now_ms)
+        if command.is_locking:
+            entries = self._ledger.take_to_lock(line, min(command.count_max, room), now_ms)
+        else:
+            entries = self._ledger.take(line, command.count_max, now_ms)
         if command.session == NO_SESSION:
             self.intake.want(command.line)
         if command.is_locking:
@@ -472,6 +479,7 @@ class Fragment:
             ):
                 raise _not_found(number, "deferred")
             entries.append(entry)
+        _check_deferred_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:
@@ -480,6 +488,9 @@ class Fragment:
                 f"Fragment {self.number} has {len(self._locks)} messages locked, which is the "
                 "most it takes: settle some, or try again later.",
             )
+        for entry in entries:
+            if entry.payload is None:
+                self._ledger.lacking_bytes += entry.size_bytes
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes, now_ms: int) -> str | None:
@@ -566,6 +577,17 @@ def _check_numbers(numbers: list[int], count_max: int) -> None:
         )
     if len(set(numbers)) < len(numbers):
         raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
+
+
+def _check_deferred_bytes(entries: list[Entry]) -> None:
+    """All of them are in memory before the first is handed out."""
+    size_bytes = sum([entry.size_bytes for entry in entries])
+    if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
+            "can be received at once, or one message: ask for fewer.",
+        )
 
 
 def _not_found(number: int, state: str) -> Refused:

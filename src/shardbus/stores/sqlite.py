@@ -21,6 +21,7 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     FragmentImage,
+    NotStored,
     Page,
     SessionPage,
     StoreError,
@@ -39,13 +40,16 @@ from shardbus.stores.database import (
 from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.due import DueReader
 from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
-from shardbus.stores.room import Room, is_no_room
+from shardbus.stores.room import Room, is_no_room, no_room_text
 from shardbus.stores.session import ImageReader, SessionReader
 from shardbus.stores.writer import Writer
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+# What SQLite says of values, not of the file: a constraint, a value that is too large.
+_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
 
 
 @final
@@ -140,6 +144,11 @@ class SqliteStore:
 
     def sweep(self) -> bool:
         return self._written(self._writer.sweep, is_for_payload=False)
+
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        with Translated(self.path):
+            found = self._images.last_counters() if fragments else {}
+        return [found.get(self._locals.get(fragment, -1), 0) for fragment in fragments]
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         located = [(self._local(commit.fragment), commit) for commit in commits]
@@ -320,13 +329,16 @@ class SqliteStore:
     def _again(self, error: sqlite3.Error, work: Callable[[], T], is_for_payload: bool) -> T:
         """Do what failed for want of room, with what the reserve gives; else raise why it failed.
 
-        Nothing of it is stored: SQLite has taken it back, and writes it where it was begun.
+        SQLite has taken it back, and writes it where it was begun. New payload that does not fit is
+        certainly not stored, as soon as what was begun of it is cut off.
         """
         while is_no_room(self.path, error):
             self._writer.roll_back()
             # The failed attempt has left the log long: it is cut off before anything else.
-            self._log.begin_anew()
+            is_left = self._log.begin_anew()
             if not self._room.give_back(is_for_payload=is_for_payload):
+                if is_for_payload and not is_left:
+                    raise NotStored(f"{self.path}: {no_room_text(self.path)}") from error
                 break
             try:
                 return work()
@@ -409,6 +421,9 @@ class Translated:
             # A rollback fails only where the transaction is already gone.
             with suppress(sqlite3.Error):
                 self._writer.roll_back()
+            if isinstance(error, _UNFIT):
+                # Nothing else than what was to be stored is at fault, and it was rolled back.
+                raise NotStored(f"{self._path}: {error}") from error
         # A ValueError is a row that is no longer what was written: a text where a number was.
         if isinstance(error, sqlite3.Error | ValueError | OSError):
             raise store_error(self._path, error) from error
