@@ -97,7 +97,7 @@ class SqliteCatalogue:
         entities can be deleted and changed, but no new one gets an id.
         """
         self._path = path
-        self._room = self._guarded(lambda: Room(path, reserve_bytes // RESERVE_PART))
+        self._room = self._guarded(lambda: Room(path, reserve_bytes, RESERVE_PART))
         self._connection = self._guarded(self._retried(lambda: _open(path, now_ms)))
         self._log = Log(path.resolve(), self._connection, self._room)
         self._guarded(self._begin)

@@ -39,7 +39,8 @@ class Room:
     moved and removed. Without a reserve (0 bytes) there is no shortage: a full disk fails commits.
     """
 
-    def __init__(self, path: Path, reserve_bytes: int) -> None:
+    def __init__(self, path: Path, reserve_bytes: int, part: int = 1) -> None:
+        """The reserve is so many bytes, or what a small file system allows; one `part` of that."""
         self.shortage = ""
         # Whether so little is free that every commit is to be followed by a look.
         self.is_near = False
@@ -48,9 +49,8 @@ class Room:
         self.reserve_bytes = 0
         if reserve_bytes > 0:
             found = os.statvfs(path.parent)
-            self.reserve_bytes = min(
-                reserve_bytes, found.f_blocks * found.f_frsize // RESERVE_SHARE
-            )
+            share_bytes = found.f_blocks * found.f_frsize // RESERVE_SHARE
+            self.reserve_bytes = min(reserve_bytes, share_bytes) // part
         self._held_bytes = self._found_bytes()
 
     def begin(self, spare_bytes: int) -> None:
