@@ -21,6 +21,7 @@ from shardbus.gateway.amqp import (
     totals,
     transactions,
 )
+from shardbus.gateway.flight import admission, bus, places
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
 from tests.docs.pages import REFERENCE
 
@@ -93,6 +94,13 @@ SAID: Final = {
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
+    "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
+    "streams at work": [places.STREAMS_MAX, places.YIELDS_AFTER_S],
+    "the wait for the first batch": [places.FIRST_S_MAX],
+    "the wait for its other": [places.SILENT_S_MAX],
+    "connections |": [places.CONNECTIONS_MAX, places.SILENT_S_MAX],
+    "questions to the bus": [bus.CALLS_MAX, slowdown.WAITING_OF_PEER_MAX, bus.WAIT_S],
+    "good tokens": [admission.ADMITTED_MAX, admission.ADMITTED_S],
 }
 
 

@@ -78,6 +78,8 @@ def test_a_full_disk_is_said_to_be_and_is_emptied_by_receivers(
         assert len(half) >= len(accepted) // 2
 
         disk.heal()
+        # Gateways hear of it a tick later than it is.
+        wait_for(lambda: server.output, lambda text: "there is room again" in text)
         wait_for(lambda: health(server), lambda reasons: not reasons)
         again, _ = asyncio.run(fill(server))
         assert len(again) >= len(accepted) // 2

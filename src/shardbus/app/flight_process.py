@@ -55,12 +55,13 @@ def run_flight(options: FlightOptions) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
         _check_address(options.host, options.port)
-        bus = BusClient(*options.bus)
+        bus, strangers = BusClient(*options.bus), BusClient(*options.bus)
         lane = Lane(
             f"{scheme}://{host}:{options.port}",
             bus,
             lambda broker: BulkReader(options.data_dir / f"{broker}.db"),
             certificate=_read(options.certificate),
+            strangers=strangers,
         )
     except (ArrowException, OSError) as error:
         raise CommandError(
@@ -74,7 +75,8 @@ def run_flight(options: FlightOptions) -> int:
     # Arrow's own way to wait never comes back to Python, where a handler would be run.
     signal.sigwait(_ENDING)
     lane.shutdown()
-    bus.close()
+    for client in (bus, strangers):
+        client.close()
     return 0
 
 

@@ -108,6 +108,9 @@ class Storage:
         self._is_flush_scheduled = False
         self._reading = 0
         self._reads: deque[Callable[[], None]] = deque()
+        self._is_held = False
+        # What changes the set of fragments and came while the store was held, in its order.
+        self._held_back: list[Callable[[], None]] = []
         self._is_look_scheduled = False
         self._is_closed = False
         self._look_later()
@@ -172,7 +175,31 @@ class Storage:
             self._look_later()
             then(result)
 
-        self._writer.submit(lambda: job(store), finished)
+        if self._is_held:
+            self._held_back.append(lambda: self._writer.submit(lambda: job(store), finished))
+        else:
+            self._writer.submit(lambda: job(store), finished)
+
+    def hold(
+        self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
+    ) -> None:
+        """Begin to write nothing more, and run `job` when everything begun has been written.
+
+        Whatever comes meanwhile waits for `let_go`; reads go on. Whoever holds a store sees to it
+        that it is let go, whatever becomes of him.
+        """
+        self._is_held = True
+        store = self._store
+        self._writer.submit(lambda: job(store), then)
+
+    def let_go(self) -> None:
+        """Write what has waited, and go on. Nothing happens to a store that is not held."""
+        self._is_held = False
+        held_back, self._held_back = self._held_back, []
+        for submit in held_back:
+            submit()
+        if not self._is_committing:
+            self._flush_soon()
 
     def close(self) -> None:
         self._is_closed = True
@@ -187,7 +214,7 @@ class Storage:
 
     def _flush(self) -> None:
         self._is_flush_scheduled = False
-        if self._is_committing:
+        if self._is_committing or self._is_held:
             return
         batch = self._next_batch()
         if not batch:
@@ -214,6 +241,9 @@ class Storage:
                 except Exception:
                     # Whoever it is has no right to keep the others waiting.
                     log.exception("what became of a commit could not be told: %s", _names(group))
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if (self._waiting or self._divided) and not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -230,7 +260,9 @@ class Storage:
             self._look_later()
 
         def look() -> None:
-            if not self._is_closed:
+            if self._is_held:
+                looked(None)
+            elif not self._is_closed:
                 self._writer.submit(store.look, looked)
 
         self._loop.call_later(LOOK_S, look)

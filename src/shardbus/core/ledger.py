@@ -40,6 +40,9 @@ class Ledger:
     def __init__(
         self, rules: FragmentRules, counters: Counters, next_due_ms: int, bounds: Bounds
     ) -> None:
+        # What the steady clock reads while a command is decided: what lasts is measured by it,
+        # and moments by the `now_ms` that goes from hand to hand (docs/adr/0035-two-clocks.md).
+        self.steady_ms = NEVER_MS
         self.rules = rules
         self.counters = counters
         self.next_due_ms = next_due_ms
@@ -71,6 +74,10 @@ class Ledger:
         """Time changes something at this moment (NEVER_MS: at none)."""
         if at_ms != NEVER_MS and (self.next_due_ms == NEVER_MS or at_ms < self.next_due_ms):
             self.next_due_ms = at_ms
+
+    def moment_of(self, deadline_ms: int, now_ms: int) -> int:
+        """A deadline of the steady clock as the moment it is by the wall clock of now."""
+        return now_ms + deadline_ms - self.steady_ms
 
     # Coming and waiting.
 

@@ -59,6 +59,8 @@ REMEMBERED_MAX: Final = 4_000_000
 PREPARED_MAX: Final = 10_000
 PREPARED_BYTES_MAX: Final = 64 * 1024 * 1024
 DECISIONS_MAX: Final = 100_000
+# What is promised waits at most so long for a decision, whatever the clocks say.
+DECIDE_MS_MAX: Final = 60_000
 ROLLBACK_KEPT_MS: Final = 3_600_000
 
 # What one line has given out to be transferred and nobody has settled yet.

@@ -15,6 +15,7 @@ from shardbus.core.entity import Entity, entity_from_json
 from shardbus.stores.base import StoreError
 from shardbus.stores.database import CHECKPOINT_PAGES, PAGE_BYTES, Log, spare_bytes_of
 from shardbus.stores.room import Room, is_no_room, no_room_text
+from shardbus.stores.snapshot import SqliteSnapshot
 
 T = TypeVar("T")
 
@@ -171,6 +172,16 @@ class SqliteCatalogue:
         self._write(
             "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, _checksum(0, text))
         )
+
+    def snapshot(self) -> SqliteSnapshot:
+        """What it holds now; in memory, since nobody else can read a file that is ours alone."""
+
+        def copied() -> SqliteSnapshot:
+            memory = sqlite3.connect(":memory:", check_same_thread=False)
+            self._connection.backup(memory)
+            return SqliteSnapshot(self._path, memory)
+
+        return self._guarded(copied)
 
     def close(self) -> None:
         self._guarded(self._connection.close)
