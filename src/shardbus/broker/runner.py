@@ -85,7 +85,7 @@ class Runner(StoredFragment):
     ) -> None:
         super().__init__(fragment_id, storage)
         self.state = RECOVERING
-        self.reason = "the fragment is being loaded"
+        self._reason = "the fragment is being loaded"
         self._rules = rules
         self._clock = clock
         self._loop = loop
@@ -116,7 +116,7 @@ class Runner(StoredFragment):
         if outlet is None or outlet.is_told:
             self.start()
         else:
-            self.reason = "the broker has not been told who subscribes to the topic"
+            self._reason = "the broker has not been told who subscribes to the topic"
             self._is_first_load = False
 
     def start(self) -> None:
@@ -136,6 +136,11 @@ class Runner(StoredFragment):
         if self._outlet is not None and self._outlet.is_unfinished:
             return True
         return self._fragment is not None and self._fragment.is_unfinished
+
+    @property
+    def reason(self) -> str:
+        """Why it is not available; of an available one, why it takes nothing more in."""
+        return self._storage.shortage if self.state == AVAILABLE else self._reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
@@ -181,7 +186,7 @@ class Runner(StoredFragment):
         self._is_stopped = True
         self._recovery.stop()
         self.state = UNAVAILABLE
-        self.reason = "the fragment was stopped"
+        self._reason = "the fragment was stopped"
         self._fragment = None
         self._is_first_load = False
         self._alarm.cancel()
@@ -307,6 +312,7 @@ class Runner(StoredFragment):
     def _apply_inbox(self, fragment: Fragment) -> list[Change]:
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         changes: list[Change] = []
+        fragment.note_shortage(self._storage.shortage)
         if NEVER_MS < fragment.deadline_ms() <= steady_ms and not self._is_fed:
             # Not between reading for a command and deciding it: what was read would be stale.
             changes += fragment.apply(Tick(), now_ms, steady_ms).changes
@@ -590,7 +596,7 @@ class Runner(StoredFragment):
             steady_ms=self._clock.steady_ms(),
         )
         self.state = AVAILABLE
-        self.reason = ""
+        self._reason = ""
         self._is_first_load = False
         self._is_busy = False
         self._recovery.note_loaded()
@@ -612,7 +618,7 @@ class Runner(StoredFragment):
 
     def _load_failed(self, error: StoreError) -> None:
         self.state = UNAVAILABLE
-        self.reason = str(error)
+        self._reason = str(error)
         self._is_first_load = False
         self._is_busy = True
         self._turn_away(str(error), is_unknown=False)

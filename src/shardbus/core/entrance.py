@@ -179,6 +179,8 @@ class Entrance:
             _check_sessions(messages)
 
     def _check_size(self) -> None:
+        if self._ledger.shortage:
+            raise Refused(QUOTA_EXCEEDED, self._ledger.shortage)
         total_bytes = self._total_bytes()
         if total_bytes >= self._ledger.rules.size_bytes_max:
             raise Refused(

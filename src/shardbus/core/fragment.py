@@ -423,6 +423,12 @@ class Fragment:
         """How much the subscriptions of this topic hold: it counts towards the topic's size."""
         self._ledger.subscribed_bytes = size_bytes
 
+    def note_shortage(self, reason: str) -> None:
+        """Why the store takes nothing more in, or nothing: what would add to it is refused, and
+        what is there is received, settled and removed.
+        """
+        self._ledger.shortage = reason
+
     def deliver(self, entries: list[Entry]) -> list[Change]:
         """Take over copies that the topic's fragment published, with the numbers it gave them.
 

@@ -27,7 +27,7 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX
+from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX, SHORT_STATE_BYTES_MAX
 from shardbus.core.line import Line
 from shardbus.core.lock import LockBatch
 from shardbus.core.message import MAIN_LINE
@@ -244,6 +244,9 @@ class Holds:
                 f"The state of session '{held.session_id}' would have {size_bytes} bytes, "
                 f"more than the {size_bytes_max} that a session state may have.",
             )
+        shortage = self._ledger.shortage
+        if shortage and size_bytes > max(held.state_bytes, SHORT_STATE_BYTES_MAX):
+            raise Refused(QUOTA_EXCEEDED, shortage)
         states = self._ledger.counters.states
         is_new = size_bytes != NO_STATE and held.state_bytes == NO_STATE
         if is_new and states >= self._ledger.bounds.states_max:

@@ -41,6 +41,8 @@ SESSION_WINDOW_BYTES_MAX: Final = 512 * 1024
 SESSION_WINDOWS_BYTES_MAX: Final = 64 * 1024 * 1024
 STATE_BYTES_MAX: Final = 256 * 1024
 STATES_MAX: Final = 1_000_000
+SHORT_STATE_BYTES_MAX: Final = 1024
+"""A session state of this size is set even while the store takes nothing more in."""
 
 # Deferred messages that one command takes, all or none: more bytes are refused, unless it is one.
 DEFERRED_COUNT_MAX: Final = 250
