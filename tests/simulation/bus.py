@@ -228,6 +228,7 @@ class Bus:
         writer = VirtualWorker(self._loop, store.latency_s, crash)
         reader = VirtualWorker(self._loop, store.latency_s, crash)
         self._workers += [writer, reader]
+        store.unfit.begin()
         return Storage(store, writer, reader, self._loop)
 
     def _tapped(self, plan: Plan) -> list[Tap]:

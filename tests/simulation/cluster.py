@@ -84,6 +84,7 @@ class BrokerProcess:
             VirtualWorker(self.loop, store.latency_s, lambda: cluster.crash(index))
             for _ in range(2)
         ]
+        store.unfit.begin()
         storage = Storage(store, self._workers[0], self._workers[1], self.loop)
         clock = VirtualClock(cluster.loop, cluster.walls[index])
         broker = Broker(broker_name(index), storage, clock, self.loop)

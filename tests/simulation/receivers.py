@@ -53,7 +53,7 @@ class Flow:
     def credit(self) -> int:
         return self.granted
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> int:
         if self.is_closed:
             raise Violation("messages were delivered to a link that is closed")
         if len(deliveries) > self.granted:
@@ -65,6 +65,7 @@ class Flow:
         numbers = [delivery.entry.sequence_number for delivery in deliveries]
         self._simulation.note(f"entity {self._plan.entity_id} delivered {numbers}")
         self.changed.set()
+        return len(deliveries)
 
     def drained(self) -> None:
         if not self.is_draining:

@@ -8,6 +8,7 @@ from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from tests.simulation import session_receivers
 from tests.simulation.bus import Plan
 from tests.simulation.cluster import Cluster
+from tests.simulation.deaf import be_deaf
 from tests.simulation.draining import LATE_MS_MAX, drain
 from tests.simulation.operators import Operator
 from tests.simulation.receivers import CARELESS, TIDY, USUAL, Patient, Receiver
@@ -120,6 +121,7 @@ async def _play(simulation: Simulation, chaos_s: tuple[float, float]) -> None:
             clients.create_task(simulation.clockmaker.run())
         for plan in simulation.plans:
             _enrol(simulation, plan, clients)
+            clients.create_task(be_deaf(simulation, plan))
     await drain(simulation)
     simulation.check_conservation()
     simulation.check_duplicates()

@@ -1,6 +1,7 @@
 """Virtual time: an event loop that never waits, and workers that take time without spending any."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
@@ -20,6 +21,23 @@ class Deadlock(Exception):
 
 class Crash(Exception):
     """Raised by a store: the process dies at this very write."""
+
+
+class Planted(Exception):
+    """Raised by a client on purpose: it is to hurt nobody else."""
+
+
+class _Witness(logging.Handler):
+    """What is logged with an exception went wrong, although somebody caught it."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is not None and not isinstance(failure, self._loop.tolerated):
+            self._loop.fail(failure)
 
 
 class _Impatience:
@@ -47,6 +65,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # Coarse enough that a timer is due when its moment has come, however late the hour.
         self._clock_resolution = 1e-6
         self.failures: list[BaseException] = []
+        # What may be caught and logged.
+        self.tolerated: tuple[type[BaseException], ...] = (Planted,)
         self.set_exception_handler(self._note_failure)
 
     def time(self) -> float:
@@ -57,6 +77,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def finish(self, main: "asyncio.Future[T]") -> T:
         """Run until `main` is done; a failure in any callback ends the run with that failure."""
+        witness = _Witness(self)
+        logging.getLogger("shardbus").addHandler(witness)
         try:
             result = self.run_until_complete(main)
         except RuntimeError:
@@ -65,6 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise
         finally:
             passed(self._now)
+            logging.getLogger("shardbus").removeHandler(witness)
             self._cancel_all()
         if self.failures:
             raise self.failures[0]
@@ -74,6 +97,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         failure = context.get("exception")
         if not isinstance(failure, BaseException):
             failure = AssertionError(str(context.get("message")))
+        self.fail(failure)
+
+    def fail(self, failure: BaseException) -> None:
         self.failures.append(failure)
         self.stop()
 

@@ -68,6 +68,11 @@ class Broker:
         # Of each topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
 
+    @property
+    def storage(self) -> Storage:
+        """What a backup holds still for a moment."""
+        return self._storage
+
     def runner(self, entity: Entity, number: int) -> Runner:
         """The runner of a fragment, started when it is first asked for."""
         fragment_id = FragmentId(entity.entity_id, number)
@@ -103,13 +108,30 @@ class Broker:
         is due whether or not anyone publishes.
         """
         publisher = self._publisher(topic)
-        former = publisher.subscriptions
-        publisher.tell(topic, subscriptions)
+        publisher.hold()
+        try:
+            while publisher.is_busy:
+                await self._stand_still(publisher)
+            former = publisher.subscriptions
+            publisher.tell(topic, subscriptions)
+        finally:
+            publisher.let_go()
         changed = [each for each in subscriptions if former.get(each.entity_id) is not each]
         for entity in (topic, *changed):
             self.configure(entity, numbers)
         for number in numbers:
             self.runner(topic, number).start()
+
+    async def _stand_still(self, publisher: Publisher) -> None:
+        """Wait until nothing is half published."""
+        still: asyncio.Future[None] = self._loop.create_future()
+
+        def told() -> None:
+            if not still.done():
+                still.set_result(None)
+
+        publisher.when_still(told)
+        await still
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
         """Let a description take effect in those fragments that run."""
@@ -213,6 +235,8 @@ class Broker:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.
                 found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
+            else:
+                found.reason = self._storage.shortage
         found.unused_ms = self._clock.steady_ms() - self._running_since_ms
         if runner is not None:
             found.unused_ms = runner.unused_ms

@@ -10,7 +10,7 @@ from typing import Final, final
 from shardbus.broker.clock import Clock
 from shardbus.broker.reading import Loaded, load
 from shardbus.broker.storage import Storage
-from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
+from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +42,33 @@ class Recovery:
         self._loaded_ms = 0
         self._is_stopped = False
 
-    def load(self, window_ms: int, then: Callable[[Loaded | StoreError], None]) -> None:
-        """Read the fragment, with the message ids of this window; write it too if need be."""
+    def load(
+        self,
+        window_ms: int,
+        followers: list[FragmentId],
+        then: Callable[[Loaded | StoreError], None],
+    ) -> None:
+        """Read the fragment, with the message ids of this window; write it too if need be.
+
+        It gives no number that one of its followers has: those take over what it numbers.
+        """
         fragment_id, now_ms = self._fragment_id, self._clock.now_ms()
 
         def done(loaded: Loaded | StoreError) -> None:
             if self._is_stopped:
                 return
-            if isinstance(loaded, StoreError) or self._is_writable:
+            if isinstance(loaded, StoreError) or self._can_write():
                 then(loaded)
             else:
                 self._probe(loaded, then)
 
-        self._storage.read(lambda store: load(store, fragment_id, window_ms, now_ms), done)
+        def job(store: MessageStore) -> Loaded:
+            loaded = load(store, fragment_id, window_ms, now_ms)
+            counters = loaded.image.counters
+            counters.last_counter = max([counters.last_counter, *store.last_counters(followers)])
+            return loaded
+
+        self._storage.read(job, done)
 
     def stop(self) -> None:
         """Answer nobody any more."""
@@ -81,6 +95,9 @@ class Recovery:
                 again()
 
         self._loop.call_later(delay_ms / 1000, due)
+
+    def _can_write(self) -> bool:
+        return self._is_writable and not self._storage.is_read_only
 
     def _probe(self, loaded: Loaded, then: Callable[[Loaded | StoreError], None]) -> None:
         """Write what is stored already, to learn whether a commit can succeed again."""

@@ -59,6 +59,10 @@ class Shell(Protocol):
         """Act on events that came of an answer, not of input."""
         ...
 
+    def fail(self) -> None:
+        """Something of ours went wrong: close the connection."""
+        ...
+
 
 @final
 class Inbound:

@@ -11,6 +11,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.errors import (
     CONNECTION_FORCED,
+    INTERNAL_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
@@ -185,6 +186,9 @@ class AmqpProtocol(asyncio.Protocol):
     def handle(self, events: list[Event]) -> None:
         self._handle(events)
 
+    def fail(self) -> None:
+        self.close(AmqpError(INTERNAL_ERROR, "The request failed; see the server's log."))
+
     def _pace_reading(self) -> None:
         transport = self._transport
         should_pause = self._is_unread or self._pending_bytes > self._pending_bytes_max()
@@ -310,9 +314,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._totals.requests -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a request failed; closing its connection", exc_info=error)
-            self.close(
-                AmqpError("amqp:internal-error", "The request failed; see the server's log.")
-            )
+            self.fail()
         self._trust_known()
         self._watch_expiry()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.clock import Clock
+from shardbus.broker.guarded import guarded
 from shardbus.core.errors import SERVER_BUSY, Refused
 
 MESSAGE_CREDITS: Final = 1
@@ -70,7 +71,7 @@ class Throttle:
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for wake in waiting.values():
-            wake()
+            guarded(wake)
 
     def _fill(self) -> None:
         steady_ms = self._clock.steady_ms()
