@@ -9,7 +9,8 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
-from shardbus.broker import backup, backup_part, slowdown
+from shardbus.broker import alarm, backup, backup_part, slowdown
+from shardbus.core.limits import DECIDE_MS_MAX
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -58,6 +59,8 @@ SAID: Final = {
         protocol.GOODBYE_MS // SECOND,
         protocol.EXPELLED_GOODBYE_MS // SECOND,
     ],
+    "the wait for a moment": [alarm.LOOK_MS_MAX // SECOND],
+    "the wait of a promised": [DECIDE_MS_MAX // SECOND],
     "lines in the log": [refusal_log.OF_PEER_MAX, refusal_log.LINES_MAX],
     "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
     "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],
