@@ -241,6 +241,7 @@ class Garbled(ScriptedPort):
 
     state = AVAILABLE
     reason = ""
+    fragment_id = FRAGMENT
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         if isinstance(command, Settle):
