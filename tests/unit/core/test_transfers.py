@@ -394,6 +394,17 @@ def test_a_deleted_source_that_sent_nothing_for_long_is_forgotten() -> None:
     assert payloads(desk) == [b"m4", b"m4", b"m9", b"m1"]
 
 
+def test_a_clock_that_is_far_ahead_makes_no_source_idle() -> None:
+    desk = crowded()
+
+    desk.set_clock(2 * TRANSFER_MARK_KEPT_MS)
+
+    assert idle(desk) == []
+    desk.do(ForgetSources([1, 2]))
+    assert take_over(desk, [4], source=(1, 0, MAIN_LINE)) == []
+    assert payloads(desk) == [b"m4", b"m4"]
+
+
 def test_an_entity_is_not_idle_while_one_of_its_lines_is_not() -> None:
     desk = Desk()
     take_over(desk, [1], source=(1, 0, MAIN_LINE))
