@@ -99,6 +99,17 @@ class Disk:
     def __init__(self) -> None:
         self.kept = MemoryStore()
 
+    @property
+    def shortage(self) -> str:
+        return self.kept.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return False
+
+    def look(self) -> None:
+        """Subclasses end what they began."""
+
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         """Raise StoreError here, and nothing was stored."""
 

@@ -235,6 +235,8 @@ class Broker:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.
                 found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
+            else:
+                found.reason = self._storage.shortage
         found.unused_ms = self._clock.steady_ms() - self._running_since_ms
         if runner is not None:
             found.unused_ms = runner.unused_ms

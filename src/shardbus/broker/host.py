@@ -27,7 +27,8 @@ class FragmentStatistics:
 
     `last_used_ms` is when a client last used the fragment since its broker runs; 0: not yet. For
     `unused_ms` nobody has, by a clock that is never set; a broker that starts counts as use.
-    `reason` says why the state is not FRAGMENT_AVAILABLE. `is_counted` is false when the numbers
+    `reason` says why the state is not FRAGMENT_AVAILABLE, or why an available one takes nothing
+    more in. `is_counted` is false when the numbers
     are not known either; a fragment that merely cannot be written has them from its store.
     """
 
@@ -139,7 +140,9 @@ class EntityStatistics:
 
     @property
     def availability(self) -> str:
-        is_whole = all(part.state == FRAGMENT_AVAILABLE for part in self.fragments)
+        is_whole = all(
+            part.state == FRAGMENT_AVAILABLE and not part.reason for part in self.fragments
+        )
         return AVAILABLE_STATUS if is_whole else LIMITED_STATUS
 
     def message_count(self) -> int:
@@ -152,6 +155,9 @@ class EntityStatistics:
         )
 
     def problems(self) -> list[str]:
+        """Which fragments are out and why. One that merely takes nothing more in is not: it can be
+        updated and deleted.
+        """
         return [
             f"fragment {part.number} is {part.state}: {part.reason}"
             for part in self.fragments

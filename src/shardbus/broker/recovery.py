@@ -57,7 +57,7 @@ class Recovery:
         def done(loaded: Loaded | StoreError) -> None:
             if self._is_stopped:
                 return
-            if isinstance(loaded, StoreError) or self._is_writable:
+            if isinstance(loaded, StoreError) or self._can_write():
                 then(loaded)
             else:
                 self._probe(loaded, then)
@@ -95,6 +95,9 @@ class Recovery:
                 again()
 
         self._loop.call_later(delay_ms / 1000, due)
+
+    def _can_write(self) -> bool:
+        return self._is_writable and not self._storage.is_read_only
 
     def _probe(self, loaded: Loaded, then: Callable[[Loaded | StoreError], None]) -> None:
         """Write what is stored already, to learn whether a commit can succeed again."""

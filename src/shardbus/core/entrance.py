@@ -53,6 +53,9 @@ class Entrance:
     def check_ids(self, messages: list[Message]) -> None:
         """Refused when their ids cannot all be remembered."""
         rules = self._ledger.rules
+        if len(self._history) + len(messages) <= self._ledger.bounds.remembered_max:
+            # They can, whichever of them are duplicates.
+            return
         if rules.duplicate_window_ms > 0:
             until_ms = self._ids_at_ms() - rules.duplicate_window_ms
             sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
@@ -176,6 +179,8 @@ class Entrance:
             _check_sessions(messages)
 
     def _check_size(self) -> None:
+        if self._ledger.shortage:
+            raise Refused(QUOTA_EXCEEDED, self._ledger.shortage)
         total_bytes = self._total_bytes()
         if total_bytes >= self._ledger.rules.size_bytes_max:
             raise Refused(

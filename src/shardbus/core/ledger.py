@@ -51,6 +51,8 @@ class Ledger:
         # Of a topic: what its subscriptions are to get, and how much they hold already.
         self.published: list[Entry] = []
         self.subscribed_bytes = 0
+        # Why the store takes nothing more in; empty while it does.
+        self.shortage = ""
         # What is staged and no message yet.
         self.staged_bytes = 0
         # What the answers that were decided and not given yet lack: the store has to be asked.
