@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, final
+from typing import Final, Protocol, final
+
+SPARE_BYTES: Final = 64 * 1024 * 1024
+"""What a backup leaves free, on the disk where it is made and on that of the store."""
 
 Watch = Callable[[int], None]
 """Hears how many bytes have been copied; what it raises ends the copy."""

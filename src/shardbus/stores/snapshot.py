@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final, final
 
 from shardbus.stores.base import StoreError
-from shardbus.stores.base_backup import Copied, Watch
+from shardbus.stores.base_backup import SPARE_BYTES, Copied, Watch
 from shardbus.stores.chunk import unpack_counters
 from shardbus.stores.database import open_reader, store_error
 from shardbus.stores.salvage import open_unchanged
@@ -70,6 +71,7 @@ class SqliteSnapshot:
 
             def step(status: int, remaining: int, total: int) -> None:
                 self._check_log()
+                _check_room(self._path.parent, target.parent)
                 watch((total - remaining) * self._page_bytes)
 
             self._connection.backup(connection, pages=COPY_PAGES, progress=step)
@@ -85,6 +87,17 @@ class SqliteSnapshot:
             raise StoreError(
                 f"{self._path}: its log has grown to {log_bytes} bytes while the store was being "
                 "copied; back up while less is written, or to a faster disk"
+            )
+
+
+def _check_room(*directories: Path) -> None:
+    """The bus needs room more than the backup does, and others may be filling the disk, too."""
+    for directory in directories:
+        free_bytes = shutil.disk_usage(directory).free
+        if free_bytes < SPARE_BYTES:
+            raise StoreError(
+                f"{directory}: only {free_bytes} bytes are free, and those are left to the bus; "
+                "free space, or choose another --backup-dir"
             )
 
 
