@@ -74,7 +74,11 @@ SAID: Final = {
     ],
     "bytes of its messages that are not": [protocol.PENDING_BYTES_MAX // MB],
     "unfinished messages": [front.BUFFERED_BYTES_LEAST // MB],
-    "a frame |": [CONFIG.max_frame_size // KB, SASL_FRAME_SIZE_MAX // KB],
+    "a frame |": [
+        CONFIG.accepted_frame_size // KB,
+        CONFIG.max_frame_size // KB,
+        SASL_FRAME_SIZE_MAX // KB,
+    ],
     "credit that we give": [inbound.CREDIT, CONFIG.incoming_window],
     "credit that we are given": [CONFIG.unsettled_max],
     "tokens |": [cbs.GRANTS_MAX],

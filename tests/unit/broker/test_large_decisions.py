@@ -33,6 +33,7 @@ from tests.unit.broker.news import (
 from tests.unit.core.desk import rules
 
 STAGE = b"attempt"
+TURNS_MAX = 1_000
 RULES = 40
 MESSAGES = 3_000
 DELIVERED_MAX = STEPS_MAX // COPY_STEPS
@@ -52,7 +53,7 @@ class Turns:
 
     def _turn(self) -> None:
         self.number += 1
-        if self._is_on():
+        if self._is_on() and self.number < TURNS_MAX:
             self._loop.call_soon(self._turn)
 
 
