@@ -24,7 +24,7 @@ from shardbus.gateway.amqp import (
 )
 from shardbus.gateway.flight import admission, bus, places
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
-from shardbus.stores import snapshot
+from shardbus.stores import base_backup, snapshot
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -102,7 +102,7 @@ SAID: Final = {
     "stores that stand still": [backup.HOLD_MS_MAX // SECOND, backup.HOLD_ATTEMPTS],
     "the log of a store that is": [snapshot.LOG_BYTES_MAX // MB // KB],
     "a part that nobody asks": [backup_part.FORSAKEN_MS // SECOND],
-    "what stays free": [backup.SPARE_BYTES // MB],
+    "what stays free": [base_backup.SPARE_BYTES // MB],
     "backups that the server": [kept.RECORDS_MAX],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
