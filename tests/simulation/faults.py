@@ -11,6 +11,7 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     FragmentImage,
+    NotStored,
     Page,
     SessionPage,
     StoreError,
@@ -18,6 +19,7 @@ from shardbus.stores.base import (
 from shardbus.stores.memory import MemoryStore
 from tests.simulation.census import check_conservation
 from tests.simulation.journal import Journal
+from tests.simulation.sending import Violation
 from tests.simulation.tally import befell
 from tests.simulation.world import EPOCH_MS, Crash
 
@@ -41,6 +43,7 @@ class Faults:
         self.reads_fail = 0.003 * severity
         self.stall = 0.002 * severity
         self.damage = 0.01 * severity
+        self.unfit = 0.003 * severity
 
     def stop(self) -> None:
         self._is_over = True
@@ -61,11 +64,51 @@ class Faults:
         return self._chance.uniform(0.05, 4.0)
 
 
+class UnfitCommits:
+    """Commits that cannot be stored, however often they come, and others that must not suffer."""
+
+    def __init__(self, faults: Faults, *, are_alone: bool) -> None:
+        self._faults = faults
+        # Whether every commit is a group of its own: then it is known who may suffer.
+        self._are_alone = are_alone
+        self._unfit: list[FragmentCommit] = []
+        self._owed: dict[FragmentId, FragmentCommit] = {}
+
+    def begin(self) -> None:
+        """A process starts: the last one owes nobody anything."""
+        self._unfit = []
+        self._owed = {}
+
+    def meet(self, commits: Sequence[FragmentCommit]) -> None:
+        """Raises NotStored when one of these cannot be stored."""
+        for commit in commits:
+            if self._owed.pop(commit.fragment, commit) is not commit:
+                raise Violation(f"{commit.fragment} was failed for what another wanted to store")
+        if self._faults.happens(self._faults.unfit):
+            self._unfit.append(self._faults.chosen(list(commits)))
+        fit = [commit for commit in commits if not any(commit is bad for bad in self._unfit)]
+        if len(fit) < len(commits):
+            if self._are_alone:
+                self._owed.update({commit.fragment: commit for commit in fit})
+            raise NotStored("planted: this cannot be stored")
+
+
 class Disk:
     """A MessageStore that outlives the processes that use it; subclasses let it fail."""
 
     def __init__(self) -> None:
         self.kept = MemoryStore()
+
+    @property
+    def shortage(self) -> str:
+        return self.kept.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return False
+
+    def look(self) -> None:
+        """Subclasses end what they began."""
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         """Raise StoreError here, and nothing was stored."""
@@ -94,6 +137,9 @@ class Disk:
 
     def sweep(self) -> bool:
         return self.kept.sweep()
+
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        return self.kept.last_counters(fragments)
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         self.before_commit(commits)
@@ -220,9 +266,11 @@ class FaultyStore(Disk):
         self._loaded = loaded
         self._reads_fail_until_s = 0.0
         self._commits = 0
+        self.unfit = UnfitCommits(faults, are_alone=True)
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         faults = self._faults
+        self.unfit.meet(commits)
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):

@@ -27,7 +27,7 @@ from shardbus.core.transactions import TransactionCommand
 from shardbus.core.transfers import TransferCommand
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 
