@@ -9,6 +9,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
 from shardbus.broker import slowdown
+from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -30,6 +31,7 @@ MB: Final = 1024 * 1024
 SECOND: Final = 1000
 CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
+RESERVE_MB: Final = 16
 SAID: Final = {
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
     "HTTP connections |": [descriptors.HTTP_LEAST],
@@ -93,6 +95,7 @@ SAID: Final = {
     "fields in the query": [message.QUERY_FIELDS_MAX],
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
+    "free space beside": [RESERVE_MB, SHORT_STATE_BYTES_MAX // KB],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
     "streams at work": [places.STREAMS_MAX, places.YIELDS_AFTER_S],
@@ -111,6 +114,12 @@ def test_a_row_has_the_numbers_of_the_code(start: str) -> None:
 
     numbers = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", row)}
     assert set(SAID[start]) <= numbers
+
+
+def test_the_default_of_the_reserve_is_on_the_page() -> None:
+    [row] = [row for row in settings.TABLE if row.name == "reserve_mb"]
+
+    assert row.default == RESERVE_MB
 
 
 def test_the_default_of_connections_is_on_the_page() -> None:
