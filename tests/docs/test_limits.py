@@ -8,7 +8,8 @@ import pytest
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
-from shardbus.broker import slowdown
+from shardbus.app.backups import kept
+from shardbus.broker import backup, backup_part, slowdown
 from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
@@ -24,6 +25,7 @@ from shardbus.gateway.amqp import (
 )
 from shardbus.gateway.flight import admission, bus, places
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
+from shardbus.stores import snapshot
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -74,7 +76,11 @@ SAID: Final = {
     ],
     "bytes of its messages that are not": [protocol.PENDING_BYTES_MAX // MB],
     "unfinished messages": [front.BUFFERED_BYTES_LEAST // MB],
-    "a frame |": [CONFIG.max_frame_size // KB, SASL_FRAME_SIZE_MAX // KB],
+    "a frame |": [
+        CONFIG.accepted_frame_size // KB,
+        CONFIG.max_frame_size // KB,
+        SASL_FRAME_SIZE_MAX // KB,
+    ],
     "credit that we give": [inbound.CREDIT, CONFIG.incoming_window],
     "credit that we are given": [CONFIG.unsettled_max],
     "tokens |": [cbs.GRANTS_MAX],
@@ -96,6 +102,11 @@ SAID: Final = {
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
     "free space beside": [RESERVE_MB, SHORT_STATE_BYTES_MAX // KB],
+    "stores that stand still": [backup.HOLD_MS_MAX // SECOND, backup.HOLD_ATTEMPTS],
+    "the log of a store that is": [snapshot.LOG_BYTES_MAX // MB // KB],
+    "a part that nobody asks": [backup_part.FORSAKEN_MS // SECOND],
+    "what stays free": [backup.SPARE_BYTES // MB],
+    "backups that the server": [kept.RECORDS_MAX],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
     "streams at work": [places.STREAMS_MAX, places.YIELDS_AFTER_S],

@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.reader_scenario import run_readers
-from tests.simulation.scenario import run, run_linked
+from tests.simulation.scenario import run, run_clocks, run_linked, run_linked_clocks
 from tests.simulation.stage_scenario import run_stages
 from tests.simulation.topic_scenario import run_topics
 from tests.simulation.transaction_scenario import run_transactions
@@ -15,6 +15,8 @@ Play = Callable[[int], object]
 PLAYS: Final[dict[str, Play]] = {
     "queues": run,
     "links": run_linked,
+    "clocks": run_clocks,
+    "linked clocks": run_linked_clocks,
     "topics": run_topics,
     "transactions": run_transactions,
     "forwarding": run_forwarding,

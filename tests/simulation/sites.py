@@ -18,7 +18,7 @@ from shardbus.stores.base import FragmentCommit, FragmentId, Page, StoreError
 from tests.simulation.faults import Disk, Faults, Filling, UnfitCommits
 from tests.simulation.payloads import FORMAT
 from tests.simulation.tally import asked, befell
-from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker
+from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker, Wall
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ class Site:
         self.faults = faults
         self.disk = WitnessedDisk(faults, stored, loop.time)
         self.crashes = 0
+        self.wall = Wall()
         # Told when the broker is there again.
         self.returned: Callable[[], None] = lambda: None
         self.names: dict[int, str] = {}
@@ -105,7 +106,7 @@ class Site:
         self._broker = Broker(
             self.name,
             storage,
-            VirtualClock(self._loop),
+            VirtualClock(self._loop, self.wall),
             self._loop,
             new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8), STEPS_MAX),
         )

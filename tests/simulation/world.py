@@ -119,22 +119,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         raise AssertionError("threads end determinism")
 
 
-class VirtualClock:
-    """The clocks of a virtual loop; `ahead_ms` is by how much the wall clock was set."""
+class Wall:
+    """By how much the wall clock of a machine is wrong; that outlives its processes."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self.ahead_ms = 0
 
+
+class VirtualClock:
+    """The clocks of a virtual loop; the wall clock may be set."""
+
+    def __init__(self, loop: VirtualLoop, wall: Wall | None = None) -> None:
+        self.loop = loop
+        self.wall = Wall() if wall is None else wall
+
     def now_ms(self) -> int:
-        return EPOCH_MS + self.ahead_ms + self._passed_ms()
+        return EPOCH_MS + self.wall.ahead_ms + self._passed_ms()
 
     def steady_ms(self) -> int:
         return STEADY_FROM_MS + self._passed_ms()
 
     def _passed_ms(self) -> int:
         # A moment that was asked for in milliseconds may come a rounding error early.
-        return int(self._loop.time() * 1000 + 1e-6)
+        return int(self.loop.time() * 1000 + 1e-6)
 
 
 class VirtualWorker:

@@ -131,14 +131,16 @@ class Runner(StoredFragment):
         return self.state == AVAILABLE
 
     @property
+    def is_half_way(self) -> bool:
+        """Whether a decision takes more turns of the loop than one, and is not whole yet."""
+        if self._outlet is not None and self._outlet.is_unfinished:
+            return True
+        return self._fragment is not None and self._fragment.is_unfinished
+
+    @property
     def reason(self) -> str:
         """Why it is not available; of an available one, why it takes nothing more in."""
         return self._storage.shortage if self.state == AVAILABLE else self._reason
-
-    @property
-    def is_publishing(self) -> bool:
-        """Whether a decision is half-way: who gets what is known of some messages only."""
-        return self._outlet is not None and self._outlet.is_unfinished
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
@@ -342,7 +344,7 @@ class Runner(StoredFragment):
                     messages += len(command.messages)
                 elif isinstance(command, Settle):
                     messages += len(command.tokens)
-                if messages >= TURN_MESSAGES_MAX:
+                if messages >= TURN_MESSAGES_MAX or fragment.is_unfinished:
                     break
         finally:
             self._inbox = inbox[applied:]
@@ -369,32 +371,48 @@ class Runner(StoredFragment):
             outlet.publish(fragment)
         return outcome.reply
 
-    def _publish_on(self, fragment: Fragment, changes: list[Change]) -> None:
+    def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
         """Go on with a decision that is too large for one turn of the loop.
 
         Nothing of it is stored, answered or seen before it is whole, and commands wait.
         """
-        outlet = self._outlet
-        if self._fragment is not fragment or outlet is None:
+        if self._fragment is not fragment:
             return
-        outlet.begin_turn()
         try:
-            outlet.publish_on(fragment)
-            if not outlet.is_full():
-                changes += self._apply_inbox(fragment)
+            changes += self._decided_on(fragment)
         except Exception as bug:
-            log.exception("fragment %s published wrongly", self.fragment_id)
-            self._forget(StoreError(f"internal error: {bug}"))
+            log.exception("fragment %s decided wrongly", self.fragment_id)
+            self._forget(NotStored(f"internal error: {bug}"))
             return
         self._commit(fragment, changes)
 
+    def _decided_on(self, fragment: Fragment) -> list[Change]:
+        """What one more turn of the loop decides."""
+        outlet = self._outlet
+        if outlet is not None:
+            outlet.begin_turn()
+            outlet.publish_on(fragment)
+            if outlet.is_unfinished:
+                return []
+        if not fragment.is_unfinished:
+            return self._apply_inbox(fragment)
+        changes = fragment.decide_on()
+        if outlet is not None:
+            outlet.publish(fragment)
+        return changes
+
+    def _wants_turn(self, fragment: Fragment) -> bool:
+        """Whether more is to be decided before anything is stored."""
+        if fragment.is_unfinished:
+            return True
+        is_waiting = bool(self._inbox) and self._need is None and not fragment.lacks_much()
+        return self._outlet is not None and self._outlet.wants_turn(is_waiting)
+
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
         self._is_busy = True
-        if self._outlet is not None:
-            is_waiting = bool(self._inbox) and self._need is None and not fragment.lacks_much()
-            if self._outlet.wants_turn(is_waiting):
-                self._loop.call_soon(self._publish_on, fragment, changes)
-                return
+        if self._wants_turn(fragment):
+            self._loop.call_soon(self._decide_on, fragment, changes)
+            return
         if all(isinstance(change, Remove) for change in changes):
             self._removing = fragment
         commit = FragmentCommit(self.fragment_id, changes, fragment.counters)

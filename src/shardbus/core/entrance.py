@@ -53,6 +53,9 @@ class Entrance:
     def check_ids(self, messages: list[Message]) -> None:
         """Refused when their ids cannot all be remembered."""
         rules = self._ledger.rules
+        if len(self._history) + len(messages) <= self._ledger.bounds.remembered_max:
+            # They can, whichever of them are duplicates.
+            return
         if rules.duplicate_window_ms > 0:
             until_ms = self._ids_at_ms() - rules.duplicate_window_ms
             sifted = self._history.sift(messages, rules.is_partitioned, until_ms)

@@ -1,8 +1,9 @@
 """The fragment: one ordered slice of an entity, as a pure state machine (D1, D2).
 
-`apply` decides; the caller makes the changes durable and only then passes the reply on. Locks,
-holds of sessions and the windows of waiting messages live in memory alone. A Fragment whose changes
-could not be committed must be thrown away and made anew from the store.
+`apply` decides, a large decision in several steps; the caller makes all its changes durable at once
+and only then passes the reply on. Locks, holds of sessions and the windows of waiting messages live
+in memory alone. A Fragment whose changes could not be committed must be thrown away and made anew
+from the store.
 """
 
 from __future__ import annotations
@@ -75,7 +76,12 @@ from shardbus.core.history import History
 from shardbus.core.holds import Holds, not_received_so
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_BYTES_MAX, DEFERRED_COUNT_MAX
+from shardbus.core.limits import (
+    CANCEL_COUNT_MAX,
+    DEFERRED_BYTES_MAX,
+    DEFERRED_COUNT_MAX,
+    LOCKS_ENDED_MAX,
+)
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -186,6 +192,21 @@ class Fragment:
         self.intake.begin()
         reply = self._decide(command, now_ms)
         return Outcome(self._ledger.changes, reply)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether what was decided last is too large for one step: see `decide_on`."""
+        return self._staging.is_publishing
+
+    def decide_on(self) -> list[Change]:
+        """The next step of what was decided last.
+
+        Its changes are stored together with those of the command, and nothing else is applied
+        before. None is refused: the reply stands.
+        """
+        self._ledger.changes = []
+        self._staging.publish_on()
+        return self._ledger.changes
 
     def _decide(self, command: Command, now_ms: int) -> Reply:
         if isinstance(command, Send):
@@ -573,7 +594,7 @@ class Fragment:
         if expired:
             self._ledger.fail(expired, now_ms, b"", 0)
         if self._holds is not None:
-            self._holds.end_overdue(now_ms)
+            self._holds.end_overdue(now_ms, LOCKS_ENDED_MAX)
         self._claiming.end_overdue()
         self._staging.end_overdue()
         self._entrance.forget_expired_ids(now_ms)

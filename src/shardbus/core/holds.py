@@ -27,13 +27,16 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import SHORT_STATE_BYTES_MAX
+from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX, SHORT_STATE_BYTES_MAX
 from shardbus.core.line import Line
 from shardbus.core.lock import LockBatch
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.need import Need, NeedSession, NeedSessions, NeedState
 from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
+
+# More holds and locks than there can be.
+ALL: Final = SESSIONS_HELD_MAX + LOCKS_MAX + 1
 
 SESSION_LOST_TEXT: Final = (
     "The session lock has expired on the MessageSession, or it was released. "
@@ -182,11 +185,16 @@ class Holds:
             self._table.let_go(held)
         return Done()
 
-    def end_overdue(self, now_ms: int) -> None:
-        """Holds whose deadline has come are lost; what they had in hand counts as failed."""
+    def end_overdue(self, now_ms: int, count_max: int = ALL) -> None:
+        """Holds whose deadline has come are lost; what they had in hand counts as failed.
+
+        At most about so many locks and holds end: if there are more, the next deadline says so.
+        """
         steady_ms = self._ledger.steady_ms
         held = self._table.overdue(steady_ms)
-        while held is not None:
+        ended = 0
+        while held is not None and ended < count_max:
+            ended += 1 + held.batch.held
             entries = self._ledger.locks.end_session(held.batch)
             if entries:
                 self._ledger.fail(entries, now_ms, b"", 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from typing import final
 
+from shardbus.core.limits import LOCKS_ENDED_MAX
 from shardbus.core.message import NEVER_MS, Entry
 
 
@@ -150,10 +151,15 @@ class LockTable:
         return read if entry is None else entry
 
     def expire(self, steady_ms: int) -> list[Entry]:
-        """End every lock whose deadline has come; the messages, in the order they were locked."""
+        """End locks whose deadline has come; the messages, in the order they were locked.
+
+        Enough for one step: if there are more, `next_deadline_ms` says so.
+        """
         expired: list[Entry] = []
-        while self._deadlines and (
-            self._deadlines[0][0] <= steady_ms or self._deadlines[0][2].held == 0
+        while (
+            self._deadlines
+            and len(expired) < LOCKS_ENDED_MAX
+            and (self._deadlines[0][0] <= steady_ms or self._deadlines[0][2].held == 0)
         ):
             batch = heapq.heappop(self._deadlines)[2]
             if batch.held == 0:

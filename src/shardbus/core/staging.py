@@ -8,6 +8,7 @@ promised to a transaction: then only that one ends it.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import final
 
 from shardbus.core.change import RecordChange, StageDrop, StagePut
@@ -56,6 +57,7 @@ from shardbus.core.runs import runs_of
 from shardbus.core.stages import (
     Amount,
     OpenStage,
+    ReadPiece,
     ReadStage,
     packed_piece,
     plain_piece,
@@ -82,6 +84,11 @@ class Staging:
         self._entrance = entrance
         self._stages: dict[bytes, OpenStage] = {}
         self._producers: dict[bytes, Producer] = {}
+        # What a publication that is decided has still to send: pieces in their order, None after
+        # the last of a stage; of the first of them so many messages are sent.
+        self._rest: deque[tuple[OpenStage, int, ReadPiece | None]] = deque()
+        self._rest_offset = 0
+        self._rest_at_ms = NEVER_MS
         # When to look for stages that are over; it may be too early, never too late.
         self.deadline_ms = NEVER_MS
         for (kind, key), data in records.items():
@@ -293,29 +300,46 @@ class Staging:
                 self._note_deadline(stage)
 
     def publish(self, shares: list[StageShare], read: dict[bytes, ReadStage], now_ms: int) -> None:
-        """Send all that is whole of these stages, and end them.
+        """Send all that is whole of these stages, and end them: what is too much for now by
+        `publish_on`, before anything else is decided or stored.
 
         What was damaged since it was promised is lost, as a message that is damaged is.
         """
-        messages: list[Message] = []
         for name, _ in shares:
             stage = self._stages.get(name)
             if stage is None:
                 continue
             for number, piece in read[name].pieces.items():
-                if piece.messages:
-                    messages += piece.messages
-                    continue
-                # In the order of the pieces: what comes before them has the lower numbers.
-                self._admit(messages, now_ms)
-                messages = []
-                self._entrance.adopt(name, number, piece, now_ms)
-            self._drop(stage)
-        self._admit(messages, now_ms)
+                self._rest.append((stage, number, piece))
+            self._rest.append((stage, 0, None))
+        self._rest_at_ms = now_ms
+        self.publish_on()
 
-    def _admit(self, messages: list[Message], now_ms: int) -> None:
-        if messages:
-            self._entrance.admit(messages, now_ms, is_checked=True)
+    @property
+    def is_publishing(self) -> bool:
+        """Whether a publication that is decided has more to send."""
+        return len(self._rest) > 0
+
+    def publish_on(self) -> None:
+        """Send more of it, in the order of the pieces, as if all were sent in the same moment."""
+        room = self._ledger.bounds.admitted_max
+        while self._rest and room > 0:
+            stage, number, piece = self._rest[0]
+            if piece is not None and piece.messages:
+                first = self._rest_offset
+                messages = piece.messages[first : first + room]
+                self._entrance.admit(messages, self._rest_at_ms, is_checked=True)
+                room -= len(messages)
+                self._rest_offset += len(messages)
+                if self._rest_offset < len(piece.messages):
+                    return
+                self._rest_offset = 0
+            elif piece is not None:
+                self._entrance.adopt(stage.name, number, piece, self._rest_at_ms)
+                room -= 1 + len(piece.ttls_ms)
+            else:
+                self._drop(stage)
+            self._rest.popleft()
 
     def note(self, publication: Publication, now_ms: int) -> None:
         """Remember that a batch is published."""

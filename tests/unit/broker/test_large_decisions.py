@@ -14,10 +14,12 @@ from shardbus.broker.publishing import (
     PayloadFormat,
     Publisher,
 )
-from shardbus.core.command import Sent
+from shardbus.broker.runner import Runner
+from shardbus.core.command import Done, Sent, Stage, Transact, Work
 from shardbus.core.errors import Unavailable
-from shardbus.core.message import MAIN_LINE
-from tests.unit.broker.house import House, send_of
+from shardbus.core.limits import ADMITTED_MAX
+from shardbus.core.message import MAIN_LINE, Message
+from tests.unit.broker.house import LATENCY_S, House, send_of
 from tests.unit.broker.news import (
     SEED,
     TOPIC_ID,
@@ -28,7 +30,10 @@ from tests.unit.broker.news import (
     rewritten,
     sql_rule,
 )
+from tests.unit.core.desk import rules
 
+STAGE = b"attempt"
+TURNS_MAX = 1_000
 RULES = 40
 MESSAGES = 3_000
 DELIVERED_MAX = STEPS_MAX // COPY_STEPS
@@ -48,7 +53,7 @@ class Turns:
 
     def _turn(self) -> None:
         self.number += 1
-        if self._is_on():
+        if self._is_on() and self.number < TURNS_MAX:
             self._loop.call_soon(self._turn)
 
 
@@ -56,7 +61,7 @@ class SlowTopic(Topic):
     """A topic with so many rules that a batch cannot be matched in one turn."""
 
     def __init__(self, house: House) -> None:
-        self.turns = Turns(house, lambda: self.runner().is_publishing)
+        self.turns = Turns(house, lambda: self.runner().is_half_way)
         super().__init__(house)
         self.tell()
         self.subscribe("all")
@@ -77,7 +82,7 @@ class SlowTopic(Topic):
         return Publisher(PayloadFormat(view_of, rewritten, packed), SEED)
 
     def is_half_way(self) -> bool:
-        return self.runner().is_publishing
+        return self.runner().is_half_way
 
 
 def large_batch() -> list[bytes]:
@@ -259,3 +264,79 @@ def test_a_topic_that_goes_while_copies_are_taken_over_leaves_nothing(
     assert isinstance(answers[0], Unavailable)
     assert topic.drain("a") == topic.drain("b") == [b"x"]
     assert topic.stored(TOPIC_ID) == []
+
+
+def staged(house: House, runner: Runner, count: int) -> Transact:
+    """What publishes a stage of so many messages."""
+    per_piece = ADMITTED_MAX // 4
+    for piece in range(count // per_piece):
+        ids = range(piece * per_piece, (piece + 1) * per_piece)
+        messages = [Message(b"%d" % each, message_id=str(each)) for each in ids]
+        assert isinstance(house.answer(runner, Stage(STAGE, piece + 1, messages, 60_000)), Done)
+    return Transact(Work([], [], [(STAGE, count)], None))
+
+
+def test_a_large_stage_is_published_in_many_turns(house: House) -> None:
+    runner = house.runner(fragment_rules=rules(duplicate_window_ms=60_000))
+    count = 5 * ADMITTED_MAX
+    command = staged(house, runner, count)
+    turns = Turns(house, lambda: runner.is_half_way)
+    house.disk.transactions.clear()
+
+    answers = house.ask(runner, command)
+    later = house.ask(runner, send_of(b"later"))
+    while not runner.is_half_way:
+        house.loop.run_until_complete(asyncio.sleep(LATENCY_S))
+    turns.begin()
+    one_turn(house)
+    assert answers == [] == later and house.disk.transactions == []
+    house.pass_s()
+
+    assert turns.number >= 4
+    assert isinstance(answers[0], Done) and isinstance(later[0], Sent)
+    page = house.disk.kept.browse(
+        runner.fragment_id, MAIN_LINE, start=0, count_max=count + 1, bytes_max=1 << 30
+    )
+    assert [entry.payload for entry in page.entries] == [
+        *[b"%d" % each for each in range(count)],
+        b"later",
+    ]
+    # The stage and what came after it are not stored in pieces.
+    assert len(house.disk.transactions) <= 2
+
+
+def test_a_stage_that_is_half_published_is_whole_after_a_restart(house: House) -> None:
+    runner = house.runner(fragment_rules=rules(duplicate_window_ms=60_000))
+    count = 3 * ADMITTED_MAX
+    command = staged(house, runner, count)
+
+    answers = house.ask(runner, command)
+    while not runner.is_half_way:
+        house.loop.run_until_complete(asyncio.sleep(LATENCY_S))
+    runner.stop()
+    house.pass_s()
+    again = Runner(
+        runner.fragment_id,
+        rules(duplicate_window_ms=60_000),
+        house.storage,
+        house.clock,
+        house.loop,
+    )
+
+    assert isinstance(answers[0], Unavailable)
+    assert isinstance(house.answer(again, command), Done)
+    fragment = again.statistics()
+    assert fragment is not None and fragment.counters.lines[MAIN_LINE].count == count
+
+
+def test_a_large_stage_reaches_the_subscriptions_of_a_topic_whole(house: House) -> None:
+    topic = SlowTopic(house)
+    count = 2 * ADMITTED_MAX
+    command = staged(house, topic.runner(), count)
+    house.disk.transactions.clear()
+
+    answer = house.answer(topic.runner(), command)
+
+    assert isinstance(answer, Done)
+    assert len(house.disk.transactions) == 1
+    assert topic.drain("all") == [b"%d" % each for each in range(count)]

@@ -14,6 +14,7 @@ from shardbus.core.command import (
     Settle,
 )
 from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
+from shardbus.core.limits import LOCKS_ENDED_MAX
 from shardbus.core.message import MAIN_LINE, Message
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS, rules
@@ -240,3 +241,24 @@ def test_a_fragment_somebody_waits_for_is_in_use(house: House) -> None:
 
     runner.unwatch(MAIN_LINE, wake)
     assert runner.unused_ms > 0
+
+
+def test_many_locks_that_end_together_end_in_several_commits(house: House) -> None:
+    """What comes back all at once holds nobody else up."""
+    runner = house.runner()
+    count = 2 * LOCKS_ENDED_MAX
+    for _ in range(count // 1_024):
+        house.answer(runner, send_of(*[b"a"] * 1_024))
+    deliveries: list[Delivery] = []
+    while more := house.receive(runner, 1_024):
+        deliveries += more
+    house.disk.transactions.clear()
+
+    house.pass_s(LOCK_MS / 1_000 + 1)
+
+    assert len(deliveries) == count
+    assert len(house.disk.transactions) >= 2
+    again = house.receive(runner, 1)
+    assert [(each.entry.sequence_number, each.delivery_count) for each in again] == [(1, 1)]
+    fragment = runner.statistics()
+    assert fragment is not None and fragment.locked() == 1

@@ -68,7 +68,7 @@ def test_a_clock_that_is_set_forgives_nobody_and_harms_nobody(house: House, by_m
     hold_all(house, slowdown, *[PEER] * (FREE_FAILURES + 5))
     before_ms = waited_ms(house, slowdown)
 
-    house.clock.ahead_ms += by_ms
+    house.clock.wall.ahead_ms += by_ms
 
     assert before_ms <= waited_ms(house, slowdown) <= DELAY_MS_MAX
 

@@ -160,6 +160,8 @@ class Desk:
         outcome = self.fragment.apply(command, self.now_ms, self.steady_ms)
         self._check_lacking(command, outcome.reply)
         self._pending += outcome.changes
+        while self.fragment.is_unfinished:
+            self._pending += self.fragment.decide_on()
         if not self._is_batching or not self.is_pending() or _is_lacking(outcome.reply):
             self._commit()
             self._fill(outcome.reply)
