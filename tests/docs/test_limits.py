@@ -9,7 +9,8 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
 from shardbus.broker import slowdown
-from shardbus.gateway import reception, websocket_frames
+from shardbus.core import limits as core_limits
+from shardbus.gateway import holdings, reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
     cbs,
@@ -22,6 +23,7 @@ from shardbus.gateway.amqp import (
     transactions,
 )
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
+from shardbus.rules import limits as rule_limits
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -85,6 +87,10 @@ SAID: Final = {
     "requests under way |": [totals.REQUESTS_MAX],
     "open transactions | 20": [totals.TRANSACTIONS_MAX, totals.TRANSACTION_BYTES_MAX // MB],
     "bytes received that are not stored": [totals.PENDING_BYTES_MAX // MB],
+    "messages whose last frame": [
+        totals.UNFINISHED_BYTES_MAX // MB,
+        holdings.PROGRESS_BYTES // KB,
+    ],
     "wrong keys": [slowdown.WAITING_MAX, slowdown.WAITING_OF_PEER_MAX],
     "request line and headers": [connection.HEADER_BYTES_MAX // KB],
     "a body": [connection.BODY_BYTES_MAX // MB],
@@ -93,6 +99,20 @@ SAID: Final = {
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
+    "deferred messages received": [
+        core_limits.DEFERRED_COUNT_MAX,
+        core_limits.DEFERRED_BYTES_MAX // MB,
+    ],
+    "redelivered messages locked": [core_limits.PAGE_BYTES_MAX // MB],
+    "SQL filters": [rule_limits.SQL_RULES_MAX],
+    "correlation filters": [rule_limits.CORRELATION_RULES_MAX],
+    "rules with actions of a subscription": [rule_limits.ACTION_RULES_MAX],
+    "rules with actions of a topic": [rule_limits.TOPIC_ACTION_RULES_MAX],
+    "rules of a topic that set": [
+        rule_limits.REWRITTEN_BYTES_MAX // MB,
+        rule_limits.REWRITING_RULES_LEAST,
+    ],
+    "properties that an action": [core_limits.MODIFIED_BYTES_MAX // KB],
 }
 
 
