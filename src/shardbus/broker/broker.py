@@ -62,7 +62,7 @@ class Broker:
         self._storage = storage
         self._clock = clock
         self._loop = loop
-        self._running_since_ms = clock.now_ms()
+        self._running_since_ms = clock.steady_ms()
         self._is_sweeping = False
         self._runners: dict[FragmentId, Runner] = {}
         self._new_publisher = new_publisher
@@ -254,8 +254,12 @@ class Broker:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.
                 found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
-        found.last_used_ms = 0 if runner is None else runner.last_used_ms
-        found.running_since_ms = self._running_since_ms
+            else:
+                found.reason = self._storage.shortage
+        found.unused_ms = self._clock.steady_ms() - self._running_since_ms
+        if runner is not None:
+            found.unused_ms = runner.unused_ms
+            found.last_used_ms = self._clock.now_ms() - found.unused_ms
         return found
 
     def _sweep_soon(self) -> None:

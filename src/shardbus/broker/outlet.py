@@ -51,7 +51,7 @@ class Outlet:
         self._made_bytes = 0
         self._has_further = False
         self._held_bytes = 0
-        self._measured_at_ms = -MEASURE_MS
+        self._measured_ms = -MEASURE_MS
 
     @property
     def is_told(self) -> bool:
@@ -94,11 +94,11 @@ class Outlet:
             return True
         return self._gathered_count >= GATHERED_MAX or self._made_bytes >= GATHERED_BYTES_MAX
 
-    def measure(self, fragment: Fragment, now_ms: int) -> None:
+    def measure(self, fragment: Fragment, steady_ms: int) -> None:
         """Let the fragment know how much the subscriptions hold, exactly when it matters."""
-        if now_ms - self._measured_at_ms < MEASURE_MS and not fragment.is_full():
+        if steady_ms - self._measured_ms < MEASURE_MS and not fragment.is_full():
             return
-        self._measured_at_ms = now_ms
+        self._measured_ms = steady_ms
         self._held_bytes = 0
         for subscription_id in self._publisher.subscriptions:
             runner = self._runners.running(FragmentId(subscription_id, self._number))
@@ -175,7 +175,7 @@ class Outlet:
         self._gathered_count = 0
         self._made_bytes = 0
         self._has_further = False
-        self._measured_at_ms = -MEASURE_MS
+        self._measured_ms = -MEASURE_MS
 
     def _gather(self, fragment: Fragment, subscription: Entity, entries: list[Entry]) -> None:
         further = len(entries) - 1

@@ -12,6 +12,7 @@ from shardbus.broker.answers import Answer as Answer
 from shardbus.broker.answers import Answers, say
 from shardbus.broker.answers import ReplyTo as ReplyTo
 from shardbus.broker.clock import Clock
+from shardbus.broker.deciding import Deciding
 from shardbus.broker.joint import Broken, Joint, Part
 from shardbus.broker.outlet import Outlet
 from shardbus.broker.reading import Found, Lacking, Loaded, feed, read, read_lacking
@@ -25,15 +26,13 @@ from shardbus.core.command import (
     NO_SESSION,
     Command,
     FragmentRules,
-    GetState,
     Receive,
     Send,
     SetAside,
-    SetState,
     Settle,
     Tick,
 )
-from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.errors import Unavailable
 from shardbus.core.fragment import Fragment
 from shardbus.core.limits import PAGE_BYTES_MAX
 from shardbus.core.message import NEVER_MS
@@ -54,8 +53,6 @@ RECOVERING: Final = "recovering"
 UNAVAILABLE: Final = "unavailable"
 
 INBOX_MAX: Final = 10_000
-# Messages that are sent or settled by the commands of one turn; the others have the next.
-TURN_MESSAGES_MAX: Final = 8_192
 
 
 @final
@@ -85,7 +82,7 @@ class Runner(StoredFragment):
     ) -> None:
         super().__init__(fragment_id, storage)
         self.state = RECOVERING
-        self.reason = "the fragment is being loaded"
+        self._reason = "the fragment is being loaded"
         self._rules = rules
         self._clock = clock
         self._loop = loop
@@ -96,7 +93,7 @@ class Runner(StoredFragment):
         self._need: Need | None = None
         self._is_fed = False
         self._watchers = Watchers(loop)
-        self._last_used_ms = clock.now_ms()
+        self._used_ms = clock.steady_ms()
         self._is_busy = True
         self._is_drain_scheduled = False
         # The fragment while a commit of nothing but removals is under way.
@@ -116,7 +113,7 @@ class Runner(StoredFragment):
         if outlet is None or outlet.is_told:
             self.start()
         else:
-            self.reason = "the broker has not been told who subscribes to the topic"
+            self._reason = "the broker has not been told who subscribes to the topic"
             self._is_first_load = False
 
     def start(self) -> None:
@@ -137,6 +134,11 @@ class Runner(StoredFragment):
             return True
         return self._fragment is not None and self._fragment.is_unfinished
 
+    @property
+    def reason(self) -> str:
+        """Why it is not available; of an available one, why it takes nothing more in."""
+        return self._storage.shortage if self.state == AVAILABLE else self._reason
+
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
         if self.state != AVAILABLE and not self._is_first_load:
@@ -149,9 +151,9 @@ class Runner(StoredFragment):
             self._schedule()
 
     @property
-    def last_used_ms(self) -> int:
-        """When a client last wanted something; now, while somebody waits for messages."""
-        return self._last_used_ms if self._watchers.is_empty() else self._clock.now_ms()
+    def unused_ms(self) -> int:
+        """For how long no client wanted anything; 0 while somebody waits for messages."""
+        return self._clock.steady_ms() - self._used_ms if self._watchers.is_empty() else 0
 
     def configure(self, rules: FragmentRules) -> None:
         self._rules = rules
@@ -181,7 +183,7 @@ class Runner(StoredFragment):
         self._is_stopped = True
         self._recovery.stop()
         self.state = UNAVAILABLE
-        self.reason = "the fragment was stopped"
+        self._reason = "the fragment was stopped"
         self._fragment = None
         self._is_first_load = False
         self._alarm.cancel()
@@ -222,7 +224,7 @@ class Runner(StoredFragment):
         fragment = self._fragment
         assert fragment is not None and self._part is part and part.is_delivered
         changes = part.changes
-        changes += self._apply_inbox(fragment, self._clock.now_ms())
+        changes += self._apply_inbox(fragment)
         return FragmentCommit(self.fragment_id, changes, fragment.counters)
 
     def took_part(self, part: Part, error: StoreError | None) -> None:
@@ -270,11 +272,11 @@ class Runner(StoredFragment):
             return False
         if not isinstance(command, Receive):
             return False
-        now_ms = self._clock.now_ms()
-        received = fragment.receive_beside(command, now_ms)
+        steady_ms = self._clock.steady_ms()
+        received = fragment.receive_beside(command, self._clock.now_ms(), steady_ms)
         if received is None:
             return False
-        self._last_used_ms = now_ms
+        self._used_ms = steady_ms
         say(reply_to, received)
         return True
 
@@ -293,7 +295,7 @@ class Runner(StoredFragment):
         if self._outlet is not None:
             self._outlet.begin_turn()
         try:
-            changes = self._apply_inbox(fragment, self._clock.now_ms())
+            changes = self._apply_inbox(fragment)
         except Exception as bug:
             # Half of a decision may be in memory: only what is stored can be trusted.
             log.exception("fragment %s decided wrongly", self.fragment_id)
@@ -304,61 +306,25 @@ class Runner(StoredFragment):
         else:
             self._applied(fragment)
 
-    def _apply_inbox(self, fragment: Fragment, now_ms: int) -> list[Change]:
+    def _apply_inbox(self, fragment: Fragment) -> list[Change]:
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         changes: list[Change] = []
-        wake_at_ms = fragment.wake_at_ms()
-        if NEVER_MS < wake_at_ms <= now_ms and not self._is_fed:
+        fragment.note_shortage(self._storage.shortage)
+        if NEVER_MS < fragment.deadline_ms() <= steady_ms and not self._is_fed:
             # Not between reading for a command and deciding it: what was read would be stale.
-            changes += fragment.apply(Tick(), now_ms).changes
+            changes += fragment.apply(Tick(), now_ms, steady_ms).changes
         self._is_fed = False
         inbox = self._inbox
         if inbox:
-            self._last_used_ms = now_ms
-        applied = 0
-        messages = 0
-        is_reading_state = False
-        outlet = self._outlet
+            self._used_ms = steady_ms
+        deciding = Deciding(fragment, self._outlet, self._answers, now_ms, steady_ms)
         try:
-            for command, reply_to in inbox:
-                if fragment.lacks_much() or (outlet is not None and outlet.is_full()):
-                    break
-                self._need = fragment.need(command, now_ms)
-                if self._need is not None:
-                    # What waits in the store alone comes first: the rest stays in line.
-                    break
-                if isinstance(command, GetState):
-                    is_reading_state = True
-                elif is_reading_state and isinstance(command, SetState):
-                    # A state is read after the commit, when this one must not be there yet.
-                    break
-                answer = self._decided(fragment, command, now_ms, changes)
-                self._answers.add(reply_to, answer)
-                applied += 1
-                if isinstance(command, Send):
-                    messages += len(command.messages)
-                elif isinstance(command, Settle):
-                    messages += len(command.tokens)
-                if messages >= TURN_MESSAGES_MAX or fragment.is_unfinished:
-                    break
+            deciding.apply(inbox)
         finally:
-            self._inbox = inbox[applied:]
+            self._inbox = inbox[deciding.applied :]
             self._is_held_up = bool(self._inbox)
-        return changes
-
-    def _decided(
-        self, fragment: Fragment, command: Command, now_ms: int, changes: list[Change]
-    ) -> Answer:
-        outlet = self._outlet
-        if outlet is not None:
-            outlet.measure(fragment, now_ms)
-        try:
-            outcome = fragment.apply(command, now_ms)
-        except Refused as refusal:
-            return refusal
-        changes += outcome.changes
-        if outlet is not None:
-            outlet.publish(fragment)
-        return outcome.reply
+        self._need = deciding.need
+        return changes + deciding.changes
 
     def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
         """Go on with a decision that is too large for one turn of the loop.
@@ -384,7 +350,7 @@ class Runner(StoredFragment):
             if outlet.is_unfinished:
                 return []
         if not fragment.is_unfinished:
-            return self._apply_inbox(fragment, self._clock.now_ms())
+            return self._apply_inbox(fragment)
         changes = fragment.decide_on()
         if outlet is not None:
             outlet.publish(fragment)
@@ -464,7 +430,7 @@ class Runner(StoredFragment):
         elif fragment.wants_due(now_ms):
             self._read_due(fragment, now_ms)
         else:
-            self._alarm.set(fragment.wake_at_ms())
+            self._alarm.set(fragment.due_at_ms(), fragment.deadline_ms())
             if self._inbox:
                 self._schedule()
         self._watchers.wake(fragment)
@@ -497,7 +463,8 @@ class Runner(StoredFragment):
             self._answer(fragment)
             return
         log.error("fragment %s: damaged messages %s set aside", self.fragment_id, damaged)
-        outcome = fragment.apply(SetAside(damaged), self._clock.now_ms())
+        clock = self._clock
+        outcome = fragment.apply(SetAside(damaged), clock.now_ms(), clock.steady_ms())
         self._commit(fragment, outcome.changes)
 
     def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
@@ -581,9 +548,10 @@ class Runner(StoredFragment):
             loaded.history,
             records=image.records,
             loaded_at_ms=self._clock.now_ms(),
+            steady_ms=self._clock.steady_ms(),
         )
         self.state = AVAILABLE
-        self.reason = ""
+        self._reason = ""
         self._is_first_load = False
         self._is_busy = False
         self._recovery.note_loaded()
@@ -605,7 +573,7 @@ class Runner(StoredFragment):
 
     def _load_failed(self, error: StoreError) -> None:
         self.state = UNAVAILABLE
-        self.reason = str(error)
+        self._reason = str(error)
         self._is_first_load = False
         self._is_busy = True
         self._turn_away(str(error), is_unknown=False)

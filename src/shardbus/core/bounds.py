@@ -25,6 +25,7 @@ from shardbus.core.limits import (
     STAGED_BYTES_MAX,
     STAGES_MAX,
     STATES_MAX,
+    TRANSFER_MARKS_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_COUNT_LOW,
     WINDOW_COUNT_MAX,
@@ -61,6 +62,7 @@ class Bounds:
         packed_bytes_max: int = PACKED_BYTES_MAX,
         admitted_max: int = ADMITTED_MAX,
         producers_max: int = PRODUCERS_MAX,
+        transfer_marks_max: int = TRANSFER_MARKS_MAX,
     ) -> None:
         assert page_bytes_max <= window_bytes_max
         assert sessions_page_max <= sessions_known_max
@@ -87,3 +89,4 @@ class Bounds:
         self.packed_bytes_max = packed_bytes_max
         self.admitted_max = admitted_max
         self.producers_max = producers_max
+        self.transfer_marks_max = transfer_marks_max

@@ -54,6 +54,10 @@ from shardbus.core.transaction_command import Prepare as Prepare
 from shardbus.core.transaction_command import Promised as Promised
 from shardbus.core.transaction_command import Transact as Transact
 from shardbus.core.transaction_command import Work as Work
+from shardbus.core.transfer_command import ForgetSources as ForgetSources
+from shardbus.core.transfer_command import ListSources as ListSources
+from shardbus.core.transfer_command import SourceCommand as SourceCommand
+from shardbus.core.transfer_command import Sources as Sources
 
 COMPLETE: Final = 0
 ABANDON: Final = 1
@@ -420,6 +424,7 @@ Command = (
     | ReturnTransfers
     | ListTransfers
     | TakeOver
+    | SourceCommand
     | ReaderCommand
     | StageCommand
     | SetAside
@@ -559,6 +564,7 @@ Reply = (
     | InDoubt
     | TakenOver
     | Outstanding
+    | Sources
     | ReaderReply
     | StageReply
     | Done

@@ -97,9 +97,9 @@ class Staging:
             elif kind == PRODUCER:
                 self._producers[key] = unpack_producer(key, data)
 
-    def decide(self, command: StageCommand, now_ms: int) -> Done | StageReply:
+    def decide(self, command: StageCommand) -> Done | StageReply:
         if isinstance(command, Stage):
-            return self._stage(command, now_ms)
+            return self._stage(command)
         if isinstance(command, DropStages):
             for name in command.stages:
                 stage = self._stages.get(name)
@@ -111,22 +111,23 @@ class Staging:
             return StagesHeld([stage.held() for stage in found if stage is not None])
         return self._known_producers(command)
 
-    def end_overdue(self, now_ms: int) -> None:
+    def end_overdue(self) -> None:
         """Stages whose time is over go, unless somebody is publishing them."""
-        if self.deadline_ms == NEVER_MS or self.deadline_ms > now_ms:
+        steady_ms = self._ledger.steady_ms
+        if self.deadline_ms == NEVER_MS or self.deadline_ms > steady_ms:
             return
         self.deadline_ms = NEVER_MS
         for stage in list(self._stages.values()):
             if stage.is_promised:
                 continue
-            if stage.expires_at_ms <= now_ms:
+            if stage.deadline_ms <= steady_ms:
                 self._drop(stage)
             else:
                 self._note_deadline(stage)
 
     # Staging.
 
-    def _stage(self, command: Stage, now_ms: int) -> Done:
+    def _stage(self, command: Stage) -> Done:
         _check_stage(command)
         stage = self._stages.get(command.stage)
         if stage is not None and stage.pieces.contains(command.piece):
@@ -153,7 +154,9 @@ class Staging:
             self._stages[stage.name] = stage
         stage.pieces.include(runs_of([command.piece]))
         stage.amount.include(amount)
-        stage.expires_at_ms = max(stage.expires_at_ms, now_ms + command.lifetime_ms)
+        stage.lifetime_ms = max(stage.lifetime_ms, command.lifetime_ms)
+        deadline_ms = self._ledger.steady_ms + command.lifetime_ms
+        stage.deadline_ms = max(stage.deadline_ms, deadline_ms)
         self._ledger.staged_bytes += size_bytes
         self._note_deadline(stage)
         self._ledger.changes.append(put)
@@ -207,6 +210,7 @@ class Staging:
             )
 
     def _add(self, stage: OpenStage) -> None:
+        stage.deadline_ms = self._ledger.steady_ms + stage.lifetime_ms
         self._stages[stage.name] = stage
         self._ledger.staged_bytes += stage.amount.size_bytes
         self._note_deadline(stage)
@@ -218,8 +222,8 @@ class Staging:
         self._ledger.changes.append(RecordChange(STAGE, stage.name, None))
 
     def _note_deadline(self, stage: OpenStage) -> None:
-        if self.deadline_ms == NEVER_MS or stage.expires_at_ms < self.deadline_ms:
-            self.deadline_ms = stage.expires_at_ms
+        if self.deadline_ms == NEVER_MS or stage.deadline_ms < self.deadline_ms:
+            self.deadline_ms = stage.deadline_ms
 
     # Publishing, as a part of a transaction.
 
@@ -278,7 +282,7 @@ class Staging:
                 )
             messages += found.messages()
         if messages:
-            self._entrance.check_ids(messages, now_ms)
+            self._entrance.check_ids(messages)
 
     def promise(self, shares: list[StageShare]) -> None:
         """Only the transaction that these are promised to may end them."""
@@ -342,7 +346,7 @@ class Staging:
         name, batch = publication
         if name not in self._producers:
             self._make_room(now_ms)
-        producer = Producer(name, batch, now_ms)
+        producer = Producer(name, batch, now_ms, self._ledger.steady_ms)
         self._producers[name] = producer
         self._ledger.changes.append(producer_change(producer))
 
@@ -397,7 +401,7 @@ class Staging:
     def _check_producers(self, now_ms: int) -> None:
         if len(self._producers) < self._ledger.bounds.producers_max:
             return
-        if not any(_is_forgettable(each, now_ms) for each in self._producers.values()):
+        if not any(self._is_forgettable(each, now_ms) for each in self._producers.values()):
             raise Refused(
                 QUOTA_EXCEEDED,
                 f"Fragment {self._fragment_number} remembers {len(self._producers)} producers, "
@@ -408,13 +412,17 @@ class Staging:
         if len(self._producers) < self._ledger.bounds.producers_max:
             return
         for producer in list(self._producers.values()):
-            if _is_forgettable(producer, now_ms):
+            if self._is_forgettable(producer, now_ms):
                 del self._producers[producer.name]
                 self._ledger.changes.append(RecordChange(PRODUCER, producer.name, None))
 
-
-def _is_forgettable(producer: Producer, now_ms: int) -> bool:
-    return producer.at_ms + PRODUCER_KEPT_MS <= now_ms
+    def _is_forgettable(self, producer: Producer, now_ms: int) -> bool:
+        """Only the wall clock goes on while the fragment is not in memory, but alone it cannot end
+        what was noted since.
+        """
+        steady_ms, noted_ms = self._ledger.steady_ms, producer.noted_ms
+        is_old = noted_ms == NEVER_MS or noted_ms + PRODUCER_KEPT_MS <= steady_ms
+        return is_old and producer.at_ms + PRODUCER_KEPT_MS <= now_ms
 
 
 def _check_stage(command: Stage) -> None:

@@ -11,6 +11,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.errors import (
     CONNECTION_FORCED,
+    INTERNAL_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
@@ -27,6 +28,7 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.outcomes import AmqpError
+from shardbus.broker.alarm import Alarm
 from shardbus.broker.auth import WrongKey
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused
@@ -114,7 +116,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_turned_away = False
         self._is_leaving = False
         self._requests: set[asyncio.Task[None]] = set()
-        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_alarm = Alarm(self._clock, self._loop, self._expire_grants)
         self._since_ms = self._linkless_since_ms = self._monotonic_ms()
         self._had_link = False
 
@@ -143,8 +145,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._handle(self._connection.transport_lost())
         for task in self._requests:
             task.cancel()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        self._expiry_alarm.cancel()
         self._door.leave(self)
         self._host.disconnected(self)
 
@@ -163,6 +164,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def steady_ms(self) -> int:
+        return self._clock.steady_ms()
 
     def flush_soon(self) -> None:
         if not self._is_flush_scheduled:
@@ -184,6 +188,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     def handle(self, events: list[Event]) -> None:
         self._handle(events)
+
+    def fail(self) -> None:
+        self.close(AmqpError(INTERNAL_ERROR, "The request failed; see the server's log."))
 
     def _pace_reading(self) -> None:
         transport = self._transport
@@ -330,9 +337,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._totals.requests -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a request failed; closing its connection", exc_info=error)
-            self.close(
-                AmqpError("amqp:internal-error", "The request failed; see the server's log.")
-            )
+            self.fail()
         self._trust_known()
         self._watch_expiry()
 
@@ -453,16 +458,10 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _watch_expiry(self) -> None:
         """Wake when the next token ends, to end the links that lived by it."""
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-            self._expiry_timer = None
-        at_ms = self._grants.next_expiry_ms()
-        if at_ms != NEVER_MS and self._transport is not None:
-            delay_ms = max(0, at_ms - self._clock.now_ms()) + 1
-            self._expiry_timer = self._loop.call_later(delay_ms / 1000, self._expire_grants)
+        if self._transport is not None:
+            self._expiry_alarm.set(self._grants.next_expiry_ms(), NEVER_MS)
 
     def _expire_grants(self) -> None:
-        self._expiry_timer = None
         self._attacher.detach_unauthorized("The token has expired: put a new one and attach again.")
         self._flush()
         self._watch_expiry()
