@@ -10,6 +10,7 @@ from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
 from shardbus.broker import backup, backup_part, slowdown
+from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -32,6 +33,7 @@ MB: Final = 1024 * 1024
 SECOND: Final = 1000
 CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
+RESERVE_MB: Final = 16
 SAID: Final = {
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
     "HTTP connections |": [descriptors.HTTP_LEAST],
@@ -99,6 +101,7 @@ SAID: Final = {
     "fields in the query": [message.QUERY_FIELDS_MAX],
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
+    "free space beside": [RESERVE_MB, SHORT_STATE_BYTES_MAX // KB],
     "stores that stand still": [backup.HOLD_MS_MAX // SECOND, backup.HOLD_ATTEMPTS],
     "the log of a store that is": [snapshot.LOG_BYTES_MAX // MB // KB],
     "a part that nobody asks": [backup_part.FORSAKEN_MS // SECOND],
@@ -122,6 +125,12 @@ def test_a_row_has_the_numbers_of_the_code(start: str) -> None:
 
     numbers = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", row)}
     assert set(SAID[start]) <= numbers
+
+
+def test_the_default_of_the_reserve_is_on_the_page() -> None:
+    [row] = [row for row in settings.TABLE if row.name == "reserve_mb"]
+
+    assert row.default == RESERVE_MB
 
 
 def test_the_default_of_connections_is_on_the_page() -> None:
