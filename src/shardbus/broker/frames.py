@@ -7,6 +7,7 @@ from typing import Final, final
 from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
+    AskTickets,
     Cancel,
     GetState,
     Purge,
@@ -27,7 +28,7 @@ from shardbus.core.transactions import TransactionCommand
 from shardbus.core.transfers import TransferCommand
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 5
+PROTOCOL_VERSION: Final = 6
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 
@@ -46,6 +47,7 @@ ClientCommand = (
     | SetState
     | TransactionCommand
     | TransferCommand
+    | AskTickets
     | ReaderCommand
     | StageCommand
 )

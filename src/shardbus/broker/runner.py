@@ -178,7 +178,7 @@ class Runner(StoredFragment):
         self._storage.withdraw(self.fragment_id)
         self._leave_joints()
         self._answers.fail(self.reason, is_unknown=True)
-        self._turn_away(self.reason, is_unknown=True)
+        self._turn_away(self.reason)
 
     # Deciding together with others.
 
@@ -311,6 +311,7 @@ class Runner(StoredFragment):
         finally:
             self._inbox = inbox[applied:]
             self._is_held_up = bool(self._inbox)
+        changes += fragment.ticket_changes()
         return changes
 
     def _decided(
@@ -532,18 +533,18 @@ class Runner(StoredFragment):
         self.reason = str(error)
         self._is_first_load = False
         self._is_busy = True
-        self._turn_away(str(error), is_unknown=False)
+        self._turn_away(str(error))
         part, self._part = self._part, None
         if part is not None:
             part.joint.break_off(self._why_not())
         # Unavailable until it succeeds: a try that fails again was no recovery.
         self._recovery.again_later(self._load)
 
-    def _turn_away(self, reason: str, *, is_unknown: bool) -> None:
+    def _turn_away(self, reason: str) -> None:
         """What was not applied yet is merely unavailable."""
         inbox, self._inbox = self._inbox, []
         for _, reply_to in inbox:
-            reply_to(Unavailable(reason, is_unknown))
+            reply_to(Unavailable(reason))
 
 
 def _may_be_overtaken(command: Command) -> bool:

@@ -16,6 +16,7 @@ from shardbus.core.ledger import Ledger
 from shardbus.core.message import ACTIVE, NEVER_MS, SCHEDULED, Entry, Message
 from shardbus.core.sequence import counter_of, sequence_number
 from shardbus.core.stages import ReadPiece
+from shardbus.core.tickets import Tickets
 
 NO_SESSION_REASON: Final = "Session id is null."
 NO_SESSION_TEXT: Final = (
@@ -27,7 +28,14 @@ NO_SESSION_TEXT: Final = (
 class Entrance:
     """Decides what becomes of messages that are sent to one fragment."""
 
-    def __init__(self, fragment_number: int, ledger: Ledger, history: History) -> None:
+    def __init__(
+        self,
+        fragment_number: int,
+        ledger: Ledger,
+        history: History,
+        records: dict[tuple[int, bytes], bytes],
+    ) -> None:
+        self.tickets = Tickets(records)
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
@@ -37,8 +45,14 @@ class Entrance:
             self.wake_at_ms = history.newest_ms() + max(ledger.rules.duplicate_window_ms, 1)
 
     def send(self, command: Send, now_ms: int) -> Sent:
+        ticket = command.ticket
+        if ticket is not None:
+            self.tickets.check(ticket, now_ms)
         self.check_kind(command.messages)
-        return self.admit(command.messages, now_ms, is_checked=False)
+        sent = self.admit(command.messages, now_ms, is_checked=False)
+        if ticket is not None:
+            self.tickets.note(ticket, sent, now_ms)
+        return sent
 
     def check(self, messages: list[Message], now_ms: int) -> None:
         """Refused when these messages cannot be sent now."""

@@ -19,6 +19,7 @@ from shardbus.core.command import (
     AskDecision,
     AskProducers,
     AskStages,
+    AskTickets,
     Cancel,
     Claim,
     Command,
@@ -105,6 +106,7 @@ _RareCommand = (
     | StageCommand
     | _SessionCommand
     | TransferCommand
+    | AskTickets
 )
 
 
@@ -146,10 +148,11 @@ class Fragment:
         self._holds: Holds | None = None
         if self._sessions is not None:
             self._holds = Holds(number, self._ledger, self._sessions)
-        self._entrance = Entrance(number, self._ledger, History() if history is None else history)
+        kept = {} if records is None else records
+        past = History() if history is None else history
+        self._entrance = Entrance(number, self._ledger, past, kept)
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
-        kept = {} if records is None else records
         self._staging = Staging(number, self._ledger, self._entrance, kept)
         self._transactions = Transactions(
             self._ledger, self._entrance, self._settling, self._staging, kept
@@ -222,6 +225,8 @@ class Fragment:
             return self._staging.decide(command, now_ms)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
+        if isinstance(command, AskTickets):
+            return self._entrance.tickets.judge(command, now_ms)
         return self._decide_about_transfers(command, now_ms)
 
     def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
@@ -272,6 +277,10 @@ class Fragment:
         return self._receive(command, now_ms) if front else None
 
     # What the runner asks between commands.
+
+    def ticket_changes(self) -> list[Change]:
+        """What a commit must hold beside the changes of its commands, asked after the last."""
+        return self._entrance.tickets.changes()
 
     def configure(self, rules: FragmentRules) -> Done:
         """Whether sessions are required cannot change."""

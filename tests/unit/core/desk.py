@@ -156,7 +156,7 @@ class Desk:
         """Apply a command as a runner would: read first, then decide, store, and tidy up."""
         self._read_what_is_lacking(command)
         outcome = self.fragment.apply(command, self.now_ms)
-        self._pending += outcome.changes
+        self._pending += outcome.changes + self.fragment.ticket_changes()
         if not self._is_batching or not self.is_pending() or _is_lacking(outcome.reply):
             self._commit()
             self._fill(outcome.reply)
