@@ -19,6 +19,7 @@ from shardbus.stores.base import FragmentId, Page
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import FaultyStore
 from tests.simulation.sending import Violation
+from tests.simulation.tally import asked
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
 
 
@@ -123,6 +124,7 @@ class Tap:
         return self.runner.reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        asked()
         checker, clock = self._checker, self._clock
         heard = checker.asked(self.fragment_id, self._plan.rules, command, clock.now_ms())
         answers: list[Answer] = []

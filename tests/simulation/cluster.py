@@ -20,6 +20,7 @@ from tests.simulation.links import TO_BROKER, TO_GATEWAY, Line, Served
 from tests.simulation.process import ProcessLoop
 from tests.simulation.sending import Violation
 from tests.simulation.simulation import Simulation
+from tests.simulation.tally import befell
 from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualWorker
 
 SECRET = b"known to every process of the simulation"
@@ -236,6 +237,7 @@ class Cluster(Simulation):
         if dead is None:
             return
         self.crashes += 1
+        befell("broker crash")
         self.note(f"broker {index} crashes")
         for lines in self._lines:
             lines[index].cut(0.0)
@@ -256,10 +258,13 @@ class Cluster(Simulation):
         self.note(f"disaster {kind} at broker {index}")
         self.disasters[kind] += 1
         if kind == CUT:
+            befell("cut link")
             line.cut(chance.choice([0.0, 0.0, 1.0, 5.0]))
         elif kind == CUT_AFTER:
+            befell("cut link")
             line.cut_after(chance.choice([TO_BROKER, TO_GATEWAY]), chance.randint(0, 3_000))
         elif kind == STALL:
+            befell("link stall")
             seconds = chance.choice([0.2, 1.0, 3.0, 8.0, 35.0])
             for direction in chance.choice([[TO_BROKER], [TO_GATEWAY], [TO_BROKER, TO_GATEWAY]]):
                 line.stall(direction, seconds)
@@ -280,6 +285,7 @@ class Cluster(Simulation):
         process = self._processes[index]
         if process is None or process.loop.is_paused:
             return
+        befell("process pause")
         process.loop.pause()
         self._lost(index, seconds)
 
@@ -289,6 +295,7 @@ class Cluster(Simulation):
         self.loop.call_later(seconds, resume)
 
     def _restart_gateway(self, number: int) -> None:
+        befell("gateway crash")
         self._gateways[number].die()
         self._gateways[number] = Gateway(self, number, self._lines[number])
 

@@ -12,6 +12,7 @@ from tests.simulation.census import check_conservation
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import Faults, FaultyStore
 from tests.simulation.journal import Journal
+from tests.simulation.tally import befell
 from tests.simulation.world import VirtualClock, VirtualLoop
 
 
@@ -149,6 +150,7 @@ class OneProcess(Simulation):
         dead, self._bus = self._bus, None
         self._is_up.clear()
         self.crashes += 1
+        befell("process crash")
         self.note("crash")
         dead.die()
         self.check_conservation()

@@ -17,6 +17,7 @@ from shardbus.core.errors import Unavailable
 from shardbus.stores.base import FragmentCommit, FragmentId, Page, StoreError
 from tests.simulation.faults import Disk, Faults
 from tests.simulation.payloads import FORMAT
+from tests.simulation.tally import asked, befell
 from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker
 
 T = TypeVar("T")
@@ -38,6 +39,7 @@ class WitnessedDisk(Disk):
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):
+            befell("failed commit")
             raise StoreError("planted: the commit did not happen")
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
@@ -46,10 +48,12 @@ class WitnessedDisk(Disk):
         if faults.happens(faults.crash_after):
             raise Crash
         if faults.happens(faults.commit_fails_after):
+            befell("lost commit")
             raise StoreError("planted: the commit happened, but who knows")
 
     def before_read(self, fragment: FragmentId, what: str) -> None:
         if self._faults.happens(self._faults.reads_fail):
+            befell("failed read")
             raise StoreError("planted: the disk does not answer")
 
 
@@ -102,6 +106,7 @@ class Site:
         if dead is None:
             return
         self.crashes += 1
+        befell("broker crash")
         for worker in self._workers:
             worker.die()
         dead.close()
@@ -173,6 +178,7 @@ class SitePort:
         return f"broker {self.site.name} is away" if runner is None else runner.reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        asked()
         runner = self._runner()
         if runner is None:
             reply_to(Unavailable(self.reason))

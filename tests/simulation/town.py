@@ -22,6 +22,7 @@ from shardbus.stores.catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site
+from tests.simulation.tally import befell
 from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualLoop, VirtualWorker
 
 T = TypeVar("T")
@@ -194,6 +195,7 @@ class Town:
         if dead is None:
             return
         self.events["gateway crashed"] += 1
+        befell("gateway crash")
         self.note("gateway crashed")
         self._is_open.clear()
         dead.die()

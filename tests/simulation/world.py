@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
 from shardbus.stores.base import StoreError
+from tests.simulation.tally import passed
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise self.failures[0] from None
             raise
         finally:
+            passed(self._now)
             self._cancel_all()
         if self.failures:
             raise self.failures[0]

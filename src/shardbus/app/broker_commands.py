@@ -19,6 +19,11 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
 @click.command()
 @click.option("--name", required=True, help="broker-N: its place among the brokers, from 0.")
 @click.option("--data-dir", required=True, metavar="PATH", help="Directory of its store.")
+@click.option(
+    "--backup-dir",
+    metavar="PATH",
+    help="Directory below which its backups are made.  [default: backups in the data directory]",
+)
 @click.option("--socket", metavar="PATH", help="Listen on a socket that only this user can open.")
 @click.option("--listen", metavar="HOST:PORT", help="Listen on TCP; needs --secret-file.")
 @click.option(
@@ -57,6 +62,7 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
         BrokerOptions(
             name=_name(str(options["name"])),
             data_dir=Path(str(options["data_dir"])),
+            backup_dir=Path(str(options["backup_dir"] or f"{options['data_dir']}/backups")),
             address=_address(options),
             secret_file=None if secret_file is None else Path(str(secret_file)),
             keeps_catalogue=bool(options["catalogue"]),

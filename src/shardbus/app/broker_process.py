@@ -18,10 +18,11 @@ import uvloop
 
 from shardbus.app import garbage
 from shardbus.app.broker_address import BrokerAddress, make_secret, read_secret
-from shardbus.app.broker_store import new_broker, open_store
+from shardbus.app.broker_store import catalogue_part, new_broker, open_store, store_part
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.serving import log_to_stderr, stop_on_signals
+from shardbus.broker.backup_call import BackupDoor
 from shardbus.broker.catalogue_door import CatalogueDoor
 from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.endpoint import Endpoint
@@ -44,6 +45,7 @@ class BrokerOptions:
 
     name: str
     data_dir: Path
+    backup_dir: Path
     address: BrokerAddress
     secret_file: Path | None
     keeps_catalogue: bool
@@ -88,8 +90,11 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
         monotonic_s=time.monotonic,
         new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
     )
+    part = store_part(broker, options.data_dir, options.backup_dir, loop)
+    backups = BackupDoor([part])
+    endpoint.add_answerer(backups)
     try:
-        async with endpoint, _catalogue(options, endpoint, clock):
+        async with endpoint, _catalogue(options, endpoint, backups, clock):
             server = await options.address.listen(endpoint.accept)
             if options.ends_with_stdin:
                 loop.add_reader(sys.stdin.fileno(), _stop_at_end, stopping)
@@ -98,12 +103,13 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
             await stopping.wait()
             server.close()
     finally:
+        await part.close()
         broker.close()
 
 
 @asynccontextmanager
 async def _catalogue(
-    options: BrokerOptions, endpoint: Endpoint, clock: Clock
+    options: BrokerOptions, endpoint: Endpoint, backups: BackupDoor, clock: Clock
 ) -> AsyncIterator[None]:
     """The catalogue, kept for all gateways; nothing when another broker keeps it."""
     if not options.keeps_catalogue:
@@ -118,10 +124,13 @@ async def _catalogue(
     publish = endpoint.publish_catalogue
     door = CatalogueDoor(catalogue, worker, loop=loop, version=version, on_change=publish)
     endpoint.add_answerer(door)
+    part = catalogue_part(catalogue, worker, options.data_dir, options.backup_dir, loop)
+    backups.add(part)
     publish(version)
     try:
         yield
     finally:
+        await part.close()
         door.close()
         worker.close()
         catalogue.close()

@@ -8,22 +8,26 @@ import secrets
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, final
 
+from shardbus.broker.backup_part import Kept, LocalPart, Still
 from shardbus.broker.broker import Broker
 from shardbus.broker.clock import Clock
 from shardbus.broker.publishing import Publisher
-from shardbus.broker.storage import Storage, ThreadWorker
+from shardbus.broker.storage import Storage, ThreadWorker, Worker
 from shardbus.core.entity import MEGABYTE
 from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.stores.base import MessageStore, StoreError
+from shardbus.stores.catalogue import SqliteCatalogue
 from shardbus.stores.late import LateStore
+from shardbus.stores.snapshot import Snapshot, database_bytes, open_snapshot
 from shardbus.stores.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
 
 Durability = Literal["full", "relaxed"]
 
+CATALOGUE_NAME: Final = "catalogue"
 _PUBLISHER_SEED_BYTES: Final = 8
 
 
@@ -32,9 +36,13 @@ def broker_name(index: int) -> str:
     return f"broker-{index}"
 
 
+def store_path(name: str, data_dir: Path) -> Path:
+    return data_dir / f"{name}.db"
+
+
 def open_store(name: str, data_dir: Path, durability: Durability) -> MessageStore:
     """The store of a broker; StoreError when its file cannot be used."""
-    return SqliteStore(data_dir / f"{name}.db", durability=durability)
+    return SqliteStore(store_path(name, data_dir), durability=durability)
 
 
 def open_stores(names: Sequence[str], data_dir: Path, durability: Durability) -> list[MessageStore]:
@@ -78,3 +86,76 @@ def new_broker(
         fragment_bytes_max=fragment_mb_max * MEGABYTE,
         new_publisher=lambda: Publisher(payloads, secrets.token_bytes(_PUBLISHER_SEED_BYTES)),
     )
+
+
+def store_part(
+    broker: Broker, data_dir: Path, backup_dir: Path, loop: asyncio.AbstractEventLoop
+) -> LocalPart:
+    """The part that a broker's store has in backups."""
+    still = _StoreStill(broker.storage, store_path(broker.name, data_dir))
+    return _part(broker.name, still, backup_dir, loop)
+
+
+def catalogue_part(
+    catalogue: SqliteCatalogue,
+    worker: Worker,
+    data_dir: Path,
+    backup_dir: Path,
+    loop: asyncio.AbstractEventLoop,
+) -> LocalPart:
+    """The part that the catalogue has in backups; `worker` is the one that writes it."""
+    still = _CatalogueStill(catalogue, worker, store_path(CATALOGUE_NAME, data_dir))
+    return _part(CATALOGUE_NAME, still, backup_dir, loop)
+
+
+def _part(name: str, still: Still, backup_dir: Path, loop: asyncio.AbstractEventLoop) -> LocalPart:
+    return LocalPart(
+        name,
+        still,
+        backup_dir,
+        loop=loop,
+        new_worker=lambda: ThreadWorker(f"{name}-backup", loop),
+    )
+
+
+@final
+class _StoreStill:
+    def __init__(self, storage: Storage, path: Path) -> None:
+        self._storage = storage
+        self._path = path
+
+    def size_bytes(self) -> int:
+        return database_bytes(self._path)
+
+    def hold(self, then: Kept) -> None:
+        def moment(store: MessageStore) -> Snapshot:
+            # One that could not be opened yet says why.
+            store.fragments()
+            return open_snapshot(self._path)
+
+        self._storage.hold(moment, then)
+
+    def let_go(self) -> None:
+        self._storage.let_go()
+
+
+@final
+class _CatalogueStill:
+    """It is copied between two writes, and need not stand still while the stores do."""
+
+    def __init__(self, catalogue: SqliteCatalogue, worker: Worker, path: Path) -> None:
+        self._catalogue = catalogue
+        self._worker = worker
+        self._path = path
+
+    def size_bytes(self) -> int:
+        return database_bytes(self._path)
+
+    def hold(self, then: Kept) -> None:
+        def moment() -> Snapshot:
+            return self._catalogue.snapshot()
+
+        self._worker.submit(moment, then)
+
+    def let_go(self) -> None:
+        """Nothing was held."""

@@ -10,12 +10,14 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, final
 
+from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.broker_address import BrokerAddress
-from shardbus.app.broker_store import broker_name
+from shardbus.app.broker_store import CATALOGUE_NAME, broker_name
 from shardbus.app.front import namespace_settings, serve_clients
 from shardbus.app.serving import alongside
 from shardbus.app.settings import Settings
 from shardbus.broker.auth import Authorizer
+from shardbus.broker.backup_call import RemotePart
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.link import Identity
@@ -121,6 +123,13 @@ async def _serve_bus(
         stopping,
         broker_names=[remote.name for remote in remotes],
         outages=lambda: [remote.problem() for remote in remotes],
+        backups=KeptBackups(
+            [RemotePart(remote.name, remote.ask) for remote in remotes],
+            RemotePart(CATALOGUE_NAME, remotes[0].ask),
+            directory=settings.backup_dir,
+            data_dir=settings.data_dir,
+            clock=bus.clock,
+        ),
     )
     await alongside(work, [_whenever(changed, follow), _whenever(returned, welcome)])
 

@@ -94,6 +94,7 @@ def _command(settings: Settings, index: int, address: BrokerAddress) -> list[str
         "broker",
         *("--name", broker_name(index)),
         *("--data-dir", str(settings.data_dir)),
+        *("--backup-dir", str(settings.backup_dir)),
         *("--socket", str(address.socket)),
         *("--secret-file", str(settings.data_dir / SECRET_NAME)),
         *("--durability", settings.durability),

@@ -7,7 +7,14 @@ import secrets
 
 import uvloop
 
-from shardbus.app.broker_store import broker_name, new_broker, open_stores
+from shardbus.app.backups.kept import KeptBackups
+from shardbus.app.broker_store import (
+    broker_name,
+    catalogue_part,
+    new_broker,
+    open_stores,
+    store_part,
+)
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.front import namespace_settings, serve_clients
@@ -48,6 +55,11 @@ async def _serve(settings: Settings) -> None:
     catalogue = SqliteCatalogue(settings.data_dir / "catalogue.db", now_ms=clock.now_ms())
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, brokers, clock, namespace_settings(settings), worker)
+    places = settings.data_dir, settings.backup_dir
+    parts = [
+        *(store_part(broker, *places, loop) for broker in brokers),
+        catalogue_part(catalogue, worker, *places, loop),
+    ]
     try:
         await namespace.recover()
         bus = Bus(
@@ -64,8 +76,18 @@ async def _serve(settings: Settings) -> None:
             stopping,
             broker_names=[broker.name for broker in brokers],
             outages=lambda: [""] * len(brokers),
+            backups=KeptBackups(
+                parts[:-1],
+                parts[-1],
+                directory=settings.backup_dir,
+                data_dir=settings.data_dir,
+                clock=clock,
+            ),
         )
     finally:
+        # First of all: what somebody still reads, a store cannot put in order at its end.
+        for part in parts:
+            await part.close()
         for broker in brokers:
             broker.close()
         worker.close()

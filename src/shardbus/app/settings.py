@@ -95,6 +95,12 @@ TABLE: Final[tuple[Setting, ...]] = (
     Setting("tls_key", Kind.PATH, "", "PEM private key that belongs to the certificate."),
     Setting("data_dir", Kind.PATH, "./shardbus-data", "Directory of everything that is durable."),
     Setting(
+        "backup_dir",
+        Kind.PATH,
+        "",
+        "Directory below which backups are made; empty: `backups` in the data directory.",
+    ),
+    Setting(
         "capture_dir",
         Kind.TEXT,
         "",
@@ -226,6 +232,7 @@ class Settings:
     tls_cert: Path | None
     tls_key: Path | None
     data_dir: Path
+    backup_dir: Path
     capture_dir: str
     spark_master: str
     store: str
@@ -336,6 +343,7 @@ class _Gathered:
             tls_cert=self._optional_path("tls_cert"),
             tls_key=self._optional_path("tls_key"),
             data_dir=Path(self._text("data_dir")),
+            backup_dir=Path(self._text("backup_dir") or Path(self._text("data_dir"), "backups")),
             capture_dir=self._text("capture_dir"),
             spark_master=self._text("spark_master"),
             store=self._text("store"),

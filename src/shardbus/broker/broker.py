@@ -68,6 +68,11 @@ class Broker:
         # Of each topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
 
+    @property
+    def storage(self) -> Storage:
+        """What a backup holds still for a moment."""
+        return self._storage
+
     def runner(self, entity: Entity, number: int) -> Runner:
         """The runner of a fragment, started when it is first asked for."""
         fragment_id = FragmentId(entity.entity_id, number)

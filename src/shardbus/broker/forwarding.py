@@ -28,6 +28,7 @@ from shardbus.core.command import (
 from shardbus.core.entity import Entity
 from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.transfers import transfer_number
 
 log = logging.getLogger(__name__)
 
@@ -307,7 +308,7 @@ class _Mover:
         refused = dict(plan.refused)
         if destination is not None and plan.shares:
             source = (self.entity_id, self.number, self.line)
-            front = deliveries[0].entry.sequence_number
+            front = transfer_number(deliveries[0])
             ports = destination.router.ports
             answers = await ask_all(
                 [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 
 from shardbus.broker.storage import Storage
 from shardbus.core.message import Entry
-from shardbus.stores.base import FragmentCommit, StoreError
+from shardbus.stores.base import FragmentCommit, NotStored, StoreError
 
 if TYPE_CHECKING:
     from shardbus.broker.runner import Runner
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Broken(StoreError):
+class Broken(NotStored):
     """A fragment that is needed is not available: nothing was stored, and nothing will be."""
 
 
@@ -113,12 +113,16 @@ class Joint:
                 commits.append(part.runner.take_part(part))
         except Exception as bug:
             log.exception("a joint decision of %s went wrong", self._commit.fragment)
-            self._stored(StoreError(f"internal error: {bug}"))
+            self._stored(NotStored(f"internal error: {bug}"))
             return
         self._storage.commit_together(commits, self._stored)
 
     def _stored(self, error: StoreError | None) -> None:
         self._is_over = True
         for part in self._parts:
-            part.runner.took_part(part, error)
+            try:
+                part.runner.took_part(part, error)
+            except Exception:
+                # The others must not stand still for ever.
+                log.exception("%s took part in vain", part.runner.fragment_id)
         self._then(error)

@@ -51,6 +51,10 @@ class Outlet:
         """Whether it is known who subscribes: until then nothing can be accepted."""
         return self._publisher.is_told
 
+    def followers(self) -> list[FragmentId]:
+        """The fragments that take over what this one numbers."""
+        return [FragmentId(each, self._number) for each in self._publisher.subscriptions]
+
     def is_full(self) -> bool:
         """Whether enough has been gathered for one commit."""
         return self._gathered_count >= GATHERED_MAX

@@ -10,7 +10,7 @@ from typing import Final, final
 from shardbus.broker.clock import Clock
 from shardbus.broker.reading import Loaded, load
 from shardbus.broker.storage import Storage
-from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
+from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,16 @@ class Recovery:
         self._loaded_at_ms = 0
         self._is_stopped = False
 
-    def load(self, window_ms: int, then: Callable[[Loaded | StoreError], None]) -> None:
-        """Read the fragment, with the message ids of this window; write it too if need be."""
+    def load(
+        self,
+        window_ms: int,
+        followers: list[FragmentId],
+        then: Callable[[Loaded | StoreError], None],
+    ) -> None:
+        """Read the fragment, with the message ids of this window; write it too if need be.
+
+        It gives no number that one of its followers has: those take over what it numbers.
+        """
         fragment_id, now_ms = self._fragment_id, self._clock.now_ms()
 
         def done(loaded: Loaded | StoreError) -> None:
@@ -54,7 +62,13 @@ class Recovery:
             else:
                 self._probe(loaded, then)
 
-        self._storage.read(lambda store: load(store, fragment_id, window_ms, now_ms), done)
+        def job(store: MessageStore) -> Loaded:
+            loaded = load(store, fragment_id, window_ms, now_ms)
+            counters = loaded.image.counters
+            counters.last_counter = max([counters.last_counter, *store.last_counters(followers)])
+            return loaded
+
+        self._storage.read(job, done)
 
     def stop(self) -> None:
         """Answer nobody any more."""

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from shardbus.broker.alarm import Alarm
 from shardbus.broker.answers import Answer as Answer
-from shardbus.broker.answers import Answers
+from shardbus.broker.answers import Answers, say
 from shardbus.broker.answers import ReplyTo as ReplyTo
 from shardbus.broker.clock import Clock
 from shardbus.broker.joint import Broken, Joint, Part
@@ -43,6 +43,7 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     MessageStore,
+    NotStored,
     StoreError,
 )
 
@@ -252,7 +253,7 @@ class Runner(StoredFragment):
         if received is None:
             return False
         self._last_used_ms = now_ms
-        reply_to(received)
+        say(reply_to, received)
         return True
 
     # Draining.
@@ -272,7 +273,7 @@ class Runner(StoredFragment):
         except Exception as bug:
             # Half of a decision may be in memory: only what is stored can be trusted.
             log.exception("fragment %s decided wrongly", self.fragment_id)
-            self._forget(StoreError(f"internal error: {bug}"))
+            self._forget(NotStored(f"internal error: {bug}"))
             return
         if changes:
             self._commit(fragment, changes)
@@ -294,7 +295,7 @@ class Runner(StoredFragment):
         outlet = self._outlet
         try:
             for command, reply_to in inbox:
-                if outlet is not None and outlet.is_full():
+                if fragment.lacks_much() or (outlet is not None and outlet.is_full()):
                     break
                 self._need = fragment.need(command, now_ms)
                 if self._need is not None:
@@ -311,7 +312,7 @@ class Runner(StoredFragment):
         finally:
             self._inbox = inbox[applied:]
             self._is_held_up = bool(self._inbox)
-        changes += fragment.ticket_changes()
+        changes += fragment.tickets.changes()
         return changes
 
     def _decided(
@@ -357,7 +358,7 @@ class Runner(StoredFragment):
         if error is None:
             self._applied(fragment)
             return
-        if not isinstance(error, Broken):
+        if not isinstance(error, NotStored):
             self._recovery.note_unwritten()
         self._forget(error)
 
@@ -493,7 +494,9 @@ class Runner(StoredFragment):
             else:
                 self._loaded(loaded)
 
-        self._recovery.load(self._rules.duplicate_window_ms, done)
+        outlet = self._outlet
+        followers = [] if outlet is None else outlet.followers()
+        self._recovery.load(self._rules.duplicate_window_ms, followers, done)
 
     def _loaded(self, loaded: Loaded) -> None:
         image = loaded.image
@@ -515,17 +518,16 @@ class Runner(StoredFragment):
         self._go_on(self._fragment)
 
     def _forget(self, error: StoreError) -> None:
-        """A failed commit is unknown: only the store can say what became of it."""
+        """A failed commit is unknown, unless it says otherwise: only the store can say what is."""
         log.error("fragment %s: %s; loading it again", self.fragment_id, error)
-        is_broken = isinstance(error, Broken)
-        self._recovery.note_lost(is_own_fault=not is_broken)
+        self._recovery.note_lost(is_own_fault=not isinstance(error, Broken))
         self._fragment = None
         self._need = None
         self._is_fed = False
         self._alarm.cancel()
         if self._outlet is not None:
             self._outlet.forget()
-        self._answers.fail(str(error), is_unknown=not is_broken)
+        self._answers.fail(str(error), is_unknown=not isinstance(error, NotStored))
         self._load_failed(error)
 
     def _load_failed(self, error: StoreError) -> None:
@@ -544,7 +546,7 @@ class Runner(StoredFragment):
         """What was not applied yet is merely unavailable."""
         inbox, self._inbox = self._inbox, []
         for _, reply_to in inbox:
-            reply_to(Unavailable(reason))
+            say(reply_to, Unavailable(reason))
 
 
 def _may_be_overtaken(command: Command) -> bool:

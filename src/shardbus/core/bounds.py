@@ -7,6 +7,7 @@ from typing import final
 from shardbus.core.limits import (
     CLAIM_RUNS_MAX,
     DUE_COUNT_MAX,
+    LACKING_BYTES_MAX,
     LOCKS_MAX,
     PACKED_BYTES_MAX,
     PAGE_BYTES_MAX,
@@ -41,6 +42,7 @@ class Bounds:
         window_count_low: int = WINDOW_COUNT_LOW,
         page_count_max: int = PAGE_COUNT_MAX,
         page_bytes_max: int = PAGE_BYTES_MAX,
+        lacking_bytes_max: int = LACKING_BYTES_MAX,
         due_count_max: int = DUE_COUNT_MAX,
         locks_max: int = LOCKS_MAX,
         sessions_held_max: int = SESSIONS_HELD_MAX,
@@ -65,6 +67,7 @@ class Bounds:
         self.window_count_low = window_count_low
         self.page_count_max = page_count_max
         self.page_bytes_max = page_bytes_max
+        self.lacking_bytes_max = lacking_bytes_max
         self.due_count_max = due_count_max
         self.locks_max = locks_max
         self.sessions_held_max = sessions_held_max

@@ -65,9 +65,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
-    INVALID_ARGUMENT,
     MESSAGE_LOCK_LOST,
-    MESSAGE_NOT_FOUND,
     NOT_ALLOWED,
     SERVER_BUSY,
     SESSION_LOCK_LOST,
@@ -88,6 +86,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.core.need import Need
+from shardbus.core.numbered import check_numbers, not_found
 from shardbus.core.runs import Runs
 from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import HeldSession
@@ -124,7 +123,8 @@ class Outcome:
 class Fragment:
     """One fragment with its lines: main, dead-letter and transfer dead-letter.
 
-    `intake` takes over what was read from the store.
+    `intake` takes over what was read from the store. What `tickets` changed is asked for after the
+    last command of a commit, and belongs to it.
     """
 
     def __init__(  # noqa: PLR0913 - what it was when it was stored, and its bounds
@@ -151,6 +151,7 @@ class Fragment:
         kept = {} if records is None else records
         past = History() if history is None else history
         self._entrance = Entrance(number, self._ledger, past, kept)
+        self.tickets = self._entrance.tickets
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
         self._staging = Staging(number, self._ledger, self._entrance, kept)
@@ -226,7 +227,7 @@ class Fragment:
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
         if isinstance(command, AskTickets):
-            return self._entrance.tickets.judge(command, now_ms)
+            return self.tickets.judge(command, now_ms)
         return self._decide_about_transfers(command, now_ms)
 
     def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
@@ -277,10 +278,6 @@ class Fragment:
         return self._receive(command, now_ms) if front else None
 
     # What the runner asks between commands.
-
-    def ticket_changes(self) -> list[Change]:
-        """What a commit must hold beside the changes of its commands, asked after the last."""
-        return self._entrance.tickets.changes()
 
     def configure(self, rules: FragmentRules) -> Done:
         """Whether sessions are required cannot change."""
@@ -349,6 +346,11 @@ class Fragment:
             if self._locks.is_locked(entry.sequence_number):
                 entry.payload = None
         self._delivered = []
+        self._ledger.lacking_bytes = 0
+
+    def lacks_much(self) -> bool:
+        """Whether the answers so far lack as much as is read at once: give them before others."""
+        return self._ledger.lacking_bytes >= self._bounds.lacking_bytes_max
 
     def wants_due(self, now_ms: int) -> bool:
         """Whether messages whose time has come should be read from the store."""
@@ -408,8 +410,10 @@ class Fragment:
         if line is None:
             raise _not_received_so(command.session)
         room = self._bounds.locks_max - len(self._locks)
-        count_max = min(command.count_max, room) if command.is_locking else command.count_max
-        entries = self._ledger.take(line, count_max, now_ms)
+        if command.is_locking:
+            entries = self._ledger.take_to_lock(line, min(command.count_max, room), now_ms)
+        else:
+            entries = self._ledger.take(line, command.count_max, now_ms)
         if command.session == NO_SESSION:
             self.intake.want(command.line)
         if command.is_locking:
@@ -461,7 +465,7 @@ class Fragment:
     def _receive_deferred(self, command: ReceiveDeferred, now_ms: int) -> Received:
         numbers = command.sequence_numbers
         session_id = self._session_for(command.line, command.session, now_ms)
-        _check_numbers(numbers, DEFERRED_COUNT_MAX)
+        check_numbers(numbers, DEFERRED_COUNT_MAX)
         entries: list[Entry] = []
         for number in numbers:
             entry = self.intake.entries.get(number)
@@ -473,8 +477,9 @@ class Fragment:
                 or entry.is_expired(now_ms)
                 or (session_id is not None and entry.session_id != session_id)
             ):
-                raise _not_found(number, "deferred")
+                raise not_found(number, "deferred")
             entries.append(entry)
+        _check_deferred_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:
@@ -483,6 +488,9 @@ class Fragment:
                 f"Fragment {self.number} has {len(self._locks)} messages locked, which is the "
                 "most it takes: settle some, or try again later.",
             )
+        for entry in entries:
+            if entry.payload is None:
+                self._ledger.lacking_bytes += entry.size_bytes
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes, now_ms: int) -> str | None:
@@ -532,12 +540,12 @@ class Fragment:
         return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
 
     def _cancel(self, command: Cancel) -> Done:
-        _check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
+        check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
         entries: list[Entry] = []
         for number in command.sequence_numbers:
             entry = self.intake.entries.get(number)
             if entry is None or entry.state != SCHEDULED:
-                raise _not_found(number, "scheduled")
+                raise not_found(number, "scheduled")
             entries.append(entry)
         self._ledger.forget(entries)
         return Done()
@@ -559,23 +567,6 @@ def _sooner(one_ms: int, other_ms: int) -> int:
     if one_ms == NEVER_MS or NEVER_MS < other_ms < one_ms:
         return other_ms
     return one_ms
-
-
-def _check_numbers(numbers: list[int], count_max: int) -> None:
-    if len(numbers) > count_max:
-        raise Refused(
-            INVALID_ARGUMENT,
-            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
-        )
-    if len(set(numbers)) < len(numbers):
-        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
-
-
-def _not_found(number: int, state: str) -> Refused:
-    return Refused(
-        MESSAGE_NOT_FOUND,
-        f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
-    )
 
 
 def _not_received_so(session: bytes) -> Refused:

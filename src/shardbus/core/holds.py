@@ -194,7 +194,10 @@ class Holds:
         held.state_bytes = NO_STATE if state is None else len(state)
 
     def get_state(self, command: GetState, now_ms: int) -> SessionState:
-        return SessionState(self.of(command.session, now_ms).session_id)
+        held = self.of(command.session, now_ms)
+        # How large it is is mostly not known before it is read.
+        self._ledger.lacking_bytes += self._ledger.rules.state_bytes_max
+        return SessionState(held.session_id)
 
     def set_state(self, command: SetState, now_ms: int) -> Done:
         held = self.of(command.session, now_ms)

@@ -31,7 +31,12 @@ from shardbus.core.command import (
 )
 from shardbus.core.holds import Holds
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, CLAIM_PIECE_BYTES_MAX, DEFERRED_COUNT_MAX
+from shardbus.core.limits import (
+    CANCEL_COUNT_MAX,
+    CLAIM_PIECE_BYTES_MAX,
+    DEFERRED_BYTES_MAX,
+    DEFERRED_COUNT_MAX,
+)
 from shardbus.core.line import Line
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.need import (
@@ -184,8 +189,6 @@ class Intake:
         need = self._need_entries(numbers, len(numbers), bytes_max=bytes_max)
         if need is not None:
             return need
-        if isinstance(command, ReturnTransfers):
-            return self._need_whole(bytes_max)
         if not isinstance(command, TakeTransfers) or command.count_max == 0:
             return None
         line = self._ledger.lines[command.line]
@@ -228,11 +231,19 @@ class Intake:
         return self._need_whole(bytes_max)
 
     def _need_whole(self, bytes_max: int) -> NeedEntries | None:
-        """The payloads that were too many to be read together with their messages."""
+        """The payloads that were too many to be read together with their messages.
+
+        None are read of messages that are too large together: they are refused.
+        """
         unread: list[int] = []
+        size_bytes = 0
         for number, entry in self._fed.items():
-            if entry is not None and entry.payload is None:
-                unread.append(number)
+            if entry is not None:
+                size_bytes += entry.size_bytes
+                if entry.payload is None:
+                    unread.append(number)
+        if size_bytes > DEFERRED_BYTES_MAX and len(self._fed) > 1:
+            return None
         return NeedEntries(unread, bytes_max=bytes_max) if unread else None
 
     def _need_entries(

@@ -50,6 +50,8 @@ class Ledger:
         self.subscribed_bytes = 0
         # What is staged and no message yet.
         self.staged_bytes = 0
+        # What the answers that were decided and not given yet lack: the store has to be asked.
+        self.lacking_bytes = 0
         self.locks = LockTable()
         self.readers = ReaderTable()
         self.lock_counter = 0
@@ -126,6 +128,36 @@ class Ledger:
                 taken.append(entry)
         if expired:
             self.expire(expired)
+        return taken
+
+    def take_to_lock(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
+        """Like `take`, but not more payloads that the store alone has than are read at once.
+
+        One that is larger is taken alone. What would be too much keeps its place, and so does all
+        that comes after it.
+        """
+        taken: list[Entry] = []
+        expired: list[Entry] = []
+        bytes_left = self.bounds.page_bytes_max
+        has_unread = False
+        while len(taken) < count_max:
+            entry = line.take()
+            if entry is None:
+                break
+            if entry.expires_at_ms != NEVER_MS and entry.is_expired(now_ms):
+                expired.append(entry)
+                continue
+            if entry.payload is None:
+                if has_unread and entry.size_bytes > bytes_left:
+                    line.put_back(entry)
+                    break
+                bytes_left -= entry.size_bytes
+                has_unread = True
+            taken.append(entry)
+        if expired:
+            self.expire(expired)
+        if has_unread:
+            self.lacking_bytes += self.bounds.page_bytes_max - bytes_left
         return taken
 
     def take_some(self, line: Line, count_max: int, bytes_max: int, now_ms: int) -> list[Entry]:

@@ -14,6 +14,9 @@ WINDOW_BYTES_MAX: Final = 2 * 1024 * 1024
 PAGE_COUNT_MAX: Final = 1024
 PAGE_BYTES_MAX: Final = 1024 * 1024
 WINDOW_COUNT_LOW: Final = 512
+# Payloads and states that the answers of one turn lack and that are read for them together; one
+# that is larger is read alone.
+LACKING_BYTES_MAX: Final = 4 * 1024 * 1024
 # Expired messages are taken out of a fragment in pieces of this size.
 DUE_COUNT_MAX: Final = 512
 
@@ -37,7 +40,9 @@ SESSION_WINDOWS_BYTES_MAX: Final = 64 * 1024 * 1024
 STATE_BYTES_MAX: Final = 256 * 1024
 STATES_MAX: Final = 1_000_000
 
+# Deferred messages that one command takes, all or none: more bytes are refused, unless it is one.
 DEFERRED_COUNT_MAX: Final = 250
+DEFERRED_BYTES_MAX: Final = 16 * 1024 * 1024
 CANCEL_COUNT_MAX: Final = 10_000
 # What settlements may change of a message's properties, all of them together (reference 17).
 MODIFIED_BYTES_MAX: Final = 64 * 1024

@@ -20,7 +20,7 @@ from shardbus.core.change import (
     Update,
 )
 from shardbus.core.message import Entry
-from shardbus.stores.base import FragmentCommit, StoreError
+from shardbus.stores.base import FragmentCommit, NotStored
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     HOLE,
@@ -568,7 +568,7 @@ def _check_next(sequence_number: int, last: int) -> int:
     """The counter of a number that must follow the last counter."""
     counter = counter_of(sequence_number)
     if counter <= last or counter > COUNTER_MAX:
-        raise StoreError(
+        raise NotStored(
             f"sequence number {sequence_number} cannot follow counter {last}: "
             "the fragment must be loaded again"
         )

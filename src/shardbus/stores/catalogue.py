@@ -13,6 +13,7 @@ from typing import Final, TypeVar, final
 from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.stores.base import StoreError
+from shardbus.stores.snapshot import SqliteSnapshot
 
 T = TypeVar("T")
 
@@ -150,6 +151,16 @@ class SqliteCatalogue:
         self._write(
             "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, _checksum(0, text))
         )
+
+    def snapshot(self) -> SqliteSnapshot:
+        """What it holds now; in memory, since nobody else can read a file that is ours alone."""
+
+        def copied() -> SqliteSnapshot:
+            memory = sqlite3.connect(":memory:", check_same_thread=False)
+            self._connection.backup(memory)
+            return SqliteSnapshot(self._path, memory)
+
+        return self._guarded(copied)
 
     def close(self) -> None:
         self._guarded(self._connection.close)

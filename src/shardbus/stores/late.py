@@ -64,6 +64,9 @@ class LateStore:
     def load(self, fragment: FragmentId) -> FragmentImage:
         return self.open().load(fragment)
 
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        return self.open().last_counters(fragments)
+
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         self.open().commit(commits)
 

@@ -20,6 +20,7 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     FragmentImage,
+    NotStored,
     Page,
     SessionPage,
     StoreError,
@@ -34,6 +35,9 @@ from shardbus.stores.session import ImageReader, SessionReader
 from shardbus.stores.writer import Writer
 
 log = logging.getLogger(__name__)
+
+# What SQLite says of values, not of the file: a constraint, a value that is too large.
+_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
 
 
 @final
@@ -107,6 +111,11 @@ class SqliteStore:
     def sweep(self) -> bool:
         with Translated(self.path, self._writer):
             return self._writer.sweep()
+
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        with Translated(self.path):
+            found = self._images.last_counters() if fragments else {}
+        return [found.get(self._locals.get(fragment, -1), 0) for fragment in fragments]
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         located = [(self._local(commit.fragment), commit) for commit in commits]
@@ -314,6 +323,9 @@ class Translated:
             # A rollback fails only where the transaction is already gone.
             with suppress(sqlite3.Error):
                 self._writer.roll_back()
+            if isinstance(error, _UNFIT):
+                # Nothing else than what was to be stored is at fault, and it was rolled back.
+                raise NotStored(f"{self._path}: {error}") from error
         # A ValueError is a row that is no longer what was written: a text where a number was.
         if isinstance(error, sqlite3.Error | ValueError | OSError):
             raise store_error(self._path, error) from error

@@ -156,7 +156,8 @@ class Desk:
         """Apply a command as a runner would: read first, then decide, store, and tidy up."""
         self._read_what_is_lacking(command)
         outcome = self.fragment.apply(command, self.now_ms)
-        self._pending += outcome.changes + self.fragment.ticket_changes()
+        self._check_lacking(command, outcome.reply)
+        self._pending += outcome.changes + self.fragment.tickets.changes()
         if not self._is_batching or not self.is_pending() or _is_lacking(outcome.reply):
             self._commit()
             self._fill(outcome.reply)
@@ -327,6 +328,13 @@ class Desk:
             due.entries, due.damaged, due.next_due_ms, self.now_ms
         )
         self._commit()
+
+    def _check_lacking(self, command: Command, reply: Reply) -> None:
+        """A receive leaves no more to be read than is read at once, unless it is one message."""
+        if isinstance(command, Receive) and isinstance(reply, Received):
+            unread = [each.entry for each in reply.deliveries if each.payload is None]
+            size_bytes = sum(entry.size_bytes for entry in unread)
+            assert len(unread) <= 1 or size_bytes <= self._bounds.page_bytes_max
 
     def _fill(self, reply: Reply) -> None:
         if isinstance(reply, Received):

@@ -106,10 +106,10 @@ def test_one_record_of_a_sender_is_written_for_all_sends_of_a_commit() -> None:
     for number in range(1, 101):
         desk.fragment.apply(Send([Message(b"x")], Ticket(ME, number, 1)), desk.now_ms)
 
-    changes = desk.fragment.ticket_changes()
+    changes = desk.fragment.tickets.changes()
 
     assert [type(change) for change in changes] == [RecordChange]
-    assert desk.fragment.ticket_changes() == []
+    assert desk.fragment.tickets.changes() == []
 
 
 def test_what_nobody_asks_about_any_more_takes_no_room() -> None:

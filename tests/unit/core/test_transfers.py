@@ -25,6 +25,8 @@ from shardbus.core.message import (
     TRANSFER_DEAD_LETTER_LINE,
     Message,
 )
+from shardbus.core.records import TRANSFERRED
+from shardbus.core.transfers import transfer_number
 from tests.unit.core.desk import Desk, rules
 
 HOME = 7
@@ -37,7 +39,14 @@ def take(
 ) -> list[tuple[int, bytes | None]]:
     received = desk.do(TakeTransfers(line, count, destination))
     assert isinstance(received, Received)
-    return [(each.entry.sequence_number, each.payload) for each in received.deliveries]
+    return [(transfer_number(each), each.payload) for each in received.deliveries]
+
+
+def sequence_numbers(desk: Desk, line: int = MAIN_LINE) -> list[int]:
+    """Those of what is given out."""
+    received = desk.do(TakeTransfers(line, 0, HOME))
+    assert isinstance(received, Received)
+    return [each.entry.sequence_number for each in received.deliveries]
 
 
 def take_over(
@@ -116,8 +125,8 @@ def test_what_is_given_out_is_out_of_reach_and_does_not_expire() -> None:
     assert take(desk) == [(1, b"a")]
 
 
-def test_what_comes_back_late_gets_a_new_number() -> None:
-    """A destination would take it for one that it has had: numbers only rise."""
+def test_what_comes_late_is_given_out_under_a_higher_number() -> None:
+    """A destination would take it for one that it has had: transfer numbers only rise."""
     desk = Desk()
     desk.send(b"a", b"b", b"c")
     [locked] = desk.receive(1)
@@ -126,13 +135,30 @@ def test_what_comes_back_late_gets_a_new_number() -> None:
 
     desk.settle(RELEASE, locked)
 
-    assert take(desk) == []
     assert take(desk) == [(4, b"a")]
     desk.reload()
     assert take(desk) == [(4, b"a")]
 
 
-def test_a_late_dead_letter_keeps_its_reason_with_its_new_number() -> None:
+@pytest.mark.parametrize("how", ["late", "returned"])
+def test_nothing_that_is_transferred_gets_another_sequence_number(how: str) -> None:
+    """R27: in a subscription the topic gives them, and would give the same to the next message."""
+    desk = Desk()
+    desk.send(b"a", b"b")
+    [first] = desk.receive(1)
+    assert take(desk) == [(2, b"b")]
+    if how == "late":
+        desk.settle(RELEASE, first)
+    else:
+        desk.do(ReturnTransfers(MAIN_LINE, [2]))
+
+    take(desk)
+
+    assert sequence_numbers(desk) == ([2, 1] if how == "late" else [2])
+    assert desk.fragment.counters.last_counter == 2
+
+
+def test_a_late_dead_letter_keeps_its_reason() -> None:
     desk = Desk()
     desk.send(b"a", b"b")
     first, second = desk.receive(2)
@@ -141,16 +167,16 @@ def test_a_late_dead_letter_keeps_its_reason_with_its_new_number() -> None:
     desk.do(TransfersDone(DEAD_LETTER_LINE, [2]))
 
     desk.do(Settle(DEAD_LETTER, [first.token], reason="early", description="earlier"))
-    take(desk, line=DEAD_LETTER_LINE)
     received = desk.do(TakeTransfers(DEAD_LETTER_LINE, 10, HOME))
 
     assert isinstance(received, Received)
-    [entry] = [each.entry for each in received.deliveries]
-    assert (entry.sequence_number, entry.reason, entry.description) == (3, "early", "earlier")
+    [delivery] = received.deliveries
+    assert transfer_number(delivery) == 3
+    assert (delivery.entry.reason, delivery.entry.description) == ("early", "earlier")
     assert counts(desk) == [0, 1, 0]
 
 
-def test_a_late_message_does_not_make_those_behind_it_late() -> None:
+def test_what_is_behind_a_late_message_comes_after_it() -> None:
     desk = Desk()
     desk.send(*[b"m%d" % number for number in range(6)])
     [locked] = desk.receive(1)
@@ -158,9 +184,51 @@ def test_a_late_message_does_not_make_those_behind_it_late() -> None:
     desk.do(TransfersDone(MAIN_LINE, [number for number, _ in taken]))
     desk.settle(RELEASE, locked)
 
-    found = [take(desk, 2) for _ in range(3)]
+    for _ in range(3):
+        found = take(desk, 2)
 
-    assert [number for number, _ in found[-1]] == [3, 4, 5, 6, 7]
+    assert [payload for _, payload in found] == [b"m0", b"m2", b"m3", b"m4", b"m5"]
+    assert [number for number, _ in found] == [3, 4, 5, 6, 7]
+
+
+def test_what_was_returned_and_has_expired_meanwhile_is_gone() -> None:
+    desk = Desk(rules(default_ttl_ms=1_000))
+    desk.send(b"a")
+    take(desk)
+    desk.wait(5_000)
+
+    desk.do(ReturnTransfers(MAIN_LINE, [1]))
+
+    assert take(desk) == []
+    assert counts(desk) == [0, 0, 0]
+
+
+def test_what_was_given_out_when_transfer_numbers_were_sequence_numbers_is_known() -> None:
+    desk = Desk()
+    desk.send(b"a", b"b", b"c")
+    [first] = desk.receive(1)
+    take(desk, 1)
+    former = b"".join([value.to_bytes(8, "big") for value in (2, HOME, 2)])
+    desk.shelf.kept.records[TRANSFERRED, bytes([MAIN_LINE])] = former
+    desk.reload()
+
+    assert take(desk, 0) == [(2, b"b")]
+    assert take(desk) == [(2, b"b"), (3, b"a"), (4, b"c")]
+    assert first.payload == b"a"
+
+
+def test_without_its_record_a_line_gives_out_nothing_under_a_number_it_used() -> None:
+    """What a repair could not save must not make a destination drop what it never had."""
+    desk = Desk()
+    desk.send(b"a", b"b")
+    [first] = desk.receive(1)
+    assert take(desk) == [(2, b"b")]
+    desk.do(TransfersDone(MAIN_LINE, [2]))
+    del desk.shelf.kept.records[TRANSFERRED, bytes([MAIN_LINE])]
+    desk.reload()
+
+    assert take(desk) == [(3, b"a")]
+    assert first.payload == b"a"
 
 
 def test_what_is_given_out_for_one_destination_is_not_for_another() -> None:

@@ -1,0 +1,35 @@
+"""Messages that are asked for by their sequence numbers: what may be asked, and what is not there."""
+
+from __future__ import annotations
+
+from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_NOT_FOUND, Refused
+
+
+def check_numbers(numbers: list[int], count_max: int) -> None:
+    """Refused when there are too many, or one is given twice."""
+    if len(numbers) > count_max:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
+        )
+    if len(set(numbers)) < len(numbers):
+        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
+
+
+def _check_deferred_bytes(entries: list[Entry]) -> None:
+    """All of them are in memory before the first is handed out."""
+    size_bytes = sum([entry.size_bytes for entry in entries])
+    if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
+            "can be received at once, or one message: ask for fewer.",
+        )
+
+
+def not_found(number: int, state: str) -> Refused:
+    """There is no message of this number in this state."""
+    return Refused(
+        MESSAGE_NOT_FOUND,
+        f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
+    )
