@@ -86,7 +86,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.core.need import Need
-from shardbus.core.numbered import check_numbers, not_found
+from shardbus.core.numbered import check_deferred_bytes, check_numbers, not_found
 from shardbus.core.runs import Runs
 from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import HeldSession
@@ -479,7 +479,7 @@ class Fragment:
             ):
                 raise not_found(number, "deferred")
             entries.append(entry)
-        _check_deferred_bytes(entries)
+        check_deferred_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:

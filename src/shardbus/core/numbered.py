@@ -1,8 +1,10 @@
-"""Messages that are asked for by their sequence numbers: what may be asked, and what is not there."""
+"""Messages that are asked for by their numbers: what may be asked, and what is not there."""
 
 from __future__ import annotations
 
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_NOT_FOUND, Refused
+from shardbus.core.limits import DEFERRED_BYTES_MAX
+from shardbus.core.message import Entry
 
 
 def check_numbers(numbers: list[int], count_max: int) -> None:
@@ -16,7 +18,7 @@ def check_numbers(numbers: list[int], count_max: int) -> None:
         raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
 
 
-def _check_deferred_bytes(entries: list[Entry]) -> None:
+def check_deferred_bytes(entries: list[Entry]) -> None:
     """All of them are in memory before the first is handed out."""
     size_bytes = sum([entry.size_bytes for entry in entries])
     if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
