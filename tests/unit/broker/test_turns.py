@@ -74,16 +74,21 @@ def test_a_gateway_that_dies_in_its_turn_blocks_nobody() -> None:
 
 
 @pytest.mark.parametrize("gateway", [0, 1])
-def test_a_turn_that_ended_while_the_broker_stood_still_is_given_back(gateway: int) -> None:
-    """The one who had it, and everybody else."""
+@pytest.mark.parametrize("seconds", [0.5, 1.3])
+@pytest.mark.parametrize("stood_still_s", [0.0, 1.4])
+def test_a_turn_that_ended_while_the_broker_stood_still_is_given_back(
+    gateway: int, seconds: float, stood_still_s: float
+) -> None:
+    """To the one who had it and to everybody else, whether it knew that the broker is out."""
 
     async def story(both: Crossing) -> None:
-        work = asyncio.ensure_future(both.manage(0, 0.5))
+        work = asyncio.ensure_future(both.manage(0, seconds))
         await asyncio.sleep(0.1)
         for wire in both.wires:
             wire.hold()
-        await asyncio.sleep(1.4)
+        await asyncio.sleep(1.5)
         assert work.done() and not both.remotes[0].is_up
+        both.world.stood_still_s = stood_still_s
         for wire in both.wires:
             wire.release()
         await asyncio.sleep(0.5)

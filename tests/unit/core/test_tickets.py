@@ -63,6 +63,9 @@ def test_what_was_told_not_to_be_stored_never_will_be() -> None:
     assert is_busy(desk, 2)
     assert ask(desk, 2, 3) == [False, False]
     send(desk, 4)
+    assert ask(desk, 6) == [False]
+    assert is_busy(desk, 5)
+    assert is_busy(desk, 6)
     assert desk.shelf.counters.lines[0].count == 1
 
 
