@@ -8,7 +8,8 @@ import pytest
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
-from shardbus.broker import slowdown
+from shardbus.broker import outbox, slowdown
+from shardbus.core import limits
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -93,6 +94,12 @@ SAID: Final = {
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
+    "a send whose outcome": [outbox.DOUBT_MS_MAX // SECOND],
+    "gateways that sent to a fragment": [
+        limits.TICKET_SENDERS_MAX,
+        limits.TICKETS_KEPT_MS // SECOND // 60,
+    ],
+    "unanswered sends of a gateway": [limits.TICKET_GAPS_MAX, limits.TICKET_REPLIES_MAX],
 }
 
 

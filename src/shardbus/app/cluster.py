@@ -82,7 +82,7 @@ async def _serve_namespace(
     for remote in remotes:
         remote.topics.turn_now = lambda: catalogue.turn
     try:
-        await _recover(namespace)
+        await in_turn(namespace.recover)
         namespace.subscribe(_Follower(remotes))
         bus = Bus(
             namespace,
@@ -98,13 +98,13 @@ async def _serve_namespace(
         await asyncio.to_thread(worker.close)
 
 
-async def _recover(namespace: Namespace) -> None:
+async def in_turn(recover: Work) -> None:
     """Learn what there is; should another gateway have the turn, wait for as long as it may."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + TURN_S_MAX
     while True:
         try:
-            await namespace.recover()
+            await recover()
             return
         except Unavailable as error:
             if error.message != TURN_TAKEN_TEXT or loop.time() >= until_s:
