@@ -201,8 +201,10 @@ class EntityRouter:
             start += count
             self._send_share(index, messages, _Share(sink, positions), False, keeps_replies)
 
-    def send_batch(self, messages: list[Message], reply_to: ReplyTo) -> None:
-        """Send messages that are stored together or not at all."""
+    def send_batch(
+        self, messages: list[Message], reply_to: ReplyTo, *, keeps_reply: bool = False
+    ) -> None:
+        """Send messages that are stored together or not at all; `keeps_reply` as in `send_each`."""
         try:
             key = None
             for message in messages:
@@ -213,7 +215,8 @@ class EntityRouter:
             reply_to(refusal)
             return
         index = self._round_robin.next() if key is None else self.index_of_key(key)
-        self._start(index, messages, reply_to, is_keyed=key is not None)
+        is_keyed = key is not None
+        self._start(index, messages, reply_to, is_keyed=is_keyed, keeps_reply=keeps_reply)
 
     def place(self, messages: list[Message]) -> list[Placed]:
         """As few shares as the keys of messages allow; Refused when one of them is at fault."""
