@@ -19,12 +19,11 @@ from tests.simulation.bus import Gate, Plan, Tap, Way, store_of
 from tests.simulation.links import TO_BROKER, TO_GATEWAY, Line, Served
 from tests.simulation.process import ProcessLoop
 from tests.simulation.sending import Violation
-from tests.simulation.simulation import Simulation
+from tests.simulation.simulation import GATEWAYS, Simulation
 from tests.simulation.tally import befell
 from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualWorker
 
 SECRET = b"known to every process of the simulation"
-GATEWAYS = 2
 # Three silent ticks, and one until the next is counted.
 SILENCE_S_MAX = 1.3
 CUT, CUT_AFTER, STALL, CRASH, PAUSE, RESTART = range(6)
@@ -85,13 +84,15 @@ class BrokerProcess:
             VirtualWorker(self.loop, store.latency_s, lambda: cluster.crash(index))
             for _ in range(2)
         ]
+        store.unfit.begin()
         storage = Storage(store, self._workers[0], self._workers[1], self.loop)
-        clock = VirtualClock(cluster.loop)
+        clock = VirtualClock(cluster.loop, cluster.walls[index])
         broker = Broker(broker_name(index), storage, clock, self.loop)
+        right = VirtualClock(cluster.loop)
 
         def new_tap(entity: Entity, number: int) -> Tap:
             plan = cluster.plan_of(entity.entity_id)
-            return Tap(broker.runner(entity, number), plan, cluster.checker, clock)
+            return Tap(broker.runner(entity, number), plan, cluster.checker, right)
 
         self.broker = TappedBroker(broker, new_tap)
         self._endpoint = Endpoint(
@@ -124,6 +125,7 @@ class Gateway:
 
     def __init__(self, cluster: "Cluster", index: int, lines: list[Line]) -> None:
         self.is_dead = False
+        self._wall = cluster.walls[len(cluster.stores) + index]
         self._remotes = [
             RemoteBroker(
                 Identity(f"gateway-{index}", broker_name(number), SECRET),
@@ -163,7 +165,7 @@ class Gateway:
                 for fragment in plan.fragment_ids()
             ],
             loop=cluster.loop,
-            clock=VirtualClock(cluster.loop),
+            clock=VirtualClock(cluster.loop, self._wall),
             new_seed=lambda: cluster.chance.randbytes(8),
         )
 

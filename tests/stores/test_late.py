@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.broker_store import open_stores
+from shardbus.app.broker_store import StoreOptions, open_stores
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 from shardbus.stores.late import LateStore
 from shardbus.stores.memory import MemoryStore
@@ -64,6 +64,31 @@ def test_threads_that_come_together_open_one_store() -> None:
     assert all(one is found[0] for one in found)
 
 
+def test_what_cannot_be_written_is_read_and_says_why_it_is_not_written() -> None:
+    opener, readable = Opener(), MemoryStore()
+    readable.create([FRAGMENT])
+    store: MessageStore = LateStore(opener, lambda: readable)
+
+    assert store.fragments() == [FRAGMENT]
+    assert store.load(FRAGMENT).counters.last_counter == 0
+    assert store.is_read_only
+    with pytest.raises(StoreError, match="not mounted"):
+        store.delete([FRAGMENT])
+
+    opener.is_there = True
+    store.create([FragmentId(2, 0)])
+    assert not store.is_read_only
+    assert store.fragments() == [FragmentId(2, 0)]
+
+
+def test_what_cannot_even_be_read_says_why_it_cannot_be_written() -> None:
+    def unreadable() -> MessageStore:
+        raise StoreError("not even that")
+
+    with pytest.raises(StoreError, match="not mounted"):
+        LateStore(Opener(), unreadable).fragments()
+
+
 def test_what_never_opened_is_closed_without_a_word() -> None:
     opener = Opener()
     LateStore(opener).close()
@@ -74,7 +99,7 @@ def test_what_never_opened_is_closed_without_a_word() -> None:
 def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path: Path) -> None:
     """R15."""
     (tmp_path / "broker-1.db").write_bytes(b"not a database, and longer than a header" * 9)
-    stores = open_stores(["broker-0", "broker-1"], tmp_path, "full")
+    stores = open_stores(["broker-0", "broker-1"], tmp_path, StoreOptions())
 
     assert isinstance(stores[0], SqliteStore)
     with pytest.raises(StoreError, match="not a SQLite file"):
@@ -83,4 +108,4 @@ def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path
         store.close()
 
     with pytest.raises(StoreError, match="not a SQLite file"):
-        open_stores(["broker-1"], tmp_path, "full")
+        open_stores(["broker-1"], tmp_path, StoreOptions())

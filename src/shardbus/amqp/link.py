@@ -83,6 +83,8 @@ class Link:
         self._answered: dict[int, bytes] = {}
         # How many more deliveries came under an id that was in use: see `_note_unsettled`.
         self._repeats: dict[int, int] = {}
+        # The frames that the last message took that took several; an old one counts ever less.
+        self._frames_each: i64 = 1
         self._prefix: bytes = transfer_prefix(session.channel)
         self._handle_field: bytes = encode_uint(handle)
 
@@ -100,12 +102,19 @@ class Link:
         """
         if self.state != states.ATTACHED or not self.is_sender:
             return 0
-        room: i64 = min(
-            self.session.window_left(), self.session.unsettled_max - self.unsettled_count
-        )
+        window: i64 = self.session.window_left()
+        if self._frames_each > 1 and window > 1:
+            # As many as fit if they are as large as the last; what does not must wait here.
+            window = max(window // self._frames_each, 1)
+        room: i64 = min(window, self.session.unsettled_max - self.unsettled_count)
         if room < self.credit:
             self.is_starved = True
         return max(min(self.credit, room), 0)
+
+    @property
+    def frame_room(self) -> int:
+        """How long a message may be that surely takes one frame; `sendable` counts such ones."""
+        return self.session.frame_size_max() - _TRANSFER_OVERHEAD - DELIVERY_TAG_MAX
 
     @property
     def unsettled_count(self) -> int:
@@ -413,6 +422,7 @@ class Link:
         overhead: i64 = _TRANSFER_OVERHEAD + DELIVERY_TAG_MAX + (0 if state is None else len(state))
         room: i64 = max(self.session.frame_size_max() - overhead, 64)
         size: i64 = len(payload)
+        self._frames_each = size // room + 1
         start: i64 = 0
         while start == 0 or start < size:
             end: i64 = min(start + room, size)
@@ -435,6 +445,7 @@ class Link:
         credit: i64 = max(flow.link_credit - ahead, 0)
         changed = credit != self.credit or flow.drain
         self.credit = credit
+        self._frames_each = max(self._frames_each >> 1, 1)
         self.drain = flow.drain
         return changed
 

@@ -18,16 +18,23 @@ import uvloop
 
 from shardbus.app import garbage
 from shardbus.app.broker_address import BrokerAddress, make_secret, read_secret
-from shardbus.app.broker_store import catalogue_part, new_broker, open_store, store_part
+from shardbus.app.broker_store import (
+    StoreOptions,
+    catalogue_part,
+    new_broker,
+    open_store,
+    store_part,
+)
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
-from shardbus.app.serving import log_to_stderr, stop_on_signals
+from shardbus.app.serving import alongside, beat_on, log_to_stderr, stop_on_signals
 from shardbus.broker.backup_call import BackupDoor
 from shardbus.broker.catalogue_door import CatalogueDoor
 from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.endpoint import Endpoint
 from shardbus.broker.storage import ThreadWorker
 from shardbus.broker.wire import NONCE_BYTES
+from shardbus.core.entity import MEGABYTE
 from shardbus.stores.base import StoreError
 from shardbus.stores.catalogue import SqliteCatalogue
 
@@ -40,7 +47,8 @@ class BrokerOptions:
     """How a broker process runs.
 
     `keeps_catalogue` says that gateways find the namespace's catalogue here. `ends_with_stdin`
-    lets the process end with its supervisor, however that ends.
+    lets the process end with its supervisor, however that ends; one that `beats` tells it that it
+    is alive.
     """
 
     name: str
@@ -50,8 +58,10 @@ class BrokerOptions:
     secret_file: Path | None
     keeps_catalogue: bool
     ends_with_stdin: bool
+    beats: bool
     durability: Literal["full", "relaxed"]
     fragment_mb_max: int
+    reserve_mb: int
     log_level: str
 
 
@@ -78,7 +88,9 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
     clock = SystemClock()
     broker = new_broker(
         options.name,
-        open_store(options.name, options.data_dir, options.durability),
+        open_store(
+            options.name, options.data_dir, StoreOptions(options.durability, options.reserve_mb)
+        ),
         clock,
         loop,
         fragment_mb_max=options.fragment_mb_max,
@@ -100,7 +112,7 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
                 loop.add_reader(sys.stdin.fileno(), _stop_at_end, stopping)
             garbage.calm()
             click.echo(f"ready {options.name} {options.address.bound(server)}")
-            await stopping.wait()
+            await alongside(_until(stopping), [beat_on()] if options.beats else [])
             server.close()
     finally:
         await part.close()
@@ -117,7 +129,11 @@ async def _catalogue(
         return
     loop = asyncio.get_running_loop()
     now_ms = clock.now_ms()
-    catalogue = SqliteCatalogue(options.data_dir / "catalogue.db", now_ms=now_ms)
+    catalogue = SqliteCatalogue(
+        options.data_dir / "catalogue.db",
+        now_ms=now_ms,
+        reserve_bytes=options.reserve_mb * MEGABYTE,
+    )
     worker = ThreadWorker("catalogue", loop)
     # Milliseconds since the epoch, with room for changes: another version after every start.
     version = now_ms * 1_000
@@ -134,6 +150,10 @@ async def _catalogue(
         door.close()
         worker.close()
         catalogue.close()
+
+
+async def _until(stopping: asyncio.Event) -> None:
+    await stopping.wait()
 
 
 def _stop_at_end(stopping: asyncio.Event) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal, final
@@ -18,9 +19,10 @@ from shardbus.broker.storage import Storage, ThreadWorker, Worker
 from shardbus.core.entity import MEGABYTE
 from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.stores.base import MessageStore, StoreError
+from shardbus.stores.base_backup import Snapshot
 from shardbus.stores.catalogue import SqliteCatalogue
 from shardbus.stores.late import LateStore
-from shardbus.stores.snapshot import Snapshot, database_bytes, open_snapshot
+from shardbus.stores.snapshot import database_bytes, open_snapshot
 from shardbus.stores.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -40,12 +42,29 @@ def store_path(name: str, data_dir: Path) -> Path:
     return data_dir / f"{name}.db"
 
 
-def open_store(name: str, data_dir: Path, durability: Durability) -> MessageStore:
-    """The store of a broker; StoreError when its file cannot be used."""
-    return SqliteStore(store_path(name, data_dir), durability=durability)
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How stores are opened, wherever they are."""
+
+    durability: Durability = "full"
+    reserve_mb: int = 0
 
 
-def open_stores(names: Sequence[str], data_dir: Path, durability: Durability) -> list[MessageStore]:
+def open_store(name: str, data_dir: Path, options: StoreOptions) -> MessageStore:
+    """The store of a broker, read-only for as long as it cannot be written.
+
+    StoreError when it cannot be read either.
+    """
+    store = _late(name, data_dir, options)
+    try:
+        return store.open()
+    except StoreError as error:
+        store.to_read()
+        log.error("%s starts with a store that can only be read: %s", name, error)
+        return store
+
+
+def open_stores(names: Sequence[str], data_dir: Path, options: StoreOptions) -> list[MessageStore]:
     """The stores of brokers. One that cannot be used is tried again whenever it is needed.
 
     StoreError when none can be used: then the start has failed.
@@ -53,16 +72,28 @@ def open_stores(names: Sequence[str], data_dir: Path, durability: Durability) ->
     stores: list[MessageStore] = []
     errors: list[StoreError] = []
     for name in names:
-        late = LateStore(partial(open_store, name, data_dir, durability))
         try:
-            stores.append(late.open())
+            stores.append(open_store(name, data_dir, options))
         except StoreError as error:
             log.error("%s starts without its store: %s", name, error)
-            stores.append(late)
+            stores.append(_late(name, data_dir, options))
             errors.append(error)
     if errors and len(errors) == len(names):
         raise errors[0]
     return stores
+
+
+def _late(name: str, data_dir: Path, options: StoreOptions) -> LateStore:
+    path = data_dir / f"{name}.db"
+    return LateStore(
+        partial(
+            SqliteStore,
+            path,
+            durability=options.durability,
+            reserve_bytes=options.reserve_mb * MEGABYTE,
+        ),
+        partial(SqliteStore, path, to_read=True),
+    )
 
 
 def new_broker(
@@ -92,7 +123,7 @@ def store_part(
     broker: Broker, data_dir: Path, backup_dir: Path, loop: asyncio.AbstractEventLoop
 ) -> LocalPart:
     """The part that a broker's store has in backups."""
-    still = _StoreStill(broker.storage, store_path(broker.name, data_dir))
+    still = StoreStill(broker.storage, store_path(broker.name, data_dir))
     return _part(broker.name, still, backup_dir, loop)
 
 
@@ -104,7 +135,7 @@ def catalogue_part(
     loop: asyncio.AbstractEventLoop,
 ) -> LocalPart:
     """The part that the catalogue has in backups; `worker` is the one that writes it."""
-    still = _CatalogueStill(catalogue, worker, store_path(CATALOGUE_NAME, data_dir))
+    still = CatalogueStill(catalogue, worker, store_path(CATALOGUE_NAME, data_dir))
     return _part(CATALOGUE_NAME, still, backup_dir, loop)
 
 
@@ -119,7 +150,9 @@ def _part(name: str, still: Still, backup_dir: Path, loop: asyncio.AbstractEvent
 
 
 @final
-class _StoreStill:
+class StoreStill:
+    """A store stands still between two commits."""
+
     def __init__(self, storage: Storage, path: Path) -> None:
         self._storage = storage
         self._path = path
@@ -140,7 +173,7 @@ class _StoreStill:
 
 
 @final
-class _CatalogueStill:
+class CatalogueStill:
     """It is copied between two writes, and need not stand still while the stores do."""
 
     def __init__(self, catalogue: SqliteCatalogue, worker: Worker, path: Path) -> None:

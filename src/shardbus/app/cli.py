@@ -45,9 +45,11 @@ _OF_SERVE: Final = frozenset(
         "store",
         "brokers",
         "broker_processes",
+        "broker_silent_ms",
         "broker_restart_ms",
         "durability",
         "fragment_mb_max",
+        "reserve_mb",
     }
 )
 _OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file"})

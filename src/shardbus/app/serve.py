@@ -9,6 +9,7 @@ import uvloop
 
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.broker_store import (
+    StoreOptions,
     broker_name,
     catalogue_part,
     new_broker,
@@ -25,6 +26,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.storage import ThreadWorker
+from shardbus.core.entity import MEGABYTE
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base import StoreError
@@ -47,12 +49,17 @@ async def _serve(settings: Settings) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
     names = [broker_name(index) for index in range(settings.brokers)]
-    stores = open_stores(names, settings.data_dir, settings.durability)
+    options = StoreOptions(settings.durability, settings.reserve_mb)
+    stores = open_stores(names, settings.data_dir, options)
     brokers = [
         new_broker(name, store, clock, loop, fragment_mb_max=settings.fragment_mb_max)
         for name, store in zip(names, stores, strict=True)
     ]
-    catalogue = SqliteCatalogue(settings.data_dir / "catalogue.db", now_ms=clock.now_ms())
+    catalogue = SqliteCatalogue(
+        settings.data_dir / "catalogue.db",
+        now_ms=clock.now_ms(),
+        reserve_bytes=settings.reserve_mb * MEGABYTE,
+    )
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, brokers, clock, namespace_settings(settings), worker)
     places = settings.data_dir, settings.backup_dir

@@ -122,6 +122,14 @@ TABLE: Final[tuple[Setting, ...]] = (
         False,
         "Each broker as a process of its own, watched and started again when it ends.",
     ),
+    Setting(
+        "broker_silent_ms",
+        Kind.COUNT,
+        30_000,
+        "A broker process without a sign of life for so long is killed and started again.",
+        least=2_000,
+        most=3_600_000,
+    ),
     _count(
         "broker_restart_ms",
         500,
@@ -185,6 +193,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Most megabytes in one fragment, whatever its entity allows (small disks); 0: no such cap.",
         most=1_000_000,
     ),
+    Setting(
+        "reserve_mb",
+        Kind.COUNT,
+        16,
+        "Megabytes kept beside each store so that a full disk can be emptied; 0: none.",
+        most=100_000,
+    ),
     _count(
         "connections_max",
         5_000,
@@ -238,6 +253,7 @@ class Settings:
     store: str
     brokers: int
     broker_processes: bool
+    broker_silent_ms: int
     broker_restart_ms: int
     brokers_config: Path | None
     secret_file: Path | None
@@ -250,6 +266,7 @@ class Settings:
     entities_max: int
     partitioned_entities_max: int
     fragment_mb_max: int
+    reserve_mb: int
     connections_max: int
     throttle_credits_per_s: int
     transactions: str
@@ -349,6 +366,7 @@ class _Gathered:
             store=self._text("store"),
             brokers=self._number("brokers"),
             broker_processes=self._switch("broker_processes"),
+            broker_silent_ms=self._number("broker_silent_ms"),
             broker_restart_ms=self._number("broker_restart_ms"),
             brokers_config=self._optional_path("brokers_config"),
             secret_file=self._optional_path("secret_file"),
@@ -361,6 +379,7 @@ class _Gathered:
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
             fragment_mb_max=self._number("fragment_mb_max"),
+            reserve_mb=self._number("reserve_mb"),
             connections_max=self._number("connections_max"),
             throttle_credits_per_s=self._number("throttle_credits_per_s"),
             transactions=self._text("transactions"),

@@ -16,7 +16,7 @@ from shardbus.broker.backup import HOLD_MS_MAX, FileCopy, Order, Room
 from shardbus.broker.storage import Worker
 from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_FOUND, Refused, Unavailable
 from shardbus.stores.base import StoreError
-from shardbus.stores.snapshot import Copied, Snapshot
+from shardbus.stores.base_backup import Copied, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -262,9 +262,10 @@ class LocalPart:
         if run.copying is not None:
             await run.copying
         run.drop_snapshot()
-        if run.result is not None and not is_kept:
+        if not is_kept:
+            is_ours = run.result is not None
             with suppress(Unavailable):
-                await self._call(run, lambda: _remove(run.target))
+                await self._call(run, lambda: _remove(run.target, is_ours=is_ours))
         run.worker.close()
         if self._run is run:
             self._run = None
@@ -288,8 +289,10 @@ class LocalPart:
         )
 
 
-def _remove(target: Path) -> None:
-    target.unlink(missing_ok=True)
+def _remove(target: Path, *, is_ours: bool) -> None:
+    with suppress(OSError):
+        if is_ours:
+            target.unlink(missing_ok=True)
     # Where every broker has a machine of its own, nobody else would.
     with suppress(OSError):
         target.parent.rmdir()

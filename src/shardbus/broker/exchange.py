@@ -24,6 +24,7 @@ from shardbus.broker.wire_tickets import JUDGED, decode_judged, encode_judged
 from shardbus.broker.wire_transactions import DECIDED, IN_DOUBT, decode_decided, encode_decided
 from shardbus.broker.wire_transfers import (
     OUTSTANDING,
+    SOURCES,
     TAKEN_OVER,
     decode_transferred,
     encode_transferred,
@@ -46,6 +47,7 @@ from shardbus.core.command import (
     SessionAccepted,
     SessionState,
     Settled,
+    Sources,
     StageReply,
     StagesHeld,
     TakenOver,
@@ -102,14 +104,14 @@ def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
         return _encode_failure(writer, answer)
     if isinstance(answer, Decided | InDoubt):
         return encode_decided(writer, answer)
-    if isinstance(answer, TakenOver | Outstanding | Judged):
+    if isinstance(answer, TakenOver | Outstanding | Sources | Judged):
         return _encode_taken(writer, answer)
     if isinstance(answer, (SessionAccepted, NoSession, SessionState, Done)):
         return _encode_session(writer, answer)
     return _encode_bulk(writer, answer)
 
 
-def _encode_taken(writer: Writer, answer: TakenOver | Outstanding | Judged) -> int:
+def _encode_taken(writer: Writer, answer: TakenOver | Outstanding | Sources | Judged) -> int:
     if isinstance(answer, Judged):
         return encode_judged(writer, answer)
     return encode_transferred(writer, answer)
@@ -206,7 +208,7 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
         return decode_decided(tag, reader)
     if tag == JUDGED:
         return decode_judged(reader)
-    if tag in (TAKEN_OVER, OUTSTANDING):
+    if tag in (TAKEN_OVER, OUTSTANDING, SOURCES):
         return decode_transferred(tag, reader)
     if is_read(tag):
         return decode_read(tag, reader, _decode_entry)

@@ -95,7 +95,7 @@ class Outbox:
         if len(self._doubts) >= DOUBTS_MAX:
             self.close(sending, answer)
             return
-        sending.until_ms = self._clock.now_ms() + DOUBT_MS_MAX
+        sending.until_ms = self._clock.steady_ms() + DOUBT_MS_MAX
         sending.failure = answer
         self._doubts[sending.number] = sending
         self._ask_later()
@@ -117,8 +117,8 @@ class Outbox:
             self._port.submit(question, self._judged)
 
     def _give_up_overdue(self) -> None:
-        now_ms = self._clock.now_ms()
-        overdue = [sending for sending in self._doubts.values() if sending.until_ms <= now_ms]
+        steady_ms = self._clock.steady_ms()
+        overdue = [sending for sending in self._doubts.values() if sending.until_ms <= steady_ms]
         for sending in overdue:
             del self._doubts[sending.number]
             failure = sending.failure

@@ -74,7 +74,7 @@ class _SendJob:
         self.reply_to = reply_to
         self.is_keyed = True
         self.keeps_reply = False
-        self.started_at_ms = 0
+        self.started_ms = 0
         self.tries = 0
         self.full_fragments = 0
 
@@ -272,7 +272,7 @@ class EntityRouter:
 
     def place_elsewhere(self, job: _SendJob, answer: Unavailable) -> None:
         """Try the other fragments in turn, again and again, as long as R16 allows."""
-        if self._clock.now_ms() - job.started_at_ms >= PLACING_MS_MAX:
+        if self._clock.steady_ms() - job.started_ms >= PLACING_MS_MAX:
             job.reply_to(answer)
             return
         job.tries += 1
@@ -320,7 +320,7 @@ class EntityRouter:
         job = _SendJob(self, index, messages, reply_to)
         job.is_keyed = is_keyed or len(self.ports) == 1
         job.keeps_reply = keeps_reply
-        job.started_at_ms = self._clock.now_ms()
+        job.started_ms = self._clock.steady_ms()
         job.start()
 
 

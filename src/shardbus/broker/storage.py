@@ -28,6 +28,8 @@ COMMITS_PER_TRANSACTION_MAX = 256
 # Reads that may be under way, or done and not yet taken over by the loop: what they brought is in
 # memory, whoever asked, and a loop with much to do takes it over more slowly than a disk reads.
 READS_MAX = 8
+# While a store is short of room: so often it is looked whether it still is.
+LOOK_S = 1.0
 
 
 class Worker(Protocol):
@@ -109,6 +111,18 @@ class Storage:
         self._is_held = False
         # What changes the set of fragments and came while the store was held, in its order.
         self._held_back: list[Callable[[], None]] = []
+        self._is_look_scheduled = False
+        self._is_closed = False
+        self._look_later()
+
+    @property
+    def shortage(self) -> str:
+        """Why the store takes nothing more in; empty while it does."""
+        return self._store.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._store.is_read_only
 
     def commit(self, commit: FragmentCommit, then: Committed) -> None:
         """Make a fragment's changes durable, together with whatever else is waiting."""
@@ -156,10 +170,15 @@ class Storage:
     ) -> None:
         """Run a job that changes the store's set of fragments, in turn with the commits."""
         store = self._store
+
+        def finished(result: T | StoreError) -> None:
+            self._look_later()
+            then(result)
+
         if self._is_held:
-            self._held_back.append(lambda: self._writer.submit(lambda: job(store), then))
+            self._held_back.append(lambda: self._writer.submit(lambda: job(store), finished))
         else:
-            self._writer.submit(lambda: job(store), then)
+            self._writer.submit(lambda: job(store), finished)
 
     def hold(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
@@ -183,6 +202,7 @@ class Storage:
             self._flush_soon()
 
     def close(self) -> None:
+        self._is_closed = True
         self._writer.close()
         self._reader.close()
         self._store.close()
@@ -210,6 +230,7 @@ class Storage:
     def _finished(self, result: StoreError | None) -> None:
         batch, self._written = self._written, []
         self._is_committing = False
+        self._look_later()
         if isinstance(result, NotStored) and len(batch) > 1:
             half = len(batch) // 2
             self._divided += [batch[half:], batch[:half]]
@@ -226,6 +247,25 @@ class Storage:
         if (self._waiting or self._divided) and not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
+
+    def _look_later(self) -> None:
+        """While there is a shortage: see now and then whether it is over, even if nobody writes."""
+        if self._is_look_scheduled or not self._store.shortage:
+            return
+        self._is_look_scheduled = True
+        store = self._store
+
+        def looked(_: StoreError | None) -> None:
+            self._is_look_scheduled = False
+            self._look_later()
+
+        def look() -> None:
+            if self._is_held:
+                looked(None)
+            elif not self._is_closed:
+                self._writer.submit(store.look, looked)
+
+        self._loop.call_later(LOOK_S, look)
 
     def _next_batch(self) -> list[_Group]:
         """As many groups as a transaction takes; one that is larger has one for itself."""

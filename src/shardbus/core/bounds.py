@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.limits import (
+    ADMITTED_MAX,
     CLAIM_RUNS_MAX,
     DUE_COUNT_MAX,
     LACKING_BYTES_MAX,
@@ -24,6 +25,7 @@ from shardbus.core.limits import (
     STAGED_BYTES_MAX,
     STAGES_MAX,
     STATES_MAX,
+    TRANSFER_MARKS_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_COUNT_LOW,
     WINDOW_COUNT_MAX,
@@ -58,7 +60,9 @@ class Bounds:
         stage_pieces_max: int = STAGE_PIECES_MAX,
         staged_bytes_max: int = STAGED_BYTES_MAX,
         packed_bytes_max: int = PACKED_BYTES_MAX,
+        admitted_max: int = ADMITTED_MAX,
         producers_max: int = PRODUCERS_MAX,
+        transfer_marks_max: int = TRANSFER_MARKS_MAX,
     ) -> None:
         assert page_bytes_max <= window_bytes_max
         assert sessions_page_max <= sessions_known_max
@@ -83,4 +87,6 @@ class Bounds:
         self.stage_pieces_max = stage_pieces_max
         self.staged_bytes_max = staged_bytes_max
         self.packed_bytes_max = packed_bytes_max
+        self.admitted_max = admitted_max
         self.producers_max = producers_max
+        self.transfer_marks_max = transfer_marks_max

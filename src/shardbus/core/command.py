@@ -57,6 +57,10 @@ from shardbus.core.transaction_command import Prepare as Prepare
 from shardbus.core.transaction_command import Promised as Promised
 from shardbus.core.transaction_command import Transact as Transact
 from shardbus.core.transaction_command import Work as Work
+from shardbus.core.transfer_command import ForgetSources as ForgetSources
+from shardbus.core.transfer_command import ListSources as ListSources
+from shardbus.core.transfer_command import SourceCommand as SourceCommand
+from shardbus.core.transfer_command import Sources as Sources
 
 COMPLETE: Final = 0
 ABANDON: Final = 1
@@ -426,6 +430,7 @@ Command = (
     | ListTransfers
     | TakeOver
     | AskTickets
+    | SourceCommand
     | ReaderCommand
     | StageCommand
     | SetAside
@@ -566,6 +571,7 @@ Reply = (
     | TakenOver
     | Outstanding
     | Judged
+    | Sources
     | ReaderReply
     | StageReply
     | Done

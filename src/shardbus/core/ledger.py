@@ -40,6 +40,9 @@ class Ledger:
     def __init__(
         self, rules: FragmentRules, counters: Counters, next_due_ms: int, bounds: Bounds
     ) -> None:
+        # What the steady clock reads while a command is decided: what lasts is measured by it,
+        # and moments by the `now_ms` that goes from hand to hand (docs/adr/0035-two-clocks.md).
+        self.steady_ms = NEVER_MS
         self.rules = rules
         self.counters = counters
         self.next_due_ms = next_due_ms
@@ -48,6 +51,8 @@ class Ledger:
         # Of a topic: what its subscriptions are to get, and how much they hold already.
         self.published: list[Entry] = []
         self.subscribed_bytes = 0
+        # Why the store takes nothing more in; empty while it does.
+        self.shortage = ""
         # What is staged and no message yet.
         self.staged_bytes = 0
         # What the answers that were decided and not given yet lack: the store has to be asked.
@@ -69,6 +74,10 @@ class Ledger:
         """Time changes something at this moment (NEVER_MS: at none)."""
         if at_ms != NEVER_MS and (self.next_due_ms == NEVER_MS or at_ms < self.next_due_ms):
             self.next_due_ms = at_ms
+
+    def moment_of(self, deadline_ms: int, now_ms: int) -> int:
+        """A deadline of the steady clock as the moment it is by the wall clock of now."""
+        return now_ms + deadline_ms - self.steady_ms
 
     # Coming and waiting.
 

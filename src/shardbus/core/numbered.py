@@ -7,17 +7,6 @@ from shardbus.core.limits import DEFERRED_BYTES_MAX
 from shardbus.core.message import Entry
 
 
-def check_numbers(numbers: list[int], count_max: int) -> None:
-    """Refused when there are too many, or one is given twice."""
-    if len(numbers) > count_max:
-        raise Refused(
-            INVALID_ARGUMENT,
-            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
-        )
-    if len(set(numbers)) < len(numbers):
-        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
-
-
 def check_deferred_bytes(entries: list[Entry]) -> None:
     """All of them are in memory before the first is handed out."""
     size_bytes = sum([entry.size_bytes for entry in entries])

@@ -16,12 +16,16 @@ from shardbus.core.change import RecordChange
 from shardbus.core.command import (
     Delivery,
     Done,
+    ForgetSources,
+    ListSources,
     ListTransfers,
     Outstanding,
     Received,
     RefuseTransfers,
     ReturnTransfers,
     Send,
+    SourceCommand,
+    Sources,
     TakenOver,
     TakeOver,
     TakeTransfers,
@@ -29,21 +33,25 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import NOT_ALLOWED, SERVER_BUSY, Refused
+from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import (
-    TRANSFER_MARKS_MAX,
-    TRANSFERS_BYTES_MAX,
-    TRANSFERS_MAX,
-)
+from shardbus.core.limits import TRANSFERS_BYTES_MAX, TRANSFERS_MAX
 from shardbus.core.message import SET_ASIDE, Entry
-from shardbus.core.records import TRANSFER_MARK, TRANSFERRED
+from shardbus.core.records import TRANSFERRED
 from shardbus.core.sequence import sequence_number
+from shardbus.core.transfer_marks import Mark, Marks
 
 TransferCommand = (
-    TakeTransfers | TransfersDone | RefuseTransfers | ReturnTransfers | ListTransfers | TakeOver
+    TakeTransfers
+    | TransfersDone
+    | RefuseTransfers
+    | ReturnTransfers
+    | ListTransfers
+    | TakeOver
+    | SourceCommand
 )
 
-_INTEGER_BYTES: Final = 8
+_NUMBER_BYTES: Final = 8
 # In place of a mark: what is given out follows in pairs. Without it transfer numbers are sequence
 # numbers, as they were when a message that came late got another sequence number.
 _IN_PAIRS: Final = -1
@@ -68,16 +76,6 @@ class _Outgoing:
 
 
 @final
-class _Mark:
-    """What came from one source: up to `number`, but for those in `skipped`."""
-
-    def __init__(self, at_ms: int, number: int, skipped: list[int]) -> None:
-        self.at_ms = at_ms
-        self.number = number
-        self.skipped = skipped
-
-
-@final
 class Transfers:
     """Decides the commands about transfers of one fragment."""
 
@@ -94,16 +92,10 @@ class Transfers:
         # sequence numbers no number is low enough to be taken for one that was.
         mark = sequence_number(fragment_number, ledger.counters.last_counter)
         self._outgoing = [_Outgoing(mark) for _ in ledger.lines]
-        marks: list[tuple[bytes, _Mark]] = []
         for (kind, key), data in records.items():
             if kind == TRANSFERRED:
-                self._load(key[0], _unpack(data))
-            elif kind == TRANSFER_MARK:
-                values = _unpack(data)
-                marks.append((key, _Mark(values[0], values[1], values[2:])))
-        marks.sort(key=_age)
-        # In the order of their last use.
-        self._marks = dict(marks)
+                self._load(key[0], unpack_integers(data))
+        self._marks = Marks(ledger, records)
 
     def _load(self, line: int, values: list[int]) -> None:
         if values[0] == _IN_PAIRS:
@@ -118,10 +110,15 @@ class Transfers:
 
     def decide(
         self, command: TransferCommand, read: dict[int, Entry | None], now_ms: int
-    ) -> Received | Done | Outstanding | TakenOver:
+    ) -> Received | Done | Outstanding | TakenOver | Sources:
         """`read` holds the messages that `unread` named, as they are stored."""
         if isinstance(command, TakeOver):
             return self._take_over(command, now_ms)
+        if isinstance(command, ListSources):
+            return Sources(self._marks.idle_entities(now_ms))
+        if isinstance(command, ForgetSources):
+            self._marks.forget(command.entity_ids, now_ms)
+            return Done()
         if isinstance(command, TakeTransfers):
             return self._take(command, read, now_ms)
         if isinstance(command, ListTransfers):
@@ -140,7 +137,7 @@ class Transfers:
 
     def unread(self, command: TransferCommand) -> list[int]:
         """The messages to read from the store before a command can be decided."""
-        if isinstance(command, (ListTransfers, TakeOver)):
+        if isinstance(command, (ListTransfers, TakeOver, ListSources, ForgetSources)):
             return []
         given = self._outgoing[command.line].given
         locks = self._ledger.locks
@@ -229,15 +226,13 @@ class Transfers:
         values = [_IN_PAIRS, outgoing.mark, outgoing.destination_id]
         for number, sequence in outgoing.given.items():
             values += [number, sequence]
-        data = _pack(values)
+        data = pack_integers(values)
         self._ledger.changes.append(RecordChange(TRANSFERRED, bytes([line]), data))
 
     # Taking over.
 
     def _take_over(self, command: TakeOver, now_ms: int) -> TakenOver:
-        key = _pack(list(command.source))
-        known = self._marks.get(key)
-        mark = _Mark(now_ms, 0, []) if known is None else known
+        mark = self._marks.of(command.source)
         messages = [
             message
             for number, message in zip(command.numbers, command.messages, strict=True)
@@ -253,39 +248,11 @@ class Transfers:
             self._entrance.send(Send(messages), now_ms)
         highest = max([mark.number, *command.numbers, *command.skipped])
         if highest > mark.number:
-            self._remember(key, _Mark(now_ms, highest, kept + skipped))
+            self._marks.remember(command.source, Mark(now_ms, highest, kept + skipped))
         told = [number for number in [*command.numbers, *command.skipped] if number in left]
         return TakenOver(told + skipped)
 
-    def _remember(self, key: bytes, mark: _Mark) -> None:
-        self._marks.pop(key, None)
-        if len(self._marks) >= TRANSFER_MARKS_MAX:
-            # A source that has sent nothing for so long, and so many others have, is no more.
-            oldest = next(iter(self._marks))
-            del self._marks[oldest]
-            self._ledger.changes.append(RecordChange(TRANSFER_MARK, oldest, None))
-        self._marks[key] = mark
-        data = _pack([mark.at_ms, mark.number, *mark.skipped])
-        self._ledger.changes.append(RecordChange(TRANSFER_MARK, key, data))
-
 
 def _delivery(number: int, entry: Entry) -> Delivery:
-    token = number.to_bytes(_INTEGER_BYTES, "big")
+    token = number.to_bytes(_NUMBER_BYTES, "big")
     return Delivery(entry, entry.payload, entry.delivery_count, token, 0)
-
-
-def _age(marked: tuple[bytes, _Mark]) -> int:
-    return marked[1].at_ms
-
-
-def _pack(values: list[int]) -> bytes:
-    return b"".join([value.to_bytes(_INTEGER_BYTES, "big", signed=True) for value in values])
-
-
-def _unpack(data: bytes) -> list[int]:
-    if len(data) % _INTEGER_BYTES != 0 or len(data) < 2 * _INTEGER_BYTES:
-        raise ValueError("the record of transfers is damaged")
-    return [
-        int.from_bytes(data[at : at + _INTEGER_BYTES], "big", signed=True)
-        for at in range(0, len(data), _INTEGER_BYTES)
-    ]

@@ -316,6 +316,7 @@ def _small_bounds() -> Bounds:
         remembered_max=REMEMBERED_MAX,
         claim_runs_max=RUNS_MAX,
         stages_max=2,
+        admitted_max=2,
         producers_max=1,
     )
 

@@ -126,5 +126,9 @@ def send_of(*payloads: bytes, ttl_ms: int = -1) -> Send:
     return Send([Message(payload, ttl_ms=ttl_ms) for payload in payloads])
 
 
+def receive_of(count_max: int) -> Receive:
+    return Receive(MAIN_LINE, count_max, is_locking=True, token_seed=SEED)
+
+
 def payloads_of(deliveries: list[Delivery]) -> list[bytes | None]:
     return [delivery.payload for delivery in deliveries]

@@ -197,7 +197,7 @@ def test_payloads_read_for_removal_are_bounded_by_their_bytes() -> None:
     desk.settle(RELEASE, *desk.receive(8))
 
     command = Receive(MAIN_LINE, 8, is_locking=False, token_seed=bytes(8))
-    need = desk.fragment.need(command, desk.now_ms)
+    need = desk.fragment.need(command, desk.now_ms, desk.steady_ms)
 
     assert isinstance(need, NeedPayloads) and len(need.sequence_numbers) == 4
     assert len(desk.receive(8, is_locking=False)) == 4

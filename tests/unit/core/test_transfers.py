@@ -2,23 +2,27 @@
 
 import pytest
 
+from shardbus.core.bounds import Bounds
 from shardbus.core.command import (
     DEAD_LETTER,
     RELEASE,
     Done,
+    ForgetSources,
+    ListSources,
     ListTransfers,
     Outstanding,
     Received,
     RefuseTransfers,
     ReturnTransfers,
     Settle,
+    Sources,
     TakenOver,
     TakeOver,
     TakeTransfers,
     TransfersDone,
 )
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
-from shardbus.core.limits import TRANSFERS_MAX
+from shardbus.core.limits import TRANSFER_MARK_KEPT_MS, TRANSFERS_MAX
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
     MAIN_LINE,
@@ -184,8 +188,9 @@ def test_what_is_behind_a_late_message_comes_after_it() -> None:
     desk.do(TransfersDone(MAIN_LINE, [number for number, _ in taken]))
     desk.settle(RELEASE, locked)
 
-    for _ in range(3):
-        found = take(desk, 2)
+    for _ in range(2):
+        take(desk, 2)
+    found = take(desk, 2)
 
     assert [payload for _, payload in found] == [b"m0", b"m2", b"m3", b"m4", b"m5"]
     assert [number for number, _ in found] == [3, 4, 5, 6, 7]
@@ -341,3 +346,69 @@ def test_a_full_destination_takes_nothing_over() -> None:
     assert payloads(desk, 1, is_locking=False) == [b"m1"]
     assert take_over(desk, [2, 3]) == []
     assert payloads(desk) == [b"m2", b"m3"]
+
+
+def crowded(count: int = 2) -> Desk:
+    """A desk that can tell so many sources apart, and does."""
+    desk = Desk(bounds=Bounds(transfer_marks_max=count))
+    for entity_id in range(1, count + 1):
+        take_over(desk, [4], source=(entity_id, 0, MAIN_LINE))
+    return desk
+
+
+def idle(desk: Desk) -> list[int]:
+    answer = desk.do(ListSources())
+    assert isinstance(answer, Sources)
+    return answer.entity_ids
+
+
+def test_a_source_too_many_is_refused_and_none_is_forgotten_for_it() -> None:
+    """R27: without its mark a message that comes twice would be stored twice."""
+    desk = crowded()
+
+    with pytest.raises(Refused) as refusal:
+        take_over(desk, [4], source=(3, 0, MAIN_LINE))
+
+    assert refusal.value.kind is QUOTA_EXCEEDED
+    for _ in range(2):
+        take_over(desk, [4], source=(1, 0, MAIN_LINE))
+        take_over(desk, [4, 5], source=(2, 0, MAIN_LINE))
+        desk.reload()
+    assert payloads(desk) == [b"m4", b"m4", b"m5"]
+
+
+def test_a_deleted_source_that_sent_nothing_for_long_is_forgotten() -> None:
+    desk = crowded()
+    desk.wait(TRANSFER_MARK_KEPT_MS - 1)
+    early = idle(desk)
+    desk.do(ForgetSources([1, 2]))
+    take_over(desk, [9], source=(2, 0, MAIN_LINE))
+    desk.wait(1)
+
+    assert (early, idle(desk)) == ([], [1])
+    desk.do(ForgetSources([1, 2, 99]))
+    desk.reload()
+
+    take_over(desk, [1], source=(3, 0, MAIN_LINE))
+    assert take_over(desk, [9], source=(2, 0, MAIN_LINE)) == []
+    assert payloads(desk) == [b"m4", b"m4", b"m9", b"m1"]
+
+
+def test_a_clock_that_is_far_ahead_makes_no_source_idle() -> None:
+    desk = crowded()
+
+    desk.set_clock(2 * TRANSFER_MARK_KEPT_MS)
+
+    assert idle(desk) == []
+    desk.do(ForgetSources([1, 2]))
+    assert take_over(desk, [4], source=(1, 0, MAIN_LINE)) == []
+    assert payloads(desk) == [b"m4", b"m4"]
+
+
+def test_an_entity_is_not_idle_while_one_of_its_lines_is_not() -> None:
+    desk = Desk()
+    take_over(desk, [1], source=(1, 0, MAIN_LINE))
+    desk.wait(TRANSFER_MARK_KEPT_MS)
+    take_over(desk, [1], source=(1, 1, MAIN_LINE))
+
+    assert idle(desk) == []

@@ -123,7 +123,12 @@ class KeptBackups:
 
     def _make_directory(self, path: Path) -> None:
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"{self._directory} is no directory, and cannot be made: {error.strerror}."
+            ) from error
+        try:
             path.mkdir(mode=0o700)
         except FileExistsError as error:
             raise Refused(
