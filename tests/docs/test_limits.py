@@ -9,7 +9,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
-from shardbus.broker import alarm, backup, backup_part, slowdown
+from shardbus.broker import alarm, backup, backup_part, outbox, slowdown
 from shardbus.core import limits as core_limits
 from shardbus.core.limits import DECIDE_MS_MAX, SHORT_STATE_BYTES_MAX
 from shardbus.gateway import holdings, reception, websocket_frames
@@ -130,6 +130,12 @@ SAID: Final = {
         rule_limits.REWRITING_RULES_LEAST,
     ],
     "properties that an action": [core_limits.MODIFIED_BYTES_MAX // KB],
+    "a send whose outcome": [outbox.DOUBT_MS_MAX // SECOND],
+    "gateways that sent to a fragment": [
+        core_limits.TICKET_SENDERS_MAX,
+        core_limits.TICKETS_KEPT_MS // SECOND // 60,
+    ],
+    "unanswered sends of a gateway": [core_limits.TICKET_GAPS_MAX, core_limits.TICKET_REPLIES_MAX],
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
     "streams at work": [places.STREAMS_MAX, places.YIELDS_AFTER_S],
     "the wait for the first batch": [places.FIRST_S_MAX],

@@ -192,7 +192,7 @@ class Runner(StoredFragment):
             self._outlet.forget()
         self._leave_joints()
         self._answers.fail(self.reason, is_unknown=True)
-        self._turn_away(self.reason, is_unknown=True)
+        self._turn_away(self.reason)
 
     # Deciding together with others.
 
@@ -324,7 +324,7 @@ class Runner(StoredFragment):
             self._inbox = inbox[deciding.applied :]
             self._is_held_up = bool(self._inbox)
         self._need = deciding.need
-        return changes + deciding.changes
+        return changes + deciding.changes + fragment.tickets.changes()
 
     def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
         """Go on with a decision that is too large for one turn of the loop.
@@ -576,18 +576,18 @@ class Runner(StoredFragment):
         self._reason = str(error)
         self._is_first_load = False
         self._is_busy = True
-        self._turn_away(str(error), is_unknown=False)
+        self._turn_away(str(error))
         part, self._part = self._part, None
         if part is not None:
             part.joint.break_off(self._why_not())
         # Unavailable until it succeeds: a try that fails again was no recovery.
         self._recovery.again_later(self._load)
 
-    def _turn_away(self, reason: str, *, is_unknown: bool) -> None:
+    def _turn_away(self, reason: str) -> None:
         """What was not applied yet is merely unavailable."""
         inbox, self._inbox = self._inbox, []
         for _, reply_to in inbox:
-            say(reply_to, Unavailable(reason, is_unknown))
+            say(reply_to, Unavailable(reason))
 
 
 def _may_be_overtaken(command: Command) -> bool:

@@ -20,6 +20,7 @@ from shardbus.core.command import (
     AskDecision,
     AskProducers,
     AskStages,
+    AskTickets,
     Cancel,
     Claim,
     Command,
@@ -75,11 +76,7 @@ from shardbus.core.history import History
 from shardbus.core.holds import Holds, not_received_so
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import (
-    CANCEL_COUNT_MAX,
-    DEFERRED_COUNT_MAX,
-    LOCKS_ENDED_MAX,
-)
+from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -109,6 +106,7 @@ _RareCommand = (
     | StageCommand
     | _SessionCommand
     | TransferCommand
+    | AskTickets
 )
 
 
@@ -125,7 +123,7 @@ class Outcome:
 class Fragment:
     """One fragment with its lines: main, dead-letter and transfer dead-letter.
 
-    `intake` takes over what was read from the store.
+    `intake` takes over what was read from the store; `tickets` adds its own changes to a commit.
 
     Time is two readings: `now_ms` of the wall clock, for moments, and `steady_ms` of a clock that
     is never set, for what lasts. NEVER_MS in place of the latter: the two agree.
@@ -154,11 +152,12 @@ class Fragment:
         self._holds: Holds | None = None
         if self._sessions is not None:
             self._holds = Holds(number, self._ledger, self._sessions)
+        kept = {} if records is None else records
         known = History() if history is None else history
-        self._entrance = Entrance(number, self._ledger, known, loaded_at_ms)
+        self._entrance = Entrance(number, self._ledger, known, kept, loaded_at_ms)
+        self.tickets = self._entrance.tickets
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
-        kept = {} if records is None else records
         self._staging = Staging(number, self._ledger, self._entrance, kept)
         self._transactions = Transactions(
             self._ledger, self._entrance, self._settling, self._staging, kept
@@ -251,6 +250,8 @@ class Fragment:
             return self._staging.decide(command)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
+        if isinstance(command, AskTickets):
+            return self._entrance.judge(command)
         return self._decide_about_transfers(command, now_ms)
 
     def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
