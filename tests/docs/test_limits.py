@@ -22,6 +22,7 @@ from shardbus.gateway.amqp import (
     transactions,
 )
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
+from shardbus.stores import catalogue
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -92,6 +93,7 @@ SAID: Final = {
     "fields in the query": [message.QUERY_FIELDS_MAX],
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
+    "creations and deletions of entities": [catalogue.UNFINISHED_MAX],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
 }
 

@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 
+from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.scenario import run, run_linked
 from tests.simulation.seeds import FIXED, failure_of, seeds_in
@@ -11,7 +12,7 @@ from tests.simulation.stage_scenario import run_stages
 from tests.simulation.topic_scenario import run_topics
 from tests.simulation.transaction_scenario import run_transactions
 
-PLAYS = (run, run_linked, run_topics, run_transactions, run_forwarding, run_stages)
+PLAYS = (run, run_linked, run_topics, run_transactions, run_forwarding, run_stages, run_catalogue)
 
 
 def main() -> int:

@@ -66,7 +66,7 @@ class Site:
     ) -> None:
         self.name = name
         self.faults = faults
-        self.disk = WitnessedDisk(faults, stored)
+        self.disk = self.new_disk(stored)
         self.crashes = 0
         # Told when the broker is there again.
         self.returned: Callable[[], None] = lambda: None
@@ -77,6 +77,9 @@ class Site:
         self._workers: list[VirtualWorker] = []
         self._broker: Broker | None = None
         self.start()
+
+    def new_disk(self, stored: Stored) -> WitnessedDisk:
+        return WitnessedDisk(self.faults, stored)
 
     @property
     def is_up(self) -> bool:
@@ -114,6 +117,9 @@ class Site:
 
     def runner(self, entity: Entity, number: int) -> SitePort:
         return SitePort(self, entity, number)
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        return await self._at_home().join(namespace_id, is_empty_expected=is_empty_expected)
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         self.names[entity.entity_id] = entity.name

@@ -18,7 +18,8 @@ import uvloop
 
 from shardbus.app import garbage
 from shardbus.app.broker_address import BrokerAddress, make_secret, read_secret
-from shardbus.app.broker_store import new_broker, open_store
+from shardbus.app.broker_store import new_broker, store_file
+from shardbus.app.catalogue_file import open_catalogue
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.serving import log_to_stderr, stop_on_signals
@@ -28,7 +29,6 @@ from shardbus.broker.endpoint import Endpoint
 from shardbus.broker.storage import ThreadWorker
 from shardbus.broker.wire import NONCE_BYTES
 from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import SqliteCatalogue
 
 # A supervisor may start us again before our former life has ended.
 LOCK_WAIT_S: Final = 10
@@ -74,9 +74,11 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
     clock = SystemClock()
+    file = store_file(options.name, options.data_dir, options.durability)
+    file.open_own()
     broker = new_broker(
         options.name,
-        open_store(options.name, options.data_dir, options.durability),
+        file,
         clock,
         loop,
         fragment_mb_max=options.fragment_mb_max,
@@ -111,7 +113,7 @@ async def _catalogue(
         return
     loop = asyncio.get_running_loop()
     now_ms = clock.now_ms()
-    catalogue = SqliteCatalogue(options.data_dir / "catalogue.db", now_ms=now_ms)
+    catalogue = open_catalogue(options.data_dir, now_ms)
     worker = ThreadWorker("catalogue", loop)
     # Milliseconds since the epoch, with room for changes: another version after every start.
     version = now_ms * 1_000

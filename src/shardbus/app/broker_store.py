@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,9 +15,8 @@ from shardbus.broker.publishing import Publisher
 from shardbus.broker.storage import Storage, ThreadWorker
 from shardbus.core.entity import MEGABYTE
 from shardbus.gateway.amqp.rule_view import payload_format
-from shardbus.stores.base import MessageStore, StoreError
-from shardbus.stores.late import LateStore
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base import StoreError
+from shardbus.stores.membership import StoreFile
 
 log = logging.getLogger(__name__)
 
@@ -32,34 +30,30 @@ def broker_name(index: int) -> str:
     return f"broker-{index}"
 
 
-def open_store(name: str, data_dir: Path, durability: Durability) -> MessageStore:
-    """The store of a broker; StoreError when its file cannot be used."""
-    return SqliteStore(data_dir / f"{name}.db", durability=durability)
+def store_file(name: str, data_dir: Path, durability: Durability) -> StoreFile:
+    """The store of a broker, which is opened when it is told its namespace."""
+    return StoreFile(data_dir / f"{name}.db", durability)
 
 
-def open_stores(names: Sequence[str], data_dir: Path, durability: Durability) -> list[MessageStore]:
-    """The stores of brokers. One that cannot be used is tried again whenever it is needed.
+def check_opened(files: Sequence[StoreFile]) -> None:
+    """Name the stores that cannot be used; they are tried again whenever they are needed.
 
     StoreError when none can be used: then the start has failed.
     """
-    stores: list[MessageStore] = []
     errors: list[StoreError] = []
-    for name in names:
-        late = LateStore(partial(open_store, name, data_dir, durability))
+    for file in files:
         try:
-            stores.append(late.open())
+            file.store.open()
         except StoreError as error:
-            log.error("%s starts without its store: %s", name, error)
-            stores.append(late)
+            log.error("%s starts without its store: %s", file.path.stem, error)
             errors.append(error)
-    if errors and len(errors) == len(names):
+    if errors and len(errors) == len(files):
         raise errors[0]
-    return stores
 
 
 def new_broker(
     name: str,
-    store: MessageStore,
+    file: StoreFile,
     clock: Clock,
     loop: asyncio.AbstractEventLoop,
     *,
@@ -68,9 +62,9 @@ def new_broker(
     """A broker with a writer and a reader for its store, which it closes at its end."""
     writer = ThreadWorker(f"{name}-writer", loop)
     reader = ThreadWorker(f"{name}-reader", loop)
-    storage = Storage(store, writer, reader, loop)
+    storage = Storage(file.store, writer, reader, loop)
     payloads = payload_format()
-    return Broker(
+    broker = Broker(
         name,
         storage,
         clock,
@@ -78,3 +72,5 @@ def new_broker(
         fragment_bytes_max=fragment_mb_max * MEGABYTE,
         new_publisher=lambda: Publisher(payloads, secrets.token_bytes(_PUBLISHER_SEED_BYTES)),
     )
+    broker.membership = file
+    return broker

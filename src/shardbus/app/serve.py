@@ -7,7 +7,8 @@ import secrets
 
 import uvloop
 
-from shardbus.app.broker_store import broker_name, new_broker, open_stores
+from shardbus.app.broker_store import broker_name, check_opened, new_broker, store_file
+from shardbus.app.catalogue_file import open_catalogue
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.front import namespace_settings, serve_clients
@@ -21,7 +22,6 @@ from shardbus.broker.storage import ThreadWorker
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import SqliteCatalogue
 
 
 def run(settings: Settings) -> int:
@@ -40,16 +40,17 @@ async def _serve(settings: Settings) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
     names = [broker_name(index) for index in range(settings.brokers)]
-    stores = open_stores(names, settings.data_dir, settings.durability)
+    catalogue = open_catalogue(settings.data_dir, clock.now_ms())
+    files = [store_file(name, settings.data_dir, settings.durability) for name in names]
     brokers = [
-        new_broker(name, store, clock, loop, fragment_mb_max=settings.fragment_mb_max)
-        for name, store in zip(names, stores, strict=True)
+        new_broker(name, file, clock, loop, fragment_mb_max=settings.fragment_mb_max)
+        for name, file in zip(names, files, strict=True)
     ]
-    catalogue = SqliteCatalogue(settings.data_dir / "catalogue.db", now_ms=clock.now_ms())
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, brokers, clock, namespace_settings(settings), worker)
     try:
         await namespace.recover()
+        check_opened(files)
         bus = Bus(
             namespace,
             brokers,

@@ -28,6 +28,7 @@ class FragmentStatistics:
     `last_used_ms` is when a client last used the fragment since `running_since_ms`; 0: not yet.
     `reason` says why the state is not FRAGMENT_AVAILABLE. `is_counted` is false when the numbers
     are not known either; a fragment that merely cannot be written has them from its store.
+    `is_missing` says that the store can be read and does not have the fragment.
     """
 
     def __init__(
@@ -48,12 +49,22 @@ class FragmentStatistics:
         self.state = state
         self.reason = reason
         self.is_counted = state == FRAGMENT_AVAILABLE
+        self.is_missing = False
 
 
 class FragmentHost(Protocol):
     """A broker. Every method may raise Unavailable."""
 
     name: str
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        """Serve this namespace and no other from now on; the highest entity id it ever knew.
+
+        Unavailable when its store belongs to another one, or is not there or empty although the
+        namespace has fragments there (unless `is_empty_expected`): then the real one may be on a
+        volume that is not mounted, and nothing is made in its place.
+        """
+        ...
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         """Make empty fragments, durably, and run them; existing ones stay as they are."""
@@ -149,11 +160,12 @@ class EntityStatistics:
             + self.transfer_dead_letter_count
         )
 
-    def problems(self) -> list[str]:
+    def problems(self, *, is_missing_one: bool = True) -> list[str]:
+        """What is wrong with the fragments; that one is missing counts only if asked for."""
         return [
             f"fragment {part.number} is {part.state}: {part.reason}"
             for part in self.fragments
-            if part.state != FRAGMENT_AVAILABLE
+            if part.state != FRAGMENT_AVAILABLE and (is_missing_one or not part.is_missing)
         ]
 
 

@@ -46,6 +46,9 @@ class LateStore:
     def fragments(self) -> list[FragmentId]:
         return self.open().fragments()
 
+    def highest_entity_id(self) -> int:
+        return self.open().highest_entity_id()
+
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         return self.open().recorded(kinds)
 

@@ -42,9 +42,13 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._fragments: dict[FragmentId, MemoryFragment] = {}
+        self._highest_entity_id = 0
 
     def fragments(self) -> list[FragmentId]:
         return list(self._fragments)
+
+    def highest_entity_id(self) -> int:
+        return self._highest_entity_id
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         return [
@@ -59,6 +63,7 @@ class MemoryStore:
     def create(self, fragments: Sequence[FragmentId]) -> None:
         for fragment in fragments:
             self._fragments.setdefault(fragment, MemoryFragment())
+            self._highest_entity_id = max(self._highest_entity_id, fragment.entity_id)
 
     def delete(self, fragments: Sequence[FragmentId]) -> None:
         for fragment in fragments:

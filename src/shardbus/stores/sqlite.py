@@ -26,7 +26,16 @@ from shardbus.stores.base import (
     UnknownFragment,
 )
 from shardbus.stores.chunk import encoded, unpack_counters
-from shardbus.stores.database import FileLock, Log, open_reader, open_writer, prepare, store_error
+from shardbus.stores.database import (
+    FileLock,
+    Log,
+    highest_entity_id,
+    namespace_of,
+    open_reader,
+    open_writer,
+    prepare,
+    store_error,
+)
 from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.due import DueReader
 from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
@@ -74,8 +83,24 @@ class SqliteStore:
             self._locals = self._writer.fragments()
             self._opened = opened.pop_all()
 
+    def namespace_id(self) -> str:
+        """The namespace to which the store belongs; empty if it belongs to none."""
+        with Translated(self.path):
+            return namespace_of(self._writer.connection)
+
+    def join(self, namespace_id: str) -> None:
+        """Belong to this namespace, durably."""
+        with Translated(self.path, self._writer):
+            self._writer.connection.execute(
+                "INSERT OR REPLACE INTO namespace VALUES (1, ?)", (namespace_id,)
+            )
+
     def fragments(self) -> list[FragmentId]:
         return list(self._locals)
+
+    def highest_entity_id(self) -> int:
+        with Translated(self.path):
+            return highest_entity_id(self._reader.connection)
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         with Translated(self.path):
