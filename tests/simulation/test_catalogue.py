@@ -13,7 +13,8 @@ import pytest
 from tests.simulation.catalogue_scenario import CatalogueTown, run_catalogue
 from tests.simulation.seeds import failure_of, seeds_in
 
-FIXED = "1-20"
+# 23, 98: a fragment that is still to be made for a gateway that has gone.
+FIXED = "1-20,23,98"
 
 EVENTS = (
     "lost",

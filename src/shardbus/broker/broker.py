@@ -112,7 +112,8 @@ class Broker:
             await self._write(
                 lambda _: membership.join(namespace_id, is_empty_expected=is_empty_expected)
             )
-        return await self._read(lambda store: store.highest_entity_id())
+        # In turn with what is still to be made for somebody who has gone.
+        return await self._write(lambda store: store.highest_entity_id())
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         fragments = [FragmentId(entity.entity_id, number) for number in numbers]

@@ -137,7 +137,10 @@ class MessageStore(Protocol):
         ...
 
     def highest_entity_id(self) -> int:
-        """The highest entity id of all fragments ever made here, also of deleted ones; else 0."""
+        """The highest entity id of all fragments ever made here, also of deleted ones; else 0.
+
+        Called by the writer.
+        """
         ...
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:

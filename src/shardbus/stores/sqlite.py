@@ -100,7 +100,7 @@ class SqliteStore:
 
     def highest_entity_id(self) -> int:
         with Translated(self.path):
-            return highest_entity_id(self._reader.connection)
+            return highest_entity_id(self._writer.connection)
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         with Translated(self.path):
