@@ -27,6 +27,7 @@ HOT_GLOBS = (
     "src/shardbus/broker/storage.py",
     "src/shardbus/broker/stored_fragment.py",
     "src/shardbus/broker/answers.py",
+    "src/shardbus/broker/guarded.py",
     "src/shardbus/broker/alarm.py",
     "src/shardbus/broker/recovery.py",
     "src/shardbus/broker/publishing.py",

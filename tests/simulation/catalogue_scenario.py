@@ -8,7 +8,7 @@ never replaced a crash leaves nothing for a person to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from shardbus.broker.asking import ask
@@ -21,7 +21,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, Stored, WitnessedDisk
 from tests.simulation.town import Gateway, Town, outcome_of
-from tests.simulation.world import EPOCH_MS
+from tests.simulation.world import EPOCH_MS, VirtualLoop
 
 CHAOS_S: Final = (10.0, 30.0)
 MANAGERS: Final = 3
@@ -33,8 +33,8 @@ PAGE: Final = 1_000
 class Registry(WitnessedDisk):
     """A disk that remembers which fragments were ever made there, and whether one was twice."""
 
-    def __init__(self, faults: Faults, stored: Stored) -> None:
-        super().__init__(faults, stored)
+    def __init__(self, faults: Faults, stored: Stored, now_s: Callable[[], float]) -> None:
+        super().__init__(faults, stored, now_s)
         self.made: set[FragmentId] = set()
         self.made_twice: set[FragmentId] = set()
 
@@ -45,8 +45,8 @@ class Registry(WitnessedDisk):
 
 
 class RegistrySite(Site):
-    def new_disk(self, stored: Stored) -> WitnessedDisk:
-        return Registry(self.faults, stored)
+    def new_disk(self, stored: Stored, loop: VirtualLoop) -> WitnessedDisk:
+        return Registry(self.faults, stored, loop.time)
 
 
 class CatalogueTown(Town):

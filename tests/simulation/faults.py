@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
+from shardbus.core.change import Append, Remove
 from shardbus.core.message import Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
@@ -11,6 +12,7 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     FragmentImage,
+    NotStored,
     Page,
     SessionPage,
     StoreError,
@@ -18,12 +20,17 @@ from shardbus.stores.base import (
 from shardbus.stores.memory import MemoryStore
 from tests.simulation.census import check_conservation
 from tests.simulation.journal import Journal
+from tests.simulation.sending import Violation
+from tests.simulation.tally import befell
 from tests.simulation.world import EPOCH_MS, Crash
 
 T = TypeVar("T")
 
 # How often a state is damaged where a record is.
 STATE_DAMAGE = 0.3
+# In how many worlds disks fill up, and how many commits with new messages a reserve then takes.
+FILLING = 0.3
+RESERVE_COMMITS = 2
 
 
 class Faults:
@@ -40,6 +47,12 @@ class Faults:
         self.reads_fail = 0.003 * severity
         self.stall = 0.002 * severity
         self.damage = 0.01 * severity
+        self.unfit = 0.003 * severity
+        # Dice of its own, so that the histories of worlds where no disk fills up stay as they were.
+        aside = Random()
+        aside.setstate(chance.getstate())
+        self._room = Random(aside.getrandbits(64))
+        self._fills = 0.01 * severity if self._room.random() < FILLING else 0.0
 
     def stop(self) -> None:
         self._is_over = True
@@ -47,8 +60,19 @@ class Faults:
     def happens(self, rate: float) -> bool:
         return not self._is_over and rate > 0 and self._chance.random() < rate
 
+    def full_s(self) -> float:
+        """For how long a disk is full from now on; mostly it is not."""
+        if self._is_over or not self._fills or self._room.random() >= self._fills:
+            return 0.0
+        return self._room.uniform(0.5, 12.0)
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
     def latency_s(self) -> float:
         if self.happens(self.stall):
+            befell("disk stall")
             return self._chance.uniform(1.0, 8.0)
         return self._chance.uniform(0.0002, 0.004)
 
@@ -59,11 +83,107 @@ class Faults:
         return self._chance.uniform(0.05, 4.0)
 
 
+class UnfitCommits:
+    """Commits that cannot be stored, however often they come, and others that must not suffer."""
+
+    def __init__(self, faults: Faults, *, are_alone: bool) -> None:
+        self._faults = faults
+        # Whether every commit is a group of its own: then it is known who may suffer.
+        self._are_alone = are_alone
+        self._unfit: list[FragmentCommit] = []
+        self._owed: dict[FragmentId, FragmentCommit] = {}
+
+    def begin(self) -> None:
+        """A process starts: the last one owes nobody anything."""
+        self._unfit = []
+        self._owed = {}
+
+    def meet(self, commits: Sequence[FragmentCommit]) -> None:
+        """Raises NotStored when one of these cannot be stored."""
+        for commit in commits:
+            if self._owed.pop(commit.fragment, commit) is not commit:
+                raise Violation(f"{commit.fragment} was failed for what another wanted to store")
+        if self._faults.happens(self._faults.unfit):
+            self._unfit.append(self._faults.chosen(list(commits)))
+        fit = [commit for commit in commits if not any(commit is bad for bad in self._unfit)]
+        if len(fit) < len(commits):
+            if self._are_alone:
+                self._owed.update({commit.fragment: commit for commit in fit})
+            raise NotStored("planted: this cannot be stored")
+
+
+class Filling:
+    """A disk that fills up now and then: what gives back is stored, what brings more is not."""
+
+    def __init__(
+        self,
+        faults: Faults,
+        kept: MemoryStore,
+        now_s: Callable[[], float],
+        *,
+        are_sent: bool,
+    ) -> None:
+        """`are_sent` says that messages come by being sent, and in no other way."""
+        self._faults = faults
+        self._kept = kept
+        self._are_sent = are_sent
+        self._now_s = now_s
+        self._until_s = 0.0
+        self._reserve = 0
+        # Who brought something since: what was under way when the disk was full, and no more.
+        self._late: set[FragmentId] = set()
+
+    def look(self) -> None:
+        if self._faults.is_over or self._now_s() >= self._until_s:
+            self._kept.shortage = ""
+
+    def meet(self, commits: Sequence[FragmentCommit]) -> None:
+        """Raises NotStored when there is no room for these, and fills up when it is time."""
+        full_s = self._faults.full_s()
+        if full_s and not self._kept.shortage:
+            befell("full disk")
+            self._kept.shortage = "planted: the disk is full"
+            self._until_s = self._now_s() + full_s
+            self._reserve = RESERVE_COMMITS
+            self._late = set()
+        bringing = {commit.fragment for commit in commits if _brings(commit)}
+        if not self._kept.shortage or not bringing or not self._are_sent:
+            return
+        if bringing & self._late:
+            raise Violation(f"{bringing & self._late} take messages in although the disk is full")
+        if not self._reserve:
+            raise NotStored("planted: there is no room for it")
+        self._reserve -= 1
+        self._late |= bringing
+
+
+def _brings(commit: FragmentCommit) -> bool:
+    """Whether there is more than before; a message whose moment has come is only moved."""
+    new = gone = 0
+    for change in commit.changes:
+        if isinstance(change, Append):
+            new += len(change.entries)
+        elif isinstance(change, Remove):
+            gone += len(change.sequence_numbers)
+    return new > gone
+
+
 class Disk:
     """A MessageStore that outlives the processes that use it; subclasses let it fail."""
 
     def __init__(self) -> None:
         self.kept = MemoryStore()
+
+    @property
+    def shortage(self) -> str:
+        return self.kept.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return False
+
+    def look(self) -> None:
+        """Subclasses end what they began."""
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         """Raise StoreError here, and nothing was stored."""
@@ -95,6 +215,9 @@ class Disk:
 
     def sweep(self) -> bool:
         return self.kept.sweep()
+
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        return self.kept.last_counters(fragments)
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         self.before_commit(commits)
@@ -221,12 +344,20 @@ class FaultyStore(Disk):
         self._loaded = loaded
         self._reads_fail_until_s = 0.0
         self._commits = 0
+        self.unfit = UnfitCommits(faults, are_alone=True)
+        self._filling = Filling(faults, self.kept, now_s, are_sent=True)
+
+    def look(self) -> None:
+        self._filling.look()
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         faults = self._faults
+        self.unfit.meet(commits)
+        self._filling.meet(commits)
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):
+            befell("failed commit")
             raise StoreError("planted: the commit did not happen")
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
@@ -239,10 +370,12 @@ class FaultyStore(Disk):
         if faults.happens(faults.crash_after):
             raise Crash
         if faults.happens(faults.commit_fails_after):
+            befell("lost commit")
             raise StoreError("planted: the commit happened, but who knows")
 
     def before_read(self, fragment: FragmentId, what: str) -> None:
         if self._faults.happens(self._faults.reads_fail):
+            befell("failed read")
             self._reads_fail_until_s = self._now_s() + self._faults.outage_s()
         if self._now_s() < self._reads_fail_until_s:
             raise StoreError("planted: the disk does not answer")
@@ -256,8 +389,10 @@ class FaultyStore(Disk):
         journal, faults = self._journal, self._faults
         if kept := journal.kept_in(fragment):
             place = faults.chosen(kept).place
+            befell("damaged record")
             journal.damaged.add(place)
             self.kept.damage(fragment, place.sequence_number)
         if (states := journal.states_in(fragment)) and faults.happens(STATE_DAMAGE):
+            befell("damaged record")
             journal.with_damaged_states.add(fragment)
             self.kept.damage_state(fragment, faults.chosen(list(states)).session_id)

@@ -20,7 +20,7 @@ from shardbus.core.command import (
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.stores.base import FragmentCommit
-from tests.simulation.forward_book import ForwardBook, Parcel, forwarded
+from tests.simulation.forward_book import ForwardBook, NumberBook, Parcel, forwarded
 from tests.simulation.sending import Violation
 from tests.simulation.sites import SitePort
 from tests.simulation.town import Gateway, Town, outcome_of, sent
@@ -47,24 +47,31 @@ QUEUES: Final = (
     ("h0", False, "h1"),
 )
 SUBSCRIPTION = "t/subscriptions/s"
+# Whose messages become dead letters, in no order, and are forwarded as such.
+MORTAL: Final = ("d", "n/subscriptions/u")
 # What is sent to an entity ends there, after so many hops, once a dead letter of whom.
 WAYS: Final[dict[str, dict[str, tuple[set[int], str]]]] = {
     "a": {"end": ({2}, "")},
     "p": {"end": ({1}, "")},
     "t": {"wide": ({1}, "")},
     "d": {"morgue": ({1}, "d")},
+    "n": {"morgue": ({1}, "n/subscriptions/u")},
     "h0": {"h4": ({4}, "")},
 }
 ORDERED: Final = {"p", "t"}
+# Batches a second.
+RATES: Final = (("a", 4.0), ("p", 3.0), ("t", 3.0), ("d", 2.0), ("n", 3.0), ("h0", 0.5))
 
 
 class ForwardTown(Town):
     def __init__(self, seed: int) -> None:
         self.book = ForwardBook(self.name_of, WAYS, ORDERED)
+        self._numbers = NumberBook(self.name_of)
         super().__init__(seed, sites=2)
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         self.book.stored(commits)
+        self._numbers.stored(commits)
 
     def opened(self, gateway: Gateway) -> None:
         """Two of them do the same, as in two gateways."""
@@ -101,15 +108,15 @@ class Dispatcher:
         town.note(f"sent {marks}: {outcome_of(answer)}")
 
 
-async def _undertake(town: ForwardTown) -> None:
-    """Make a dead letter of everything in `d`."""
+async def _undertake(town: ForwardTown, name: str) -> None:
+    """Make a dead letter of everything in an entity."""
     while not town.is_over:
         await asyncio.sleep(town.chance.expovariate(2.0))
-        await _bury(town, await town.open_gateway())
+        await _bury(town, await town.open_gateway(), name)
 
 
-async def _bury(town: ForwardTown, gateway: Gateway) -> None:
-    for port in _ports(gateway, "d"):
+async def _bury(town: ForwardTown, gateway: Gateway, name: str) -> None:
+    for port in _ports(gateway, name):
         deliveries = await _receive(town, gateway, port, MAIN_LINE)
         if deliveries:
             tokens = [delivery.token for delivery in deliveries]
@@ -150,9 +157,10 @@ async def _play(town: ForwardTown) -> None:
     town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
     async with asyncio.TaskGroup() as clients:
         clients.create_task(town.disasters())
-        clients.create_task(_undertake(town))
+        for name in MORTAL:
+            clients.create_task(_undertake(town, name))
         clients.create_task(_redirect(town))
-        for name, rate in (("a", 4.0), ("p", 3.0), ("t", 3.0), ("d", 2.0), ("h0", 0.5)):
+        for name, rate in RATES:
             clients.create_task(Dispatcher(town, name, rate).run())
     gateway = await town.whole()
     if await _point(town, gateway, "b") != "accepted":
@@ -167,7 +175,7 @@ async def _found(gateway: Gateway) -> None:
         spec = _spec()
         spec.is_partitioned = is_partitioned
         spec.forward_to = target
-        spec.forward_dead_letters_to = "morgue" if name == "d" else ""
+        spec.forward_dead_letters_to = "morgue" if name in MORTAL else ""
         await namespace.create_queue(name, spec)
     topic = QueueSpec()
     topic.is_partitioned = True
@@ -175,6 +183,10 @@ async def _found(gateway: Gateway) -> None:
     spec = _spec()
     spec.forward_to = "wide"
     await namespace.create_subscription("t", "s", spec)
+    await namespace.create_topic("n", topic)
+    spec = _spec()
+    spec.forward_dead_letters_to = "morgue"
+    await namespace.create_subscription("n", "u", spec)
 
 
 def _spec() -> QueueSpec:
@@ -190,7 +202,8 @@ async def _drain(town: ForwardTown, gateway: Gateway) -> None:
     while not town.is_empty():
         if town.loop.time() > deadline_s:
             raise Violation("it takes too long until everything has arrived and been read")
-        await _bury(town, gateway)
+        for name in MORTAL:
+            await _bury(town, gateway, name)
         for entity in _entities(gateway):
             for line in (MAIN_LINE, DEAD_LETTER_LINE, TRANSFER_DEAD_LETTER_LINE):
                 if not _forwards(entity, line):
@@ -199,7 +212,7 @@ async def _drain(town: ForwardTown, gateway: Gateway) -> None:
 
 
 def _entities(gateway: Gateway) -> list[Entity]:
-    queues = [gateway.namespace.queue(name) for name, _, _ in QUEUES if name != "d"]
+    queues = [gateway.namespace.queue(name) for name, _, _ in QUEUES if name not in MORTAL]
     return [*queues, gateway.namespace.subscription(SUBSCRIPTION)]
 
 

@@ -53,7 +53,7 @@ class Flow:
     def credit(self) -> int:
         return self.granted
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> int:
         if self.is_closed:
             raise Violation("messages were delivered to a link that is closed")
         if len(deliveries) > self.granted:
@@ -65,6 +65,7 @@ class Flow:
         numbers = [delivery.entry.sequence_number for delivery in deliveries]
         self._simulation.note(f"entity {self._plan.entity_id} delivered {numbers}")
         self.changed.set()
+        return len(deliveries)
 
     def drained(self) -> None:
         if not self.is_draining:
@@ -237,7 +238,7 @@ def settle(simulation: Simulation, bus: Gate, plan: Plan, how: int, tokens: list
     """Settle where the messages came from, or at another gateway."""
     chance = simulation.chance
     command = Settle(how, tokens, reason=CLIENTS_REASON if how == DEAD_LETTER else None)
-    if how == ABANDON:
+    if how == ABANDON and not plan.is_timeless:
         command.delay_ms = chance.choice(DELAYS_MS)
     if how in (ABANDON, DEFER, DEAD_LETTER) and chance.random() < 0.4:
         names = chance.sample(PROPERTIES, chance.randint(1, 2))

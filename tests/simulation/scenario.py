@@ -8,6 +8,7 @@ from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from tests.simulation import session_receivers
 from tests.simulation.bus import Plan
 from tests.simulation.cluster import Cluster
+from tests.simulation.deaf import be_deaf
 from tests.simulation.draining import LATE_MS_MAX, drain
 from tests.simulation.operators import Operator
 from tests.simulation.receivers import CARELESS, TIDY, USUAL, Patient, Receiver
@@ -36,6 +37,31 @@ def run_linked(seed: int) -> Cluster:
     simulation = Cluster(seed, chosen, chance)
     simulation.loop.finish(simulation.loop.create_task(_play(simulation, (10.0, 30.0))))
     return simulation
+
+
+def run_clocks(seed: int) -> OneProcess:
+    """Queues and sessions on a machine whose wall clock is set, forward and back."""
+    chance = Random(seed)
+    simulation = OneProcess(seed, _timeless(plans(chance, are_long=False)), chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (20.0, 60.0))))
+    return simulation
+
+
+def run_linked_clocks(seed: int) -> Cluster:
+    """The same with brokers and gateways on machines of their own, no two with the same time."""
+    chance = Random(seed)
+    simulation = Cluster(seed, _timeless(plans(chance, are_long=False)), chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (10.0, 30.0))))
+    return simulation
+
+
+def _timeless(chosen: list[Plan]) -> list[Plan]:
+    """Without whatever happens at a moment: there is none that all machines agree upon."""
+    for plan in chosen:
+        plan.is_timeless = True
+        plan.rules.default_ttl_ms = -1
+        plan.rules.duplicate_window_ms = 0
+    return chosen
 
 
 def plans(chance: Random, *, are_long: bool = True) -> list[Plan]:
@@ -91,8 +117,11 @@ async def _play(simulation: Simulation, chaos_s: tuple[float, float]) -> None:
         simulation.keep(_watch_moments(simulation))
     async with asyncio.TaskGroup() as clients:
         simulation.start_disasters(seconds, clients)
+        if any(plan.is_timeless for plan in simulation.plans):
+            clients.create_task(simulation.clockmaker.run())
         for plan in simulation.plans:
             _enrol(simulation, plan, clients)
+            clients.create_task(be_deaf(simulation, plan))
     await drain(simulation)
     simulation.check_conservation()
     simulation.check_duplicates()

@@ -15,11 +15,15 @@ from shardbus.core.command import NO_SESSION, Command
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Unavailable
 from shardbus.stores.base import FragmentCommit, FragmentId, Page, StoreError
-from tests.simulation.faults import Disk, Faults
+from tests.simulation.faults import Disk, Faults, Filling, UnfitCommits
 from tests.simulation.payloads import FORMAT
-from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker
+from tests.simulation.tally import asked, befell
+from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker, Wall
 
 T = TypeVar("T")
+
+# A publisher does so little at a time that most of what is published takes several turns.
+STEPS_MAX = 20
 
 Stored = Callable[[Sequence[FragmentCommit]], None]
 """Hears of every transaction that a disk has stored."""
@@ -28,16 +32,24 @@ Stored = Callable[[Sequence[FragmentCommit]], None]
 class WitnessedDisk(Disk):
     """A disk with bad luck; somebody hears what it stores."""
 
-    def __init__(self, faults: Faults, stored: Stored) -> None:
+    def __init__(self, faults: Faults, stored: Stored, now_s: Callable[[], float]) -> None:
         super().__init__()
+        self._filling = Filling(faults, self.kept, now_s, are_sent=False)
         self._faults = faults
         self._stored = stored
+        self.unfit = UnfitCommits(faults, are_alone=False)
+
+    def look(self) -> None:
+        self._filling.look()
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         faults = self._faults
+        self._filling.meet(commits)
+        self.unfit.meet(commits)
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):
+            befell("failed commit")
             raise StoreError("planted: the commit did not happen")
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
@@ -46,10 +58,12 @@ class WitnessedDisk(Disk):
         if faults.happens(faults.crash_after):
             raise Crash
         if faults.happens(faults.commit_fails_after):
+            befell("lost commit")
             raise StoreError("planted: the commit happened, but who knows")
 
     def before_read(self, fragment: FragmentId, what: str) -> None:
         if self._faults.happens(self._faults.reads_fail):
+            befell("failed read")
             raise StoreError("planted: the disk does not answer")
 
 
@@ -66,8 +80,9 @@ class Site:
     ) -> None:
         self.name = name
         self.faults = faults
-        self.disk = self.new_disk(stored)
+        self.disk = self.new_disk(stored, loop)
         self.crashes = 0
+        self.wall = Wall()
         # Told when the broker is there again.
         self.returned: Callable[[], None] = lambda: None
         self.names: dict[int, str] = {}
@@ -78,8 +93,8 @@ class Site:
         self._broker: Broker | None = None
         self.start()
 
-    def new_disk(self, stored: Stored) -> WitnessedDisk:
-        return WitnessedDisk(self.faults, stored)
+    def new_disk(self, stored: Stored, loop: VirtualLoop) -> WitnessedDisk:
+        return WitnessedDisk(self.faults, stored, loop.time)
 
     @property
     def is_up(self) -> bool:
@@ -89,13 +104,14 @@ class Site:
         if self._broker is not None:
             return
         self._workers = [VirtualWorker(self._loop, self._latency_s, self.crash) for _ in range(2)]
+        self.disk.unfit.begin()
         storage = Storage(self.disk, self._workers[0], self._workers[1], self._loop)
         self._broker = Broker(
             self.name,
             storage,
-            VirtualClock(self._loop),
+            VirtualClock(self._loop, self.wall),
             self._loop,
-            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8)),
+            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8), STEPS_MAX),
         )
         self.returned()
 
@@ -105,6 +121,7 @@ class Site:
         if dead is None:
             return
         self.crashes += 1
+        befell("broker crash")
         for worker in self._workers:
             worker.die()
         dead.close()
@@ -179,6 +196,7 @@ class SitePort:
         return f"broker {self.site.name} is away" if runner is None else runner.reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        asked()
         runner = self._runner()
         if runner is None:
             reply_to(Unavailable(self.reason))

@@ -24,6 +24,7 @@ EVENTS = (
     "from p",
     "from t",
     "from d",
+    "from n",
     "from h0",
     "redirected accepted",
     "broker crashed",

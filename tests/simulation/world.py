@@ -1,14 +1,18 @@
 """Virtual time: an event loop that never waits, and workers that take time without spending any."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
 from shardbus.stores.base import StoreError
+from tests.simulation.tally import passed
 
 T = TypeVar("T")
 
 EPOCH_MS: Final = 1_700_000_000_000
+# Far from the wall clock, so that whoever takes one for the other is found out.
+STEADY_FROM_MS: Final = 5_000_000
 
 
 class Deadlock(Exception):
@@ -17,6 +21,23 @@ class Deadlock(Exception):
 
 class Crash(Exception):
     """Raised by a store: the process dies at this very write."""
+
+
+class Planted(Exception):
+    """Raised by a client on purpose: it is to hurt nobody else."""
+
+
+class _Witness(logging.Handler):
+    """What is logged with an exception went wrong, although somebody caught it."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is not None and not isinstance(failure, self._loop.tolerated):
+            self._loop.fail(failure)
 
 
 class _Impatience:
@@ -44,6 +65,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # Coarse enough that a timer is due when its moment has come, however late the hour.
         self._clock_resolution = 1e-6
         self.failures: list[BaseException] = []
+        # What may be caught and logged.
+        self.tolerated: tuple[type[BaseException], ...] = (Planted,)
         self.set_exception_handler(self._note_failure)
 
     def time(self) -> float:
@@ -54,6 +77,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def finish(self, main: "asyncio.Future[T]") -> T:
         """Run until `main` is done; a failure in any callback ends the run with that failure."""
+        witness = _Witness(self)
+        logging.getLogger("shardbus").addHandler(witness)
         try:
             result = self.run_until_complete(main)
         except RuntimeError:
@@ -61,6 +86,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise self.failures[0] from None
             raise
         finally:
+            passed(self._now)
+            logging.getLogger("shardbus").removeHandler(witness)
             self._cancel_all()
         if self.failures:
             raise self.failures[0]
@@ -70,6 +97,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         failure = context.get("exception")
         if not isinstance(failure, BaseException):
             failure = AssertionError(str(context.get("message")))
+        self.fail(failure)
+
+    def fail(self, failure: BaseException) -> None:
         self.failures.append(failure)
         self.stop()
 
@@ -89,15 +119,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         raise AssertionError("threads end determinism")
 
 
-class VirtualClock:
-    """The wall clock of a virtual loop."""
+class Wall:
+    """By how much the wall clock of a machine is wrong; that outlives its processes."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+
+class VirtualClock:
+    """The clocks of a virtual loop; the wall clock may be set."""
+
+    def __init__(self, loop: VirtualLoop, wall: Wall | None = None) -> None:
+        self.loop = loop
+        self.wall = Wall() if wall is None else wall
 
     def now_ms(self) -> int:
+        return EPOCH_MS + self.wall.ahead_ms + self._passed_ms()
+
+    def steady_ms(self) -> int:
+        return STEADY_FROM_MS + self._passed_ms()
+
+    def _passed_ms(self) -> int:
         # A moment that was asked for in milliseconds may come a rounding error early.
-        return EPOCH_MS + int(self._loop.time() * 1000 + 1e-6)
+        return int(self.loop.time() * 1000 + 1e-6)
 
 
 class VirtualWorker:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.broker_store import check_opened, store_file
+from shardbus.app.broker_store import StoreOptions, check_opened, store_file
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 from shardbus.stores.late import LateStore
 from shardbus.stores.memory import MemoryStore
@@ -63,6 +63,31 @@ def test_threads_that_come_together_open_one_store() -> None:
     assert all(one is found[0] for one in found)
 
 
+def test_what_cannot_be_written_is_read_and_says_why_it_is_not_written() -> None:
+    opener, readable = Opener(), MemoryStore()
+    readable.create([FRAGMENT])
+    store: MessageStore = LateStore(opener, lambda: readable)
+
+    assert store.fragments() == [FRAGMENT]
+    assert store.load(FRAGMENT).counters.last_counter == 0
+    assert store.is_read_only
+    with pytest.raises(StoreError, match="not mounted"):
+        store.delete([FRAGMENT])
+
+    opener.is_there = True
+    store.create([FragmentId(2, 0)])
+    assert not store.is_read_only
+    assert store.fragments() == [FragmentId(2, 0)]
+
+
+def test_what_cannot_even_be_read_says_why_it_cannot_be_written() -> None:
+    def unreadable() -> MessageStore:
+        raise StoreError("not even that")
+
+    with pytest.raises(StoreError, match="not mounted"):
+        LateStore(Opener(), unreadable).fragments()
+
+
 def test_what_never_opened_is_closed_without_a_word() -> None:
     opener = Opener()
     LateStore(opener).close()
@@ -73,7 +98,7 @@ def test_what_never_opened_is_closed_without_a_word() -> None:
 def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path: Path) -> None:
     """R15."""
     (tmp_path / "broker-1.db").write_bytes(b"not a database, and longer than a header" * 9)
-    files = [store_file(name, tmp_path, "full") for name in ("broker-0", "broker-1")]
+    files = [store_file(name, tmp_path, StoreOptions()) for name in ("broker-0", "broker-1")]
     files[0].join("a" * 32, is_empty_expected=True)
     with pytest.raises(StoreError, match="not a SQLite file"):
         files[1].join("a" * 32, is_empty_expected=True)

@@ -102,6 +102,11 @@ class Connection:
         self._sent_ms: int = now_ms
 
     @property
+    def unfinished_bytes(self) -> int:
+        """What is held of frames and deliveries that are not whole, or not accepted yet."""
+        return self.buffered_bytes + self._unread.size
+
+    @property
     def is_closed(self) -> bool:
         """Nothing more will be understood or sent; write the output that is left."""
         return self._state == states.CLOSED
@@ -252,7 +257,7 @@ class Connection:
 
     def _check_pipelined(self) -> None:
         """What a peer may send before it knows that it is welcome."""
-        if self._unread.size > 2 * self.config.max_frame_size:
+        if self._unread.size > 2 * self.config.accepted_frame_size:
             self._fail(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "too much input before SASL"))
 
     def _read(self, buffer: bytes) -> i64:
@@ -280,7 +285,7 @@ class Connection:
 
     def _check_size(self, size: i64) -> None:
         is_sasl = self._state != states.OPENED and self._state in _SASL_STATES
-        size_max = SASL_FRAME_SIZE_MAX if is_sasl else self.config.max_frame_size
+        size_max = SASL_FRAME_SIZE_MAX if is_sasl else self.config.accepted_frame_size
         if size < HEADER_SIZE or size > size_max:
             raise WireError(errors.FRAMING_ERROR, f"a frame of {size} bytes, {size_max} allowed")
 

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Final
 
 from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.membership import id_for_catalogue
+from shardbus.stores.membership import CATALOGUE, id_for_catalogue
 
-CATALOGUE: Final = "catalogue.db"
 NAMESPACE_ID_BYTES: Final = 16
 
 
-def open_catalogue(data_dir: Path, now_ms: int) -> SqliteCatalogue:
+def open_catalogue(data_dir: Path, now_ms: int, reserve_bytes: int) -> SqliteCatalogue:
     """The catalogue; a new one only where no store holds anything, StoreError otherwise."""
     path = data_dir / CATALOGUE
     namespace_id = id_for_catalogue(path, new_id=new_namespace_id())
-    return SqliteCatalogue(path, now_ms=now_ms, namespace_id=namespace_id)
+    return SqliteCatalogue(
+        path, now_ms=now_ms, namespace_id=namespace_id, reserve_bytes=reserve_bytes
+    )
 
 
 def check_catalogue_is_there(data_dir: Path) -> None:

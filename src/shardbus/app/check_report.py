@@ -15,12 +15,12 @@ from shardbus.app.catalogue_file import new_namespace_id
 from shardbus.app.console import Console, Json
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Unavailable, Usage
-from shardbus.stores.adoption import CATALOGUE, adopt
+from shardbus.stores.adoption import adopt
 from shardbus.stores.base import StoreError
 from shardbus.stores.catalogue_repair import CatalogueReport, check_catalogue, repair_catalogue
 from shardbus.stores.check import check_homes, check_namespace, check_store, orphans
 from shardbus.stores.damage import NOBODY, Damage, StoreReport
-from shardbus.stores.membership import Holding, holding_of, store_files
+from shardbus.stores.membership import CATALOGUE, Holding, holding_of, store_files
 from shardbus.stores.repair import Repaired, repair_store
 from shardbus.stores.survey import Progress
 
@@ -38,7 +38,14 @@ def run_check(
     """The exit code; raises CommandError when the directory cannot be examined."""
     if not directory.is_dir():
         raise Usage(f"{directory} is not a directory; name the data directory of a server")
-    with _unserved(directory):
+    verdict = examined(directory, is_repairing=is_repairing, is_adopting=is_adopting)
+    console.show(verdict.document(), verdict.text())
+    return verdict.exit_code()
+
+
+def examined(directory: Path, *, is_repairing: bool = False, is_adopting: bool = False) -> Verdict:
+    """What is found in a directory; CommandError when it cannot be examined."""
+    with unserved(directory):
         files = store_files(directory)
         if not files and not (directory / CATALOGUE).exists():
             raise Usage(f"{directory} holds no store and no catalogue: not a data directory")
@@ -57,12 +64,11 @@ def run_check(
         done.append(f"{CATALOGUE}: repaired; the old file is {kept_as}")
         verdict.lost = [*lost, *found_before]
     verdict.done = done
-    console.show(verdict.document(), verdict.text())
-    return DAMAGED if found else SOUND
+    return verdict
 
 
 @contextmanager
-def _unserved(directory: Path) -> Iterator[None]:
+def unserved(directory: Path) -> Iterator[None]:
     """The locks of the directory and, one by one, of its stores; Unavailable when one is taken."""
     try:
         with data_directory(directory):
@@ -125,6 +131,9 @@ class Verdict:
         self.done: Sequence[str] = ()
         self._names = {entity.entity_id: entity.name for entity in catalogue.entities}
         self._orphans = orphans(catalogue, stores)
+
+    def exit_code(self) -> int:
+        return DAMAGED if self._found else SOUND
 
     def document(self) -> dict[str, Json]:
         return {

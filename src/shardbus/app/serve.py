@@ -7,7 +7,16 @@ import secrets
 
 import uvloop
 
-from shardbus.app.broker_store import broker_name, check_opened, new_broker, store_file
+from shardbus.app.backups.kept import KeptBackups
+from shardbus.app.broker_store import (
+    StoreOptions,
+    broker_name,
+    catalogue_part,
+    check_opened,
+    new_broker,
+    store_file,
+    store_part,
+)
 from shardbus.app.catalogue_file import open_catalogue
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
@@ -19,6 +28,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.storage import ThreadWorker
+from shardbus.core.entity import MEGABYTE
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base import StoreError
@@ -40,14 +50,21 @@ async def _serve(settings: Settings) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
     names = [broker_name(index) for index in range(settings.brokers)]
-    catalogue = open_catalogue(settings.data_dir, clock.now_ms())
-    files = [store_file(name, settings.data_dir, settings.durability) for name in names]
+    reserve_bytes = settings.reserve_mb * MEGABYTE
+    catalogue = open_catalogue(settings.data_dir, clock.now_ms(), reserve_bytes)
+    options = StoreOptions(settings.durability, settings.reserve_mb)
+    files = [store_file(name, settings.data_dir, options) for name in names]
     brokers = [
         new_broker(name, file, clock, loop, fragment_mb_max=settings.fragment_mb_max)
         for name, file in zip(names, files, strict=True)
     ]
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, brokers, clock, namespace_settings(settings), worker)
+    places = settings.data_dir, settings.backup_dir
+    parts = [
+        *(store_part(broker, *places, loop) for broker in brokers),
+        catalogue_part(catalogue, worker, *places, loop),
+    ]
     try:
         await namespace.recover()
         check_opened(files)
@@ -65,8 +82,18 @@ async def _serve(settings: Settings) -> None:
             stopping,
             broker_names=[broker.name for broker in brokers],
             outages=lambda: [""] * len(brokers),
+            backups=KeptBackups(
+                parts[:-1],
+                parts[-1],
+                directory=settings.backup_dir,
+                data_dir=settings.data_dir,
+                clock=clock,
+            ),
         )
     finally:
+        # First of all: what somebody still reads, a store cannot put in order at its end.
+        for part in parts:
+            await part.close()
         for broker in brokers:
             broker.close()
         worker.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import final
 
@@ -9,8 +10,18 @@ from shardbus.broker.reading import Lacking
 from shardbus.core.command import Received, Reply, SessionState
 from shardbus.core.errors import Refused, Unavailable
 
+log = logging.getLogger(__name__)
+
 Answer = Reply | Refused | Unavailable
 ReplyTo = Callable[[Answer], None]
+
+
+def say(reply_to: ReplyTo, answer: Answer) -> None:
+    """Give somebody an answer; whatever goes wrong there is no trouble of those who come next."""
+    try:
+        reply_to(answer)
+    except Exception:
+        log.exception("an answer (%s) could not be given", type(answer).__name__)
 
 
 @final
@@ -59,7 +70,7 @@ class Answers:
         """Say all of them."""
         waiting, self._waiting = self._waiting, []
         for reply_to, answer in waiting:
-            reply_to(answer)
+            say(reply_to, answer)
 
     def give_locked(self) -> None:
         """Say those that only lock messages that are in memory: nothing of them is stored."""
@@ -71,13 +82,14 @@ class Answers:
             else:
                 self._waiting.append((reply_to, answer))
         for reply_to, answer in ready:
-            reply_to(answer)
+            say(reply_to, answer)
 
     def fail(self, reason: str, *, is_unknown: bool) -> None:
         """They will not be stored, or nobody knows; a refusal stays one."""
         waiting, self._waiting = self._waiting, []
         for reply_to, answer in waiting:
-            reply_to(answer if isinstance(answer, Refused) else Unavailable(reason, is_unknown))
+            is_refused = isinstance(answer, Refused)
+            say(reply_to, answer if is_refused else Unavailable(reason, is_unknown))
 
 
 def _with_state(answer: SessionState, found: Lacking) -> Answer:

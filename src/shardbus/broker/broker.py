@@ -18,6 +18,7 @@ from shardbus.broker.outlet import Outlet
 from shardbus.broker.publishing import Publisher
 from shardbus.broker.runner import UNAVAILABLE, Runner
 from shardbus.broker.storage import Storage
+from shardbus.broker.turn import Turns
 from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
@@ -76,12 +77,18 @@ class Broker:
         self.membership: Membership | None = None
         self._clock = clock
         self._loop = loop
-        self._running_since_ms = clock.now_ms()
+        self._running_since_ms = clock.steady_ms()
         self._is_sweeping = False
         self._runners: dict[FragmentId, Runner] = {}
         self._new_publisher = new_publisher
         # Of each topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
+        self._telling = Turns()
+
+    @property
+    def storage(self) -> Storage:
+        """What a backup holds still for a moment."""
+        return self._storage
 
     def runner(self, entity: Entity, number: int) -> Runner:
         """The runner of a fragment, started when it is first asked for."""
@@ -132,13 +139,47 @@ class Broker:
         is due whether or not anyone publishes.
         """
         publisher = self._publisher(topic)
-        former = publisher.subscriptions
-        publisher.tell(topic, subscriptions)
+        async with self._telling.take(str(topic.entity_id)):
+            former = publisher.subscriptions
+            publisher.hold()
+            try:
+                await self._teach(publisher, topic, subscriptions)
+            finally:
+                publisher.let_go()
+        if self._publishers.get(topic.entity_id) is not publisher:
+            # The topic was deleted meanwhile.
+            return
         changed = [each for each in subscriptions if former.get(each.entity_id) is not each]
         for entity in (topic, *changed):
             self.configure(entity, numbers)
         for number in numbers:
             self.runner(topic, number).start()
+
+    async def _teach(
+        self, publisher: Publisher, topic: Entity, subscriptions: Sequence[Entity]
+    ) -> None:
+        """Tell a publisher, in as many turns of the loop as there are many rules."""
+        while publisher.is_busy:
+            await self._stand_still(publisher)
+        lesson = publisher.lesson(topic, subscriptions)
+        try:
+            for _ in lesson:
+                await asyncio.sleep(0)
+        finally:
+            # Whoever asked may be gone: half of the rules are none.
+            for _ in lesson:
+                pass
+
+    async def _stand_still(self, publisher: Publisher) -> None:
+        """Wait until nothing is half published."""
+        still: asyncio.Future[None] = self._loop.create_future()
+
+        def told() -> None:
+            if not still.done():
+                still.set_result(None)
+
+        publisher.when_still(told)
+        await still
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
         """Let a description take effect in those fragments that run."""
@@ -245,8 +286,12 @@ class Broker:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.
                 found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
-        found.last_used_ms = 0 if runner is None else runner.last_used_ms
-        found.running_since_ms = self._running_since_ms
+            else:
+                found.reason = self._storage.shortage
+        found.unused_ms = self._clock.steady_ms() - self._running_since_ms
+        if runner is not None:
+            found.unused_ms = runner.unused_ms
+            found.last_used_ms = self._clock.now_ms() - found.unused_ms
         return found
 
     def _sweep_soon(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol, final
 
+from shardbus.broker.guarded import guarded
 from shardbus.core.entity import QUEUE, TOPIC, Entity
 from shardbus.core.tier import INFINITE_MS
 
@@ -99,12 +101,12 @@ class Directory:
             self._forwarding[entity.entity_id] = entity
         if is_known:
             for listener in self._listeners:
-                listener.entity_updated(entity)
+                guarded(partial(listener.entity_updated, entity))
             return
         insort(self._keys_beside(entity), key)
         self.partitioned_count += self._counts_as_partitioned(entity)
         for listener in self._listeners:
-            listener.entity_created(entity)
+            guarded(partial(listener.entity_created, entity))
 
     def remove(self, entity: Entity) -> None:
         """Drop an entity and tell the listeners; an unknown one is passed over.
@@ -123,7 +125,7 @@ class Directory:
             del self._subscriptions[entity.topic_id]
         self.partitioned_count -= self._counts_as_partitioned(entity)
         for listener in self._listeners:
-            listener.entity_deleted(entity)
+            guarded(partial(listener.entity_deleted, entity))
 
     def replace(self, entities: Iterable[Entity]) -> None:
         """Become exactly these entities, and tell the listeners what that changed."""

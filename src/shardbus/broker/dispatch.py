@@ -6,10 +6,13 @@ only then as many are taken as a receiver has credit for.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, final
 
+from shardbus.broker.guarded import guarded
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.core.command import (
     NO_SESSION,
@@ -21,6 +24,8 @@ from shardbus.core.command import (
     Settle,
 )
 from shardbus.core.errors import Refused
+
+log = logging.getLogger(__name__)
 
 TAKE_MAX: Final = 256
 # Below this a share is not split further over the fragments: many tiny takes cost more than they
@@ -59,8 +64,11 @@ class Receiver(Protocol):
         """How many messages it can take right now."""
         ...
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take messages, never more than `credit()` said just before."""
+    def deliver(self, deliveries: list[Delivery]) -> int:
+        """Take messages, never more than `credit()` said just before.
+
+        How many it took: the first ones. It may have no room for more, because they are large.
+        """
         ...
 
     def drained(self) -> None:
@@ -81,11 +89,11 @@ class _Seat:
         self.reserved = 0
         self.is_hungry = False
         self.is_gone = False
-        # Received and deleted, then the credit was taken back: only the next credit can send them.
+        # Received and deleted, then there was no credit, or no room: they go before all others.
         self.backlog: list[Delivery] = []
 
     def free(self) -> int:
-        return self.receiver.credit() - self.reserved
+        return self.receiver.credit() - self.reserved - len(self.backlog)
 
 
 @final
@@ -198,6 +206,16 @@ class Dispatcher:
         if self._is_matching:
             return
         self._is_matching = True
+        try:
+            self._take_what_is_there()
+        finally:
+            self._is_matching = False
+        # Only now: a receiver whose turn it was while a fragment answered at once is hungry again.
+        self._watch_idle()
+        if self._draining:
+            self._end_drains()
+
+    def _take_what_is_there(self) -> None:
         while self._ready and self._hungry:
             seat = self._hungry.popleft()
             free = 0 if seat.is_gone else seat.free()
@@ -209,11 +227,6 @@ class Dispatcher:
             self._take(source, seat, free)
             if not seat.is_gone:
                 self._hungry.append(seat)
-        self._is_matching = False
-        # Only now: a receiver whose turn it was while a fragment answered at once is hungry again.
-        self._watch_idle()
-        if self._draining:
-            self._end_drains()
 
     def _take(self, source: _Source, seat: _Seat, free: int) -> None:
         share = -(-free // (len(self._ready) + 1))
@@ -231,24 +244,35 @@ class Dispatcher:
 
     def _hand_over(self, source: _Source, seat: _Seat, deliveries: list[Delivery]) -> None:
         """Deliver as far as credit goes; the rest is not left locked for nobody (R18)."""
-        credit = 0 if seat.is_gone else seat.receiver.credit()
-        wanted, unwanted = deliveries[:credit], deliveries[credit:]
-        if wanted:
-            seat.receiver.deliver(wanted)
-        if not unwanted:
+        if not seat.receiver.is_locking:
+            if not seat.is_gone:
+                seat.backlog += deliveries
+                self._deliver_backlog(seat)
             return
-        if seat.receiver.is_locking:
+        credit = 0 if seat.is_gone else seat.receiver.credit()
+        unwanted = deliveries[self._deliver(seat, deliveries[:credit]) :]
+        if unwanted:
             tokens = [delivery.token for delivery in unwanted]
             source.port.submit(Settle(RELEASE, tokens), ignore)
-        elif not seat.is_gone:
-            seat.backlog += unwanted
+
+    def _deliver(self, seat: _Seat, wanted: list[Delivery]) -> int:
+        """How many of these a receiver took; one that fails gets nothing more."""
+        if not wanted:
+            return 0
+        try:
+            return seat.receiver.deliver(wanted)
+        except Exception:
+            # Whoever else is served here has nothing to do with it.
+            log.exception("a receiver failed and is served no more")
+            self.remove(seat.receiver)
+            return 0
 
     def _deliver_backlog(self, seat: _Seat) -> None:
-        if seat.backlog:
-            credit = seat.receiver.credit()
-            wanted, seat.backlog = seat.backlog[:credit], seat.backlog[credit:]
-            if wanted:
-                seat.receiver.deliver(wanted)
+        while seat.backlog and (credit := seat.receiver.credit()) > 0:
+            taken = self._deliver(seat, seat.backlog[:credit])
+            if taken == 0:
+                break
+            seat.backlog = seat.backlog[taken:]
 
     def _mark_ready(self, source: _Source) -> None:
         if not source.is_ready and not source.is_asked:
@@ -276,7 +300,7 @@ class Dispatcher:
         for receiver in receivers:
             self.remove(receiver)
         for receiver in receivers:
-            receiver.lost(failure)
+            guarded(partial(receiver.lost, failure))
 
     def _end_drains(self) -> None:
         is_asking = any(source.is_asked for source in self._sources)
@@ -292,7 +316,7 @@ class Dispatcher:
         # Before anyone is told: what a receiver does then may start the next drain.
         self._draining = waiting
         for seat in drained:
-            seat.receiver.drained()
+            guarded(seat.receiver.drained)
 
 
 def ignore(answer: Answer) -> None:

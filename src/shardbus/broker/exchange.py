@@ -23,6 +23,7 @@ from shardbus.broker.wire_stages import decode_staged, encode_staged, is_staged
 from shardbus.broker.wire_transactions import DECIDED, IN_DOUBT, decode_decided, encode_decided
 from shardbus.broker.wire_transfers import (
     OUTSTANDING,
+    SOURCES,
     TAKEN_OVER,
     decode_transferred,
     encode_transferred,
@@ -44,6 +45,7 @@ from shardbus.core.command import (
     SessionAccepted,
     SessionState,
     Settled,
+    Sources,
     StageReply,
     StagesHeld,
     TakenOver,
@@ -100,7 +102,7 @@ def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
         return _encode_failure(writer, answer)
     if isinstance(answer, Decided | InDoubt):
         return encode_decided(writer, answer)
-    if isinstance(answer, TakenOver | Outstanding):
+    if isinstance(answer, TakenOver | Outstanding | Sources):
         return encode_transferred(writer, answer)
     if isinstance(answer, (SessionAccepted, NoSession, SessionState, Done)):
         return _encode_session(writer, answer)
@@ -196,7 +198,7 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
         return Done()
     if tag in (DECIDED, IN_DOUBT):
         return decode_decided(tag, reader)
-    if tag in (TAKEN_OVER, OUTSTANDING):
+    if tag in (TAKEN_OVER, OUTSTANDING, SOURCES):
         return decode_transferred(tag, reader)
     if is_read(tag):
         return decode_read(tag, reader, _decode_entry)

@@ -16,18 +16,22 @@ from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.forwarding_plan import ForwardFormat, Plan, Verdict
 from shardbus.core.command import (
     Delivery,
+    ForgetSources,
+    ListSources,
     ListTransfers,
     Outstanding,
     Received,
     RefuseTransfers,
     ReturnTransfers,
+    Sources,
     TakenOver,
     TakeTransfers,
     TransfersDone,
 )
 from shardbus.core.entity import Entity
-from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
+from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.transfers import transfer_number
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +48,9 @@ MISSING_MS: Final = 3_000
 # wakes nobody.
 LOOK_MS: Final = 1_000
 LOOKS_MAX: Final = 200
+# Between two tries to make room in a fragment that has none, and how many of them are known.
+ROOM_MS: Final = 60_000
+ROOMS_MAX: Final = 10_000
 
 _LINES: Final = (MAIN_LINE, DEAD_LETTER_LINE)
 
@@ -83,6 +90,8 @@ class Forwarder:
         self.moved_total = 0
         self._movers: dict[tuple[int, int, int], _Mover] = {}
         self._unseen: list[_Mover] = []
+        # When a fragment that refused messages was last helped to room, by entity and position.
+        self._made_room_at_s: dict[tuple[int, int], float] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -122,6 +131,23 @@ class Forwarder:
     def forget(self, mover: _Mover) -> None:
         """Nothing of that line is forwarded any more, and nothing is left of what was."""
         self._movers.pop((mover.entity_id, mover.number, mover.line), None)
+
+    async def make_room(self, destination: EntityHandle, index: int) -> None:
+        """Let a fragment forget those who forwarded to it once and are deleted; now and then."""
+        fragment = (destination.entity.entity_id, index)
+        now_s = self.bus.loop.time()
+        if now_s < self._made_room_at_s.get(fragment, -ROOM_MS) + ROOM_MS / 1000:
+            return
+        if len(self._made_room_at_s) >= ROOMS_MAX:
+            self._made_room_at_s.clear()
+        self._made_room_at_s[fragment] = now_s
+        port = destination.router.ports[index]
+        sources = await ask(port, ListSources())
+        assert isinstance(sources, Sources)
+        find_id = self.bus.namespace.find_id
+        gone = [entity_id for entity_id in sources.entity_ids if find_id(entity_id) is None]
+        if gone:
+            await ask(port, ForgetSources(gone))
 
     def _attend(self, entity: Entity) -> None:
         for line in _LINES:
@@ -289,10 +315,10 @@ class _Mover:
         return Plan(source.name, self.line, self._forwarder.format_of, now_ms)
 
     def _is_surely_missing(self) -> bool:
-        now_ms = self._bus.clock.now_ms()
+        steady_ms = self._bus.clock.steady_ms()
         if self._missing_since_ms < 0:
-            self._missing_since_ms = now_ms
-        return now_ms - self._missing_since_ms >= MISSING_MS
+            self._missing_since_ms = steady_ms
+        return steady_ms - self._missing_since_ms >= MISSING_MS
 
     async def _carry_out(
         self,
@@ -307,7 +333,7 @@ class _Mover:
         refused = dict(plan.refused)
         if destination is not None and plan.shares:
             source = (self.entity_id, self.number, self.line)
-            front = deliveries[0].entry.sequence_number
+            front = transfer_number(deliveries[0])
             ports = destination.router.ports
             answers = await ask_all(
                 [
@@ -315,9 +341,12 @@ class _Mover:
                     for index, share in plan.shares.items()
                 ]
             )
-            for share, answer in zip(plan.shares.values(), answers, strict=True):
+            full: list[int] = []
+            for (index, share), answer in zip(plan.shares.items(), answers, strict=True):
                 if not isinstance(answer, TakenOver):
                     log.debug("forwarding from %d.%d: %s", self.entity_id, self.number, answer)
+                    if isinstance(answer, Refused) and answer.kind is QUOTA_EXCEEDED:
+                        full.append(index)
                     continue
                 left = set(answer.skipped)
                 for number in [*share.numbers, *share.skipped]:
@@ -327,6 +356,8 @@ class _Mover:
                         refused[number] = plan.verdicts[number]
                     else:
                         returned.append(number)
+            for index in full:
+                await self._forwarder.make_room(destination, index)
         if not (done or returned or refused):
             return _STUCK
         await self._settle(port, done, returned, refused)

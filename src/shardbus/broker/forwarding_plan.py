@@ -19,6 +19,7 @@ from shardbus.core.message import (
 )
 from shardbus.core.placement import key_of
 from shardbus.core.sequence import counter_of
+from shardbus.core.transfers import transfer_number
 
 HOPS_REASON: Final = "MaxTransferHopCountExceeded"
 HOPS_TEXT: Final = (
@@ -94,7 +95,7 @@ class Plan:
 
     def forward(self, delivery: Delivery, destination: EntityHandle | None, name: str) -> None:
         """Send a message on, unless something speaks against it."""
-        number = delivery.entry.sequence_number
+        number = transfer_number(delivery)
         try:
             forwarded = self._format_of(delivery, self._source, self._now_ms)
             if forwarded.hops >= HOPS_MAX:
@@ -113,7 +114,7 @@ class Plan:
 
     def call_back(self, delivery: Delivery, destination: EntityHandle | None) -> None:
         """See to it that a message does not come to a destination any more."""
-        number = delivery.entry.sequence_number
+        number = transfer_number(delivery)
         try:
             if destination is None:
                 raise ValueError("there is no destination")
@@ -125,7 +126,7 @@ class Plan:
         self.shares.setdefault(index, Share()).skipped.append(number)
 
     def _share(self, delivery: Delivery, message: Message, destination: EntityHandle) -> None:
-        number = delivery.entry.sequence_number
+        number = transfer_number(delivery)
         share = self.shares.setdefault(_index(message, number, destination), Share())
         verdict = _against(delivery, destination.entity)
         if verdict is None:
@@ -162,7 +163,7 @@ def _against(delivery: Delivery, destination: Entity) -> Verdict | None:
 
 def _index(message: Message, number: int, destination: EntityHandle) -> int:
     """The position of the one fragment that may take a message over: that of its key, or one that
-    follows from its number, because only there it is known whether it came before.
+    follows from its transfer number, because only there it is known whether it came before.
     """
     router = destination.router
     if not router.is_partitioned:

@@ -296,8 +296,7 @@ class Namespace:
         return [entity for entity in found if entity is not None]
 
     async def sweep(self) -> None:
-        """Finish what failures left undone: fragments of deleted entities, descriptions not yet
-        in effect.
+        """Finish what failures left undone: deletions, and descriptions not yet in effect.
 
         Worth calling now and then; `problems` says whether something is still left.
         """
@@ -332,9 +331,8 @@ class Namespace:
         found = self.leftovers.problems()
         if self._records.is_stale:
             found.append("the outcome of the last management operation is unknown")
-        found += [
-            f"the update of '{key}' has not reached every fragment" for key in self._unapplied
-        ]
+        for key in self._unapplied:
+            found.append(f"the update of '{key}' has not reached every fragment")
         found += [
             f"a broker has not been told the subscriptions of its topics: {reason}"
             for reason in self._untold.values()
@@ -486,6 +484,8 @@ class Namespace:
         changed(old.spec, spec, kind)
         validate_kind(kind, spec, self.settings.tier)
         settle_forwarding(self._directory, old.name, kind, spec, old.spec)
+        if kind == TOPIC:
+            self._subscriptions.check_message_size(old, spec)
         await self._fragments.check_whole(old, "updated")
         entity = old.updated(spec, self._clock.now_ms())
         await self._apply(entity, self._let_take_effect)

@@ -7,6 +7,7 @@ from typing import final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.directory import Directory
+from shardbus.broker.guarded import guarded
 from shardbus.broker.namespace_records import Records
 from shardbus.core.access import AccessRule
 from shardbus.core.description import validate_access_rules
@@ -90,7 +91,7 @@ class AccessRules:
 
     def _tell(self) -> None:
         for listener in self._listeners:
-            listener()
+            guarded(listener)
 
 
 def check_has_rules(entity: Entity) -> None:

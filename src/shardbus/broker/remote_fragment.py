@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from shardbus.broker.answers import say
 from shardbus.broker.dispatch import ignore
 from shardbus.broker.frames import Browse, ListSessions, Unwatch, Watch
+from shardbus.broker.guarded import guarded
 from shardbus.broker.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer, ReplyTo
 from shardbus.core.command import (
     NO_SESSION,
@@ -157,7 +160,7 @@ class RemoteFragment:
 
     def woken(self, line: int, session: bytes) -> None:
         for wake in self._wakes.pop((line, session), []):
-            wake()
+            guarded(wake)
 
     def rejoin(self) -> None:
         """The broker is back: what waits here waits there again."""
@@ -234,7 +237,7 @@ class Waiting:
 
     def answered(self, answer: Answer) -> None:
         if self._reply_to is not None:
-            self._reply_to(answer)
+            say(self._reply_to, answer)
         elif isinstance(answer, Refused | Unavailable):
             self._fail(answer)
         else:
@@ -242,9 +245,9 @@ class Waiting:
 
     def told(self, value: str | Page | list[str]) -> None:
         if self._then is not None and isinstance(value, Page):
-            self._then(value)
+            guarded(partial(self._then, value))
         elif self._listed is not None and isinstance(value, list):
-            self._listed(value)
+            guarded(partial(self._listed, value))
         elif self._answer is not None and isinstance(value, str):
             if not self._answer.done():
                 self._answer.set_result(value)
@@ -269,8 +272,8 @@ class Waiting:
     def _fail(self, failure: Refused | Unavailable) -> None:
         told = failure if isinstance(failure, Unavailable) else Unavailable(failure.message)
         if self._then is not None:
-            self._then(told)
+            guarded(partial(self._then, told))
         elif self._listed is not None:
-            self._listed(told)
+            guarded(partial(self._listed, told))
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(failure)

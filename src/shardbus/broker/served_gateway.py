@@ -355,11 +355,21 @@ class _Reply:
         gateway.finished(self._size_bytes)
         if not gateway.is_open:
             self._let_go(answer)
-        elif isinstance(answer, Received):
-            for part in received_parts(self._request_id, answer):
-                gateway.send_bytes(part)
-        else:
-            gateway.send(Answered(self._request_id, answer))
+            return
+        try:
+            parts = self._parts(answer)
+        except Exception as bug:
+            log.exception("an answer (%s) cannot be said", type(answer).__name__)
+            self._let_go(answer)
+            text = f"What came of it cannot be said: {bug}."
+            parts = self._parts(Unavailable(text, is_unknown=True))
+        for part in parts:
+            gateway.send_bytes(part)
+
+    def _parts(self, answer: Answer) -> list[bytes]:
+        if isinstance(answer, Received):
+            return received_parts(self._request_id, answer)
+        return [encode(Answered(self._request_id, answer))]
 
     def _let_go(self, answer: Answer) -> None:
         """Whoever asked has gone: nothing is left locked for nobody (R18)."""

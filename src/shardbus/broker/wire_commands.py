@@ -38,9 +38,11 @@ from shardbus.core.command import (
     DescribeClaim,
     DropReader,
     DropStages,
+    ForgetSources,
     GetState,
     KeepReader,
     ListReaders,
+    ListSources,
     ListTransfers,
     OpenReader,
     Purge,
@@ -137,13 +139,18 @@ def _encode_rare(
     if isinstance(command, Cancel):
         writer.integers(command.sequence_numbers)
         return _CANCEL
-    if isinstance(command, AcceptSession):
-        writer.maybe_text(command.session_id)
-        writer.fixed(command.token_seed, TOKEN_SEED_BYTES)
-        return _ACCEPT_SESSION
     if isinstance(
         command,
-        (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers, ListTransfers, TakeOver),
+        (
+            TakeTransfers,
+            TransfersDone,
+            RefuseTransfers,
+            ReturnTransfers,
+            ListTransfers,
+            TakeOver,
+            ListSources,
+            ForgetSources,
+        ),
     ):
         return encode_transfer(writer, command, _encode_message)
     if isinstance(
@@ -163,8 +170,18 @@ def _encode_rare(
         return encode_reader(writer, command)
     if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
         return encode_stage(writer, command, _encode_message)
-    if not isinstance(command, (RenewSession, ReleaseSession, GetState, SetState)):
-        return encode_transaction(writer, command, _encode_work)
+    if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
+        return _encode_session(writer, command)
+    return encode_transaction(writer, command, _encode_work)
+
+
+def _encode_session(
+    writer: Writer, command: AcceptSession | RenewSession | ReleaseSession | GetState | SetState
+) -> int:
+    if isinstance(command, AcceptSession):
+        writer.maybe_text(command.session_id)
+        writer.fixed(command.token_seed, TOKEN_SEED_BYTES)
+        return _ACCEPT_SESSION
     writer.data(command.session)
     if isinstance(command, SetState):
         writer.maybe_data(command.state)

@@ -7,10 +7,13 @@ from typing import Final
 
 from shardbus.broker.fields import LENGTH, Reader, WireError, Writer
 from shardbus.core.command import (
+    ForgetSources,
+    ListSources,
     ListTransfers,
     Outstanding,
     RefuseTransfers,
     ReturnTransfers,
+    Sources,
     TakenOver,
     TakeOver,
     TakeTransfers,
@@ -25,9 +28,12 @@ REFUSE_TRANSFERS: Final = 32
 RETURN_TRANSFERS: Final = 33
 LIST_TRANSFERS: Final = 34
 TAKE_OVER: Final = 35
+LIST_SOURCES: Final = 36
+FORGET_SOURCES: Final = 37
 
 TAKEN_OVER: Final = 30
 OUTSTANDING: Final = 31
+SOURCES: Final = 32
 
 EncodeMessage = Callable[[Writer, Message], None]
 DecodeMessage = Callable[[Reader], Message]
@@ -45,6 +51,18 @@ def encode_transfer(writer: Writer, command: TransferCommand, encode_message: En
         for message in command.messages:
             encode_message(writer, message)
         return TAKE_OVER
+    if isinstance(command, ListSources):
+        return LIST_SOURCES
+    if isinstance(command, ForgetSources):
+        writer.integers(command.entity_ids)
+        return FORGET_SOURCES
+    return _encode_given_out(writer, command)
+
+
+def _encode_given_out(
+    writer: Writer,
+    command: TakeTransfers | TransfersDone | RefuseTransfers | ReturnTransfers | ListTransfers,
+) -> int:
     writer.u8(command.line)
     if isinstance(command, ListTransfers):
         return LIST_TRANSFERS
@@ -62,7 +80,7 @@ def encode_transfer(writer: Writer, command: TransferCommand, encode_message: En
 
 
 def is_transfer(tag: int) -> bool:
-    return TAKE_TRANSFERS <= tag <= TAKE_OVER
+    return TAKE_TRANSFERS <= tag <= FORGET_SOURCES
 
 
 def decode_transfer(tag: int, reader: Reader, decode_message: DecodeMessage) -> TransferCommand:
@@ -74,6 +92,14 @@ def decode_transfer(tag: int, reader: Reader, decode_message: DecodeMessage) -> 
         if len(messages) != len(numbers):
             raise WireError(f"{len(messages)} messages have {len(numbers)} numbers")
         return TakeOver(source, messages, numbers, skipped, front)
+    if tag == LIST_SOURCES:
+        return ListSources()
+    if tag == FORGET_SOURCES:
+        return ForgetSources(reader.integers())
+    return _decode_given_out(tag, reader)
+
+
+def _decode_given_out(tag: int, reader: Reader) -> TransferCommand:
     line = _line(reader)
     if tag == LIST_TRANSFERS:
         return ListTransfers(line)
@@ -88,8 +114,11 @@ def decode_transfer(tag: int, reader: Reader, decode_message: DecodeMessage) -> 
     return ReturnTransfers(line, numbers)
 
 
-def encode_transferred(writer: Writer, answer: TakenOver | Outstanding) -> int:
+def encode_transferred(writer: Writer, answer: TakenOver | Outstanding | Sources) -> int:
     """Write the fields; the tag that tells which answer they are of."""
+    if isinstance(answer, Sources):
+        writer.integers(answer.entity_ids)
+        return SOURCES
     if isinstance(answer, TakenOver):
         writer.integers(answer.skipped)
         return TAKEN_OVER
@@ -98,7 +127,9 @@ def encode_transferred(writer: Writer, answer: TakenOver | Outstanding) -> int:
     return OUTSTANDING
 
 
-def decode_transferred(tag: int, reader: Reader) -> TakenOver | Outstanding:
+def decode_transferred(tag: int, reader: Reader) -> TakenOver | Outstanding | Sources:
+    if tag == SOURCES:
+        return Sources(reader.integers())
     if tag == TAKEN_OVER:
         return TakenOver(reader.integers())
     return Outstanding(reader.i64(), reader.u32())

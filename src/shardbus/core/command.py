@@ -54,6 +54,10 @@ from shardbus.core.transaction_command import Prepare as Prepare
 from shardbus.core.transaction_command import Promised as Promised
 from shardbus.core.transaction_command import Transact as Transact
 from shardbus.core.transaction_command import Work as Work
+from shardbus.core.transfer_command import ForgetSources as ForgetSources
+from shardbus.core.transfer_command import ListSources as ListSources
+from shardbus.core.transfer_command import SourceCommand as SourceCommand
+from shardbus.core.transfer_command import Sources as Sources
 
 COMPLETE: Final = 0
 ABANDON: Final = 1
@@ -282,10 +286,13 @@ class SetState:
 
 @final
 class TakeTransfers:
-    """Give out messages of a line to be transferred. Answered by `Received`, with rising numbers.
+    """Give out messages of a line to be transferred. Answered by `Received`.
 
-    Those come first that were given out before and not settled; then, up to `count_max`, the next
-    of the line. Nobody else gets them and they do not expire until they are settled, by any of the
+    In place of a lock token each has the number under which it is given out (see
+    `transfers.transfer_number`): they rise, and no message has one that another had, or that it had
+    before it was returned. The commands below name messages by them. Those come first that were
+    given out before and not settled; then, up to `count_max`, the next of the line. Nobody else
+    gets them and they do not expire until they are settled, by any of the
     three commands below. All that is given out is for one destination: refused with NOT_ALLOWED
     when something is that was given out for another.
     """
@@ -325,7 +332,7 @@ class RefuseTransfers:
 @final
 class ReturnTransfers:
     """The destination will never have these under their numbers: those that are given out wait
-    again, at the end of the line and with new numbers. Answered by `Done`.
+    again, each at its own place of the line. Answered by `Done`.
     """
 
     def __init__(self, line: int, numbers: list[int]) -> None:
@@ -349,10 +356,10 @@ TransferSource = tuple[int, int, int]
 class TakeOver:
     """Store messages that are transferred from a source, unless that was done before.
 
-    `numbers` are those that they have there, rising. A message with a number not above the highest
-    that ever came from the source is dropped. The numbers in `skipped` will never come: whoever
-    sends them is late. Nothing with a number below `front` will be asked about again. Answered by
-    `TakenOver`; refused, and nothing has changed, like a `Send`.
+    `numbers` are those under which they were given out there, rising. A message with a number not
+    above the highest that ever came from the source is dropped. The numbers in `skipped` will never
+    come: whoever sends them is late. Nothing with a number below `front` will be asked about again.
+    Answered by `TakenOver`; refused, and nothing has changed, like a `Send`.
     """
 
     def __init__(
@@ -417,6 +424,7 @@ Command = (
     | ReturnTransfers
     | ListTransfers
     | TakeOver
+    | SourceCommand
     | ReaderCommand
     | StageCommand
     | SetAside
@@ -556,6 +564,7 @@ Reply = (
     | InDoubt
     | TakenOver
     | Outstanding
+    | Sources
     | ReaderReply
     | StageReply
     | Done

@@ -1,68 +1,78 @@
 """Messages on their way from one entity to another: given out here, taken over there (R27).
 
-The source keeps what it gave out, pinned and on record, until it is told what became of it. The
-destination remembers, for each source, the highest number that it took over and which numbers up to
+The source keeps what it gave out, pinned and on record, until it is told what became of it. Each
+time a message is given out it gets a transfer number, higher than all before; its sequence number
+stays what it is, for that is not this fragment's to choose where a topic gave it. The destination
+remembers, for each source, the highest transfer number that it took over and which numbers up to
 that it was told to leave. So whatever is repeated, by whomever, after whatever crash, changes
-nothing the second time; see docs/adr/0017-forwarding.md.
+nothing the second time; see docs/adr/0017-forwarding.md and docs/adr/0030-transfer-numbers.md.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.change import Append, RecordChange, Remove, Update
+from shardbus.core.change import RecordChange
 from shardbus.core.command import (
     Delivery,
     Done,
+    ForgetSources,
+    ListSources,
     ListTransfers,
     Outstanding,
     Received,
     RefuseTransfers,
     ReturnTransfers,
     Send,
+    SourceCommand,
+    Sources,
     TakenOver,
     TakeOver,
     TakeTransfers,
     TransfersDone,
 )
-from shardbus.core.counting import count_in, count_out
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import NOT_ALLOWED, SERVER_BUSY, Refused
+from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import (
-    TRANSFER_MARKS_MAX,
-    TRANSFERS_BYTES_MAX,
-    TRANSFERS_MAX,
-)
+from shardbus.core.limits import TRANSFERS_BYTES_MAX, TRANSFERS_MAX
 from shardbus.core.message import SET_ASIDE, Entry
-from shardbus.core.records import TRANSFER_MARK, TRANSFERRED
+from shardbus.core.records import TRANSFERRED
 from shardbus.core.sequence import sequence_number
+from shardbus.core.transfer_marks import Mark, Marks
 
 TransferCommand = (
-    TakeTransfers | TransfersDone | RefuseTransfers | ReturnTransfers | ListTransfers | TakeOver
+    TakeTransfers
+    | TransfersDone
+    | RefuseTransfers
+    | ReturnTransfers
+    | ListTransfers
+    | TakeOver
+    | SourceCommand
 )
 
-_INTEGER_BYTES: Final = 8
+_NUMBER_BYTES: Final = 8
+# In place of a mark: what is given out follows in pairs. Without it transfer numbers are sequence
+# numbers, as they were when a message that came late got another sequence number.
+_IN_PAIRS: Final = -1
+
+
+def transfer_number(delivery: Delivery) -> int:
+    """The number under which a message was given out: it stands where lock tokens do."""
+    return int.from_bytes(delivery.token, "big")
 
 
 @final
 class _Outgoing:
-    """What a line gave out: up to `mark` ever, and `numbers`, rising, that nobody has settled."""
+    """What a line gave out: up to the transfer number `mark` ever, and what nobody has settled.
 
-    def __init__(self, mark: int = 0, destination_id: int = 0) -> None:
+    `given` has the sequence numbers of those by transfer number, rising.
+    """
+
+    def __init__(self, mark: int, destination_id: int = 0) -> None:
         self.mark = mark
         self.destination_id = destination_id
-        self.numbers: list[int] = []
-
-
-@final
-class _Mark:
-    """What came from one source: up to `number`, but for those in `skipped`."""
-
-    def __init__(self, at_ms: int, number: int, skipped: list[int]) -> None:
-        self.at_ms = at_ms
-        self.number = number
-        self.skipped = skipped
+        self.given: dict[int, int] = {}
 
 
 @final
@@ -76,39 +86,44 @@ class Transfers:
         entrance: Entrance,
         records: dict[tuple[int, bytes], bytes],
     ) -> None:
-        self._fragment_number = fragment_number
         self._ledger = ledger
         self._entrance = entrance
-        self._outgoing = [_Outgoing() for _ in ledger.lines]
-        marks: list[tuple[bytes, _Mark]] = []
+        # Nothing was given out, or it was forgotten how much when the store was repaired: above all
+        # sequence numbers no number is low enough to be taken for one that was.
+        mark = sequence_number(fragment_number, ledger.counters.last_counter)
+        self._outgoing = [_Outgoing(mark) for _ in ledger.lines]
         for (kind, key), data in records.items():
             if kind == TRANSFERRED:
-                self._load(key[0], _unpack(data))
-            elif kind == TRANSFER_MARK:
-                values = _unpack(data)
-                marks.append((key, _Mark(values[0], values[1], values[2:])))
-        marks.sort(key=_age)
-        # In the order of their last use.
-        self._marks = dict(marks)
+                self._load(key[0], unpack_integers(data))
+        self._marks = Marks(ledger, records)
 
     def _load(self, line: int, values: list[int]) -> None:
-        outgoing = _Outgoing(values[0], values[1])
-        outgoing.numbers = values[2:]
+        if values[0] == _IN_PAIRS:
+            outgoing = _Outgoing(values[1], values[2])
+            outgoing.given = dict(zip(values[3::2], values[4::2], strict=True))
+        else:
+            outgoing = _Outgoing(values[0], values[1])
+            outgoing.given = {number: number for number in values[2:]}
         self._outgoing[line] = outgoing
-        for number in outgoing.numbers:
-            self._ledger.locks.pin_unread(number)
+        for sequence in outgoing.given.values():
+            self._ledger.locks.pin_unread(sequence)
 
     def decide(
         self, command: TransferCommand, read: dict[int, Entry | None], now_ms: int
-    ) -> Received | Done | Outstanding | TakenOver:
+    ) -> Received | Done | Outstanding | TakenOver | Sources:
         """`read` holds the messages that `unread` named, as they are stored."""
         if isinstance(command, TakeOver):
             return self._take_over(command, now_ms)
+        if isinstance(command, ListSources):
+            return Sources(self._marks.idle_entities(now_ms))
+        if isinstance(command, ForgetSources):
+            self._marks.forget(command.entity_ids, now_ms)
+            return Done()
         if isinstance(command, TakeTransfers):
             return self._take(command, read, now_ms)
         if isinstance(command, ListTransfers):
             outgoing = self._outgoing[command.line]
-            return Outstanding(outgoing.destination_id, len(outgoing.numbers))
+            return Outstanding(outgoing.destination_id, len(outgoing.given))
         entries = self._settled(command.line, command.numbers, read)
         if isinstance(command, TransfersDone):
             self._ledger.forget(entries)
@@ -117,76 +132,66 @@ class Transfers:
                 entries, command.reason, command.description, line=command.to_line
             )
         else:
-            self._renumber(entries)
+            self._ledger.give_back(entries, now_ms)
         return Done()
 
     def unread(self, command: TransferCommand) -> list[int]:
         """The messages to read from the store before a command can be decided."""
-        if isinstance(command, (ListTransfers, TakeOver)):
+        if isinstance(command, (ListTransfers, TakeOver, ListSources, ForgetSources)):
             return []
-        given_out = self._outgoing[command.line].numbers
+        given = self._outgoing[command.line].given
         locks = self._ledger.locks
         if isinstance(command, TakeTransfers):
-            return [number for number in given_out if locks.is_unread(number)]
-        named = [number for number in command.numbers if number in given_out]
-        if isinstance(command, ReturnTransfers):
-            return [number for number in named if not _is_whole(locks.pinned(number))]
-        return [number for number in named if locks.is_unread(number)]
+            return [sequence for sequence in given.values() if locks.is_unread(sequence)]
+        named = [given[number] for number in command.numbers if number in given]
+        return [sequence for sequence in named if locks.is_unread(sequence)]
 
     # Giving out.
 
     def _take(self, command: TakeTransfers, read: dict[int, Entry | None], now_ms: int) -> Received:
         outgoing = self._outgoing[command.line]
-        entries = self._given_out(command.line, read)
-        if entries and outgoing.destination_id != command.destination_id:
+        taken = self._given_out(command.line, read)
+        if taken and outgoing.destination_id != command.destination_id:
             raise Refused(
                 NOT_ALLOWED,
-                f"{len(entries)} messages were given out for another destination: "
+                f"{len(taken)} messages were given out for another destination: "
                 "settle those first.",
             )
-        room = min(command.count_max, TRANSFERS_MAX - len(entries))
-        size_bytes = sum(entry.size_bytes for entry in entries)
-        fresh = self._take_fresh(command.line, room, TRANSFERS_BYTES_MAX - size_bytes, now_ms)
+        room = min(command.count_max, TRANSFERS_MAX - len(taken))
+        bytes_max = TRANSFERS_BYTES_MAX - sum([entry.size_bytes for entry in taken.values()])
+        fresh = self._take_fresh(command.line, room, bytes_max, now_ms)
+        for entry in fresh:
+            self._ledger.locks.pin_entry(entry)
+            outgoing.mark = max(outgoing.mark + 1, entry.sequence_number)
+            outgoing.given[outgoing.mark] = entry.sequence_number
+            taken[outgoing.mark] = entry
         if fresh:
-            for entry in fresh:
-                self._ledger.locks.pin_entry(entry)
-                outgoing.numbers.append(entry.sequence_number)
-            outgoing.mark = outgoing.numbers[-1]
             outgoing.destination_id = command.destination_id
             self._record(command.line)
-        deliveries = [
-            Delivery(entry, entry.payload, entry.delivery_count, b"", 0)
-            for entry in [*entries, *fresh]
-        ]
         line = self._ledger.lines[command.line]
+        deliveries = [_delivery(number, entry) for number, entry in taken.items()]
         return Received(deliveries, len(line) > 0 or line.has_tail)
 
-    def _given_out(self, line: int, read: dict[int, Entry | None]) -> list[Entry]:
+    def _given_out(self, line: int, read: dict[int, Entry | None]) -> dict[int, Entry]:
         """What was given out before; those that turned out to be gone or damaged are forgotten."""
         outgoing = self._outgoing[line]
         locks = self._ledger.locks
-        found: list[Entry] = []
-        for number in outgoing.numbers:
-            entry = locks.pinned(number)
+        found: dict[int, Entry] = {}
+        for number, sequence in outgoing.given.items():
+            entry = locks.pinned(sequence)
             if entry is None:
-                entry = locks.unpin(number, read.get(number))
+                entry = locks.unpin(sequence, read.get(sequence))
                 if entry is None or entry.state == SET_ASIDE:
                     continue
                 locks.pin_entry(entry)
-            found.append(entry)
-        outgoing.numbers = [entry.sequence_number for entry in found]
+            found[number] = entry
+        outgoing.given = {number: entry.sequence_number for number, entry in found.items()}
         return found
 
     def _take_fresh(self, line: int, count_max: int, bytes_max: int, now_ms: int) -> list[Entry]:
-        """The next messages of a line, with rising numbers that were never given out before.
-
-        One that comes late, because it was locked or became a dead letter when others after it
-        were given out already, gets a new number, and its turn with that.
-        """
+        """The next messages of a line, among them those that waited too late for earlier turns."""
         ledger = self._ledger
-        mark = self._outgoing[line].mark
         fresh: list[Entry] = []
-        late: list[Entry] = []
         taken = ledger.take(ledger.lines[line], count_max, now_ms) if bytes_max > 0 else []
         size_bytes = 0
         for position, entry in enumerate(taken):
@@ -194,64 +199,40 @@ class Transfers:
                 for later in taken[position:]:
                     ledger.wait_again(later)
                 break
-            if entry.sequence_number > mark:
-                size_bytes += entry.size_bytes
-                fresh.append(entry)
-            else:
-                late.append(entry)
-        self._renumber(late)
+            size_bytes += entry.size_bytes
+            fresh.append(entry)
         return fresh
-
-    def _renumber(self, entries: list[Entry]) -> None:
-        """Let messages wait at the end of their line, with numbers nobody has seen."""
-        ledger = self._ledger
-        counters = ledger.counters
-        renewed: list[Entry] = []
-        for old in entries:
-            count_out(counters, old)
-            counters.last_counter += 1
-            entry = _renewed(old, sequence_number(self._fragment_number, counters.last_counter))
-            count_in(counters, entry)
-            ledger.lines[entry.line].append(entry)
-            ledger.note_due(entry.due_ms())
-            renewed.append(entry)
-        if renewed:
-            ledger.changes.append(Remove([old.sequence_number for old in entries]))
-            ledger.changes.append(Append(renewed))
-            ledger.changes.append(Update(renewed))
 
     def _settled(self, line: int, numbers: list[int], read: dict[int, Entry | None]) -> list[Entry]:
         """Those of these messages that were still given out, out of reach no more."""
         outgoing = self._outgoing[line]
         named = set(numbers)
         entries: list[Entry] = []
-        rest: list[int] = []
-        for number in outgoing.numbers:
+        rest: dict[int, int] = {}
+        for number, sequence in outgoing.given.items():
             if number not in named:
-                rest.append(number)
+                rest[number] = sequence
                 continue
-            found = read.get(number)
-            entry = self._ledger.locks.unpin(number, found)
-            if entry is not None and entry.payload is None and found is not None:
-                entry.payload = found.payload
+            entry = self._ledger.locks.unpin(sequence, read.get(sequence))
             if entry is not None and entry.state != SET_ASIDE:
                 entries.append(entry)
-        if len(rest) < len(outgoing.numbers):
-            outgoing.numbers = rest
+        if len(rest) < len(outgoing.given):
+            outgoing.given = rest
             self._record(line)
         return entries
 
     def _record(self, line: int) -> None:
         outgoing = self._outgoing[line]
-        data = _pack([outgoing.mark, outgoing.destination_id, *outgoing.numbers])
+        values = [_IN_PAIRS, outgoing.mark, outgoing.destination_id]
+        for number, sequence in outgoing.given.items():
+            values += [number, sequence]
+        data = pack_integers(values)
         self._ledger.changes.append(RecordChange(TRANSFERRED, bytes([line]), data))
 
     # Taking over.
 
     def _take_over(self, command: TakeOver, now_ms: int) -> TakenOver:
-        key = _pack(list(command.source))
-        known = self._marks.get(key)
-        mark = _Mark(now_ms, 0, []) if known is None else known
+        mark = self._marks.of(command.source)
         messages = [
             message
             for number, message in zip(command.numbers, command.messages, strict=True)
@@ -267,54 +248,11 @@ class Transfers:
             self._entrance.send(Send(messages), now_ms)
         highest = max([mark.number, *command.numbers, *command.skipped])
         if highest > mark.number:
-            self._remember(key, _Mark(now_ms, highest, kept + skipped))
+            self._marks.remember(command.source, Mark(now_ms, highest, kept + skipped))
         told = [number for number in [*command.numbers, *command.skipped] if number in left]
         return TakenOver(told + skipped)
 
-    def _remember(self, key: bytes, mark: _Mark) -> None:
-        self._marks.pop(key, None)
-        if len(self._marks) >= TRANSFER_MARKS_MAX:
-            # A source that has sent nothing for so long, and so many others have, is no more.
-            oldest = next(iter(self._marks))
-            del self._marks[oldest]
-            self._ledger.changes.append(RecordChange(TRANSFER_MARK, oldest, None))
-        self._marks[key] = mark
-        data = _pack([mark.at_ms, mark.number, *mark.skipped])
-        self._ledger.changes.append(RecordChange(TRANSFER_MARK, key, data))
 
-
-def _renewed(old: Entry, number: int) -> Entry:
-    return Entry(
-        number,
-        old.payload,
-        old.size_bytes,
-        enqueued_at_ms=old.enqueued_at_ms,
-        expires_at_ms=old.expires_at_ms,
-        delivery_count=old.delivery_count,
-        line=old.line,
-        reason=old.reason,
-        description=old.description,
-        modified=old.modified,
-        session_id=old.session_id,
-    )
-
-
-def _is_whole(entry: Entry | None) -> bool:
-    return entry is not None and entry.payload is not None
-
-
-def _age(marked: tuple[bytes, _Mark]) -> int:
-    return marked[1].at_ms
-
-
-def _pack(values: list[int]) -> bytes:
-    return b"".join([value.to_bytes(_INTEGER_BYTES, "big", signed=True) for value in values])
-
-
-def _unpack(data: bytes) -> list[int]:
-    if len(data) % _INTEGER_BYTES != 0 or len(data) < 2 * _INTEGER_BYTES:
-        raise ValueError("the record of transfers is damaged")
-    return [
-        int.from_bytes(data[at : at + _INTEGER_BYTES], "big", signed=True)
-        for at in range(0, len(data), _INTEGER_BYTES)
-    ]
+def _delivery(number: int, entry: Entry) -> Delivery:
+    token = number.to_bytes(_NUMBER_BYTES, "big")
+    return Delivery(entry, entry.payload, entry.delivery_count, token, 0)

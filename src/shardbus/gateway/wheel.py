@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final, Protocol, final
+
+log = logging.getLogger(__name__)
 
 SLOT_MS: Final = 250
 SLOTS: Final = 256
 """A turn of the wheel is 64 s; who wants to wait longer is asked again after one."""
 NEVER: Final = -1
+AFTER_FAILURE_MS: Final = 60_000
 
 
 class Rider(Protocol):
@@ -63,8 +67,16 @@ class Wheel:
         for rider in due:
             # Looking at one may have put another to a new place.
             if rider not in self._places:
-                delay_ms = rider.look(now_ms)
-                if delay_ms != NEVER:
-                    self.put(rider, delay_ms)
+                self._look_at(rider, now_ms)
         if self._places and self._timer is None:
             self._timer = self._loop.call_later(SLOT_MS / 1000, self._turn)
+
+    def _look_at(self, rider: Rider, now_ms: int) -> None:
+        try:
+            delay_ms = rider.look(now_ms)
+        except Exception:
+            # The others ride on, and so must the wheel.
+            log.exception("a connection could not be looked after")
+            delay_ms = AFTER_FAILURE_MS
+        if delay_ms != NEVER:
+            self.put(rider, delay_ms)

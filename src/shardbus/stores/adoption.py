@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from shardbus.core.entity import Entity
 from shardbus.stores.base import StoreError
@@ -18,10 +17,8 @@ from shardbus.stores.catalogue_repair import (
     set_catalogue_aside,
     write_catalogue,
 )
-from shardbus.stores.membership import Holding, broker_index, holding_of, store_files
+from shardbus.stores.membership import CATALOGUE, Holding, broker_index, holding_of, store_files
 from shardbus.stores.sqlite import SqliteStore
-
-CATALOGUE: Final = "catalogue.db"
 
 
 def adopt(data_dir: Path, *, now_ms: int, new_id: str) -> list[str]:

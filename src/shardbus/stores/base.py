@@ -22,7 +22,15 @@ class StoreError(Exception):
     """The store could not do it; after a commit this means *unknown*: load again."""
 
 
-class UnknownFragment(StoreError):
+class NotStored(StoreError):
+    """What was to be stored cannot be: nothing of it was, and nothing will be.
+
+    The cause lies in what one of the fragments wants, not in the disk: without that one the others
+    of a commit can be stored.
+    """
+
+
+class UnknownFragment(NotStored):
     """The fragment was never created here, or was deleted."""
 
 
@@ -130,7 +138,21 @@ class MessageStore(Protocol):
     state before or after it, never between. `close` is called when both are quiet.
     Any method may raise StoreError; nothing else is raised for what the world does (full disk,
     damage, I/O errors).
+
+    `shortage` says why nothing more is to be taken in, and is empty while there is room; it may be
+    read at any time, and changes in commits and in `look`. What is there can be settled, moved and
+    removed all the same. In a store that `is_read_only` nothing can be.
     """
+
+    @property
+    def shortage(self) -> str: ...
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    def look(self) -> None:
+        """See whether there is room, which others may have taken or given back. For the writer."""
+        ...
 
     def fragments(self) -> list[FragmentId]:
         """All fragments that exist here (deleted ones do not, even before they are swept)."""
@@ -174,6 +196,13 @@ class MessageStore(Protocol):
         """
         ...
 
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        """The counter of the highest number that each of these has ever had. A read.
+
+        0 for one that is unknown, or whose counters are damaged.
+        """
+        ...
+
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         """Store everything or nothing; on return it survives a crash (D4).
 
@@ -184,7 +213,10 @@ class MessageStore(Protocol):
         store may keep them once, until the last of these messages is gone.
         One without changes is written too, even if its counters are the stored ones: that it
         returns says that the store can be written.
-        StoreError means *unknown*: each fragment in it must be loaded again.
+        StoreError means *unknown*: each fragment in it must be loaded again. NotStored means that
+        nothing was stored, because of what one of the commits says: numbers that were used before,
+        a fragment that is unknown, a piece of a stage that is none. The same commits without it can
+        be stored then.
         """
         ...
 

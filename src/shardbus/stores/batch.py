@@ -20,7 +20,7 @@ from shardbus.core.change import (
     Update,
 )
 from shardbus.core.message import Entry
-from shardbus.stores.base import FragmentCommit, StoreError
+from shardbus.stores.base import FragmentCommit, NotStored
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     HOLE,
@@ -244,7 +244,7 @@ class Batch:
             self._remove(key, self._chunks.get(key))
         self._close_chunks(heads)
         appended = [delta.appended for delta in self._deltas.values() if delta.appended]
-        self._is_sharing = len(appended) > 1 and has_common(appended)
+        self._is_sharing = has_common(appended)
         for local, delta in self._deltas.items():
             last = self._append(delta, self.known.last_counters[local])
             self.known.last_counters[local] = max(last, delta.counters.last_counter)
@@ -568,7 +568,7 @@ def _check_next(sequence_number: int, last: int) -> int:
     """The counter of a number that must follow the last counter."""
     counter = counter_of(sequence_number)
     if counter <= last or counter > COUNTER_MAX:
-        raise StoreError(
+        raise NotStored(
             f"sequence number {sequence_number} cannot follow counter {last}: "
             "the fragment must be loaded again"
         )

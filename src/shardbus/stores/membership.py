@@ -6,9 +6,11 @@ remove, and an empty file in the place of a full one must not become the store o
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, final
 
@@ -18,6 +20,9 @@ from shardbus.stores.late import LateStore
 from shardbus.stores.salvage import open_unchanged
 from shardbus.stores.sqlite import SqliteStore
 
+log = logging.getLogger(__name__)
+
+CATALOGUE: Final = "catalogue.db"
 _STORE: Final = re.compile(r"broker-(\d+)\.db")
 
 
@@ -75,7 +80,13 @@ def id_for_catalogue(catalogue: Path, *, new_id: str) -> str:
         if not path.exists():
             # A link to a disk that is not mounted, or on which the store is still to be made.
             continue
-        holding = holding_of(path)
+        try:
+            holding = holding_of(path)
+        except StoreError:
+            # With a catalogue the others start without it; without one it may hold anything.
+            if not is_there:
+                raise
+            continue
         ids.add(holding.namespace_id)
         if holding.fragments:
             full.append(f"{path.name} ({holding.fragments} fragments)")
@@ -90,19 +101,27 @@ def id_for_catalogue(catalogue: Path, *, new_id: str) -> str:
     return ids.pop() if len(ids) == 1 else new_id
 
 
+class _Unclaimed(StoreError):
+    """The file belongs to no namespace yet, and nobody said to which it is to belong."""
+
+
 @final
 class StoreFile:
     """The file of a broker's store, which is opened for one namespace. A `broker.Membership`.
 
     `store` raises StoreError until the file has joined a namespace; what `join` was asked for is
-    tried again whenever the store is needed.
+    tried again whenever the store is needed. A store that cannot be written is read.
     """
 
-    def __init__(self, path: Path, durability: Literal["full", "relaxed"]) -> None:
+    def __init__(
+        self, path: Path, durability: Literal["full", "relaxed"], *, reserve_bytes: int = 0
+    ) -> None:
         self.path = path
-        self.store = LateStore(self._open)
+        self.store = LateStore(self._open, self._open_to_read)
         self._durability: Literal["full", "relaxed"] = durability
+        self._reserve_bytes = reserve_bytes
         self._namespace_id = ""
+        # With an empty id: whichever namespace the file belongs to.
         self._asked: tuple[str, bool] | None = None
         self._asking = threading.Lock()
 
@@ -112,39 +131,86 @@ class StoreFile:
 
     def open_own(self) -> None:
         """Open a file that belongs to a namespace, for that one; StoreError if it cannot be."""
-        if self.path.exists():
-            namespace_id = holding_of(self.path).namespace_id
-            if namespace_id:
-                self.join(namespace_id, is_empty_expected=False)
+        if not self.path.exists():
+            return
+        self._asked = ("", False)
+        try:
+            self.open_if_only_to_read()
+        except _Unclaimed:
+            self._asked = None
+
+    def open_if_only_to_read(self) -> None:
+        """Open the file; StoreError when it cannot be read either."""
+        try:
+            self.store.open()
+        except _Unclaimed:
+            raise
+        except StoreError as error:
+            self.store.to_read()
+            log.error("%s starts with a store that can only be read: %s", self.path.stem, error)
 
     def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
         with self._asking:
-            if not self._namespace_id:
-                self._asked = (namespace_id, is_empty_expected)
-                self.store.open()
-            if self._namespace_id != namespace_id:
+            if self._namespace_id not in ("", namespace_id):
                 raise self._foreign(self._namespace_id, namespace_id)
+            self._asked = (namespace_id, is_empty_expected)
+            self.store.open()
 
     def _open(self) -> MessageStore:
-        if self._asked is None:
-            raise StoreError(f"{self.path}: no gateway has said which namespace it belongs to")
-        namespace_id, is_empty_expected = self._asked
-        holding = holding_of(self.path) if self.path.exists() else Holding("", 0, 0)
-        if holding.namespace_id not in ("", namespace_id):
-            raise self._foreign(holding.namespace_id, namespace_id)
-        if not holding.namespace_id and not holding.fragments and not is_empty_expected:
-            raise self._lost(holding)
-        store = SqliteStore(self.path, durability=self._durability)
+        wanted, is_empty_expected = self._wanted()
+        if not self.path.exists() and not is_empty_expected:
+            raise self._lost()
+        self._refuse_early(wanted)
+        store = SqliteStore(
+            self.path, durability=self._durability, reserve_bytes=self._reserve_bytes
+        )
         try:
-            if not holding.namespace_id:
-                store.join(namespace_id)
+            if not store.namespace_id():
+                self._claim(store, wanted, is_empty_expected=is_empty_expected)
+            self._namespace_id = self._checked(store, wanted)
         except StoreError:
             store.close()
             raise
-        self._namespace_id = namespace_id
         return store
 
-    def _lost(self, holding: Holding) -> StoreError:
+    def _open_to_read(self) -> MessageStore:
+        wanted, _ = self._wanted()
+        store = SqliteStore(self.path, to_read=True)
+        try:
+            self._namespace_id = self._checked(store, wanted)
+        except StoreError:
+            store.close()
+            raise
+        return store
+
+    def _wanted(self) -> tuple[str, bool]:
+        if self._asked is None:
+            raise StoreError(f"{self.path}: no gateway has said which namespace it belongs to")
+        return self._asked
+
+    def _refuse_early(self, wanted: str) -> None:
+        """Do not even open a file of another namespace, if it can be told without opening it."""
+        found = ""
+        if self.path.exists():
+            with suppress(StoreError):
+                found = holding_of(self.path).namespace_id
+        if wanted and found not in ("", wanted):
+            raise self._foreign(found, wanted)
+
+    def _claim(self, store: SqliteStore, wanted: str, *, is_empty_expected: bool) -> None:
+        if not wanted:
+            raise _Unclaimed(f"{self.path} belongs to no namespace yet")
+        if not store.fragments() and not is_empty_expected:
+            raise self._lost()
+        store.join(wanted)
+
+    def _checked(self, store: SqliteStore, wanted: str) -> str:
+        found = store.namespace_id()
+        if wanted and found not in ("", wanted):
+            raise self._foreign(found, wanted)
+        return found
+
+    def _lost(self) -> StoreError:
         state = "is empty" if self.path.exists() else "is not there"
         return StoreError(
             f"{self.path} {state}, but the namespace has fragments in it. Nothing was made in its "

@@ -28,6 +28,7 @@ from shardbus.stores.base import (
     FragmentCommit,
     FragmentId,
     FragmentImage,
+    NotStored,
     Page,
     SessionPage,
     StoreError,
@@ -41,8 +42,14 @@ class MemoryStore:
     """A MessageStore in memory. It keeps copies, as a store on disk would."""
 
     def __init__(self) -> None:
+        # For tests: as if the disk were full.
+        self.shortage = ""
+        self.is_read_only = False
         self._fragments: dict[FragmentId, MemoryFragment] = {}
         self._highest_entity_id = 0
+
+    def look(self) -> None:
+        """Memory is not watched."""
 
     def fragments(self) -> list[FragmentId]:
         return list(self._fragments)
@@ -82,6 +89,10 @@ class MemoryStore:
             list(known.remembered),
             dict(known.records),
         )
+
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        known = [self._fragments.get(fragment) for fragment in fragments]
+        return [0 if each is None else each.counters.last_counter for each in known]
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         for commit in commits:
@@ -296,7 +307,8 @@ class MemoryFragment:
             elif isinstance(change, Append):
                 for entry in change.entries:
                     _check_next(entry.sequence_number, last)
-                    assert entry.payload is not None, "an appended message has a payload"
+                    if entry.payload is None:
+                        raise NotStored("an appended message has no payload")
                     last = entry.sequence_number
 
     def _check_adopted(self, change: Adopt, last: int) -> None:
@@ -304,7 +316,7 @@ class MemoryFragment:
         found = self.stages.get(change.stage, {}).get(change.piece)
         kept = self.payloads.get((change.stage, change.piece), [])
         if found is None or len(kept) != change.count:
-            raise StoreError(f"piece {change.piece} of a stage is not what is to be published")
+            raise NotStored(f"piece {change.piece} of a stage is not what is to be published")
 
     def apply(self, commit: FragmentCommit) -> None:
         for change in commit.changes:
@@ -473,7 +485,7 @@ class MemoryFragment:
 
 def _check_next(number: int, last: int) -> None:
     if number <= last:
-        raise StoreError(
+        raise NotStored(
             f"sequence number {number} cannot follow {last}: the fragment must be loaded again"
         )
 

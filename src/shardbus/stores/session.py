@@ -12,6 +12,7 @@ from shardbus.stores.chunk import (
     decoded,
     key_of,
     sequence_of,
+    unpack_counters,
     unpack_record,
     unpack_remembered,
     unpack_session_state,
@@ -149,6 +150,15 @@ class ImageReader(Lookup):
     def _is_whole(self, part: StagedPart) -> bool:
         row = self.connection.execute(_PART, (part.number,)).fetchone()
         return row is not None and isinstance(row[0], bytes) and part.is_whole(row[0])
+
+    def last_counters(self) -> dict[int, int]:
+        """The last counters of all fragments whose counters are whole."""
+        found: dict[int, int] = {}
+        for local, data in self.connection.execute("SELECT local, counters FROM fragment"):
+            counters = unpack_counters(local, bytes(data))
+            if counters is not None:
+                found[local] = counters.last_counter
+        return found
 
     def recorded(self, kinds: Sequence[int]) -> set[int]:
         """The fragments that keep records of one of these kinds."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from shardbus.core.change import Adopt, StagePut, new_counters
-from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
+from shardbus.stores.base import FragmentCommit, FragmentId, NotStored, StoreError
 from shardbus.stores.batch import APPEND, COLUMNS, HAS_PARTS, Batch, Cell, Head
 from shardbus.stores.chunk import (
     COUNTER_MAX,
@@ -228,6 +228,16 @@ class Writer(Lookup):
         return True
 
     def commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
+        try:
+            batch = self._planned(commits)
+        except (StoreError, sqlite3.Error, OSError):
+            raise
+        except Exception as bug:
+            # What was to be written makes no sense, and nothing is before everything is planned.
+            raise NotStored(f"internal error: {bug!r}") from bug
+        self._store(batch)
+
+    def _planned(self, commits: Sequence[tuple[int, FragmentCommit]]) -> Batch:
         batch = Batch(self._loaded(), self._known)
         for local, commit in commits:
             batch.add(local, commit)
@@ -240,7 +250,7 @@ class Writer(Lookup):
         batch.plan(
             {number: Head(first, heads.get(number, b"")) for number, first in needed.items()}
         )
-        self._store(batch)
+        return batch
 
     def roll_back(self) -> None:
         """After a failure: nothing was stored, and memory must be loaded again."""
@@ -335,7 +345,7 @@ class Writer(Lookup):
         row = self.connection.execute(_PIECE_DATA, name).fetchone()
         piece = unpack_staged(row[1]) if row is not None and isinstance(row[1], bytes) else None
         if piece is None or piece.name() != name or piece.count() != change.count:
-            raise StoreError(
+            raise NotStored(
                 f"piece {change.piece} of a stage is not what is to be published: the fragment "
                 "must be loaded again"
             )

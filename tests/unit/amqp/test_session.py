@@ -203,20 +203,6 @@ def test_more_transfers_than_the_window_allows_are_an_error() -> None:
     assert error_of(seen(lane.server.take_output())[-1]) == errors.WINDOW_VIOLATION
 
 
-def test_a_delivery_id_in_use_is_an_error() -> None:
-    lane = Lane()
-    head = Transfer()
-    head.handle = 0
-    head.delivery_id = 5
-    head.tag = b"t"
-
-    lane.server.receive(amqp_frame(0, head.encode() + b"x"), 0)
-    events = lane.server.receive(amqp_frame(0, head.encode() + b"x"), 0)
-
-    assert kinds(events)[-1] == "ConnectionClosed"
-    assert error_of(seen(lane.server.take_output())[-1]) == errors.NOT_ALLOWED
-
-
 def test_delivery_ids_are_contiguous_over_the_links_of_a_session() -> None:
     """Reference 4: JavaScript insists on it."""
     lane = Lane()
@@ -240,3 +226,30 @@ def test_a_link_cannot_be_attached_to_a_session_that_is_over() -> None:
 
     with pytest.raises(UsageError):
         lane.session.attach_sender("late", target="queue")
+
+
+def test_messages_of_many_frames_are_counted_as_such() -> None:
+    """What would only wait here for the window is not to be locked for this client."""
+    client = ConnectionConfig(max_frame_size=512, incoming_window=40)
+    lane = Lane(client)
+    lane.receiver.grant(100)
+    lane.run()
+    assert lane.outlet.sendable == 40
+
+    lane.outlet.send(TAG, b"x" * 4_000, False)
+
+    frames = names(lane.server.take_output()).count("transfer")
+    assert frames == 10
+    assert lane.outlet.sendable == (40 - frames) // frames
+
+
+def test_while_the_window_is_open_one_message_goes_however_large_they_are() -> None:
+    lane = Lane(ConnectionConfig(max_frame_size=512, incoming_window=15))
+    lane.receiver.grant(100)
+    lane.run()
+
+    lane.outlet.send(TAG, b"x" * 4_000, False)
+    assert lane.outlet.sendable == 1
+
+    lane.outlet.send(TAG, b"x" * 4_000, False)
+    assert lane.outlet.sendable == 0

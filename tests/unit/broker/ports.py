@@ -76,6 +76,9 @@ class Link:
         self.is_locking = is_locking
         self.is_draining = False
         self.granted = credit
+        # The most that it takes at a time; then it has no credit until it gets some.
+        self.room = 10_000
+        self.is_failing = False
         self.got: list[int] = []
         self.tokens: list[bytes] = []
         self.drains = 0
@@ -84,11 +87,16 @@ class Link:
     def credit(self) -> int:
         return self.granted
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> int:
         assert 0 < len(deliveries) <= self.granted
-        self.granted -= len(deliveries)
+        if self.is_failing:
+            raise RuntimeError("planted")
+        is_full = len(deliveries) > self.room
+        deliveries = deliveries[: self.room]
+        self.granted = 0 if is_full else self.granted - len(deliveries)
         self.got += [each.entry.sequence_number for each in deliveries]
         self.tokens += [each.token for each in deliveries]
+        return len(deliveries)
 
     def drained(self) -> None:
         assert self.is_draining

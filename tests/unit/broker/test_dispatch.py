@@ -486,3 +486,60 @@ def test_a_waiting_receiver_gets_what_is_sent_and_what_comes_back(house: House) 
 
     assert len(link.got) == 2
     assert house.receive(runners[5]) == []
+
+
+def ready(port: ScriptedPort, *links: Link) -> Dispatcher:
+    dispatcher = dispatcher_of(port)
+    for link in links:
+        joined(dispatcher, link)
+    port.wake()
+    return dispatcher
+
+
+def tokens(*numbers: int) -> list[bytes]:
+    return [number.to_bytes(16, "big") for number in numbers]
+
+
+def test_what_a_receiver_has_no_room_for_is_unlocked() -> None:
+    """R18."""
+    port, link = ScriptedPort(5), Link(10)
+    link.room = 3
+    ready(port, link)
+
+    port.answer()
+
+    assert (link.got, port.released, port.asked) == ([1, 2, 3], tokens(4, 5), [])
+
+
+def test_what_was_deleted_for_a_receiver_without_room_comes_first_and_in_order() -> None:
+    port, link = ScriptedPort(8), Link(5, is_locking=False)
+    link.room = 3
+    dispatcher = ready(port, link)
+    port.answer(5)
+    before = list(link.got)
+
+    link.room, link.granted = 10_000, 10
+    dispatcher.wake(link)
+    port.answer()
+
+    assert (before, link.got) == ([1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8])
+
+
+@pytest.mark.parametrize("is_prompt", [True, False])
+def test_a_receiver_that_fails_is_served_no_more_and_hurts_no_other(is_prompt: bool) -> None:
+    port = PromptPort(2) if is_prompt else ScriptedPort(2)
+    failing, other = Link(2), Link(0)
+    failing.is_failing = True
+    dispatcher = ready(port, failing, other)
+    if not is_prompt:
+        port.answer()
+
+    other.granted = 5
+    port.messages = 2
+    dispatcher.wake(other)
+    port.wake()
+    if not is_prompt:
+        port.answer()
+
+    assert (failing.got, port.released) == ([], tokens(1, 2))
+    assert other.got == [3, 4]

@@ -1,6 +1,7 @@
 """A broker's door: who may come in, what is dropped with a connection, what is never exceeded."""
 
 import asyncio
+import struct
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
@@ -29,21 +30,25 @@ from shardbus.broker.frames import (
     Welcome,
     Woken,
 )
-from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, Runner
+from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, ReplyTo, Runner
 from shardbus.broker.served_gateway import REQUESTS_MAX, SILENT_TICKS_MAX, STRANGER_TICKS_MAX
 from shardbus.broker.wire import FrameBuffer, decode, encode, proof
 from shardbus.core.command import (
     AcceptSession,
+    Command,
+    Delivery,
     Purge,
     Receive,
     Received,
     Send,
     Sent,
     SessionAccepted,
+    Settle,
 )
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.message import MAIN_LINE, Message
-from shardbus.stores.base import FragmentId
+from shardbus.core.message import MAIN_LINE, Entry, Message
+from shardbus.stores.base import FragmentId, Page
+from tests.unit.broker.ports import ScriptedPort
 from tests.unit.broker.wires import SECRET, SEED, Wire, World, run_world
 
 T = TypeVar("T")
@@ -227,6 +232,63 @@ def test_locks_taken_for_a_gateway_that_is_gone_are_let_go() -> None:
         fragment = runner.statistics()
         assert fragment is not None
         assert fragment.locked() == 0 and fragment.counters.lines[MAIN_LINE].count == 1
+
+    with_gateway(story)
+
+
+class Garbled(ScriptedPort):
+    """A ServedFragment whose answers nobody can write down."""
+
+    fragment_id = FRAGMENT
+    state = AVAILABLE
+    reason = ""
+    fragment_id = FRAGMENT
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        if isinstance(command, Settle):
+            self.released += command.tokens
+        else:
+            entry = Entry(1, b"m", -1, enqueued_at_ms=0)
+            reply_to(Received([Delivery(entry, b"m", 0, b"token", 0)], False))
+
+    def browse(
+        self,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        then: Callable[[Page | Unavailable], None],
+        session_id: str | None = None,
+    ) -> None:
+        then(Unavailable("nobody browses here"))
+
+    def list_sessions(
+        self,
+        *,
+        updated_after_ms: int,
+        skip: int,
+        count_max: int,
+        then: Callable[[list[str] | Unavailable], None],
+    ) -> None:
+        then(Unavailable("nobody lists sessions here"))
+
+
+def test_an_answer_that_cannot_be_said_is_unknown_and_leaves_nothing_locked() -> None:
+    """R18."""
+
+    async def story(world: World, client: Client, wire: Wire) -> None:
+        world.loop.tolerated = (struct.error,)
+        garbled = Garbled()
+        world.endpoint.runners[FRAGMENT] = garbled
+        receive = Receive(MAIN_LINE, 1, is_locking=True, token_seed=SEED)
+        client.say(Request(1, FRAGMENT, receive), Request(2, FragmentId(7, 1), receive))
+        await asyncio.sleep(0.1)
+
+        first, second = (frame.answer for frame in client.of(Answered))
+        assert isinstance(first, Unavailable) and first.is_unknown
+        assert isinstance(second, Received)
+        assert garbled.released == [b"token"]
 
     with_gateway(story)
 

@@ -16,7 +16,7 @@ from shardbus.broker.forwarding_plan import (
 from shardbus.broker.runner import Runner
 from shardbus.core.command import Delivery
 from shardbus.core.entity import DISABLED_STATUS, QueueSpec
-from shardbus.core.limits import HOPS_MAX
+from shardbus.core.limits import HOPS_MAX, TRANSFER_MARK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.stores.base import FragmentId
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
@@ -289,3 +289,31 @@ def test_forwarding_begins_again_after_a_restart_although_nobody_asks(town: Forw
     town.pass_s(5)
 
     assert town.contents(town.far) == MESSAGES
+
+
+def test_deleted_sources_are_forgotten_where_there_is_no_room_for_others(
+    town: Forwarding,
+) -> None:
+    """R27: what cannot be told from a double waits at its source, but not for ever."""
+    old = town.make("old")
+    town.forward(old, town.far)
+    town.send(old, b"long ago")
+    town.settle()
+    [port] = town.handle(town.far).runners
+    assert isinstance(port, Runner)
+    fragment = port.statistics()
+    assert fragment is not None
+    fragment._ledger.bounds.transfer_marks_max = 1
+    town.send(town.near, *MESSAGES)
+    town.pass_s(120)
+    assert town.contents(town.far) == [b"long ago"]
+    assert town.line(town.near, MAIN_LINE) == [(payload, None) for payload in MESSAGES]
+
+    town.run(town.namespace.delete(old))
+    town.pass_s(120)
+    assert town.contents(town.far) == [b"long ago"]
+    town.loop.pass_time(TRANSFER_MARK_KEPT_MS / 1000)
+    town.pass_s(120)
+
+    assert town.contents(town.far) == [b"long ago", *MESSAGES]
+    assert town.contents(town.near) == []

@@ -2,13 +2,24 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
-from shardbus.broker.storage import COMMITS_PER_TRANSACTION_MAX, Storage, ThreadWorker
+import pytest
+
+from shardbus.broker.storage import (
+    COMMITS_PER_TRANSACTION_MAX,
+    READS_MAX,
+    Storage,
+    ThreadWorker,
+)
 from shardbus.core.change import Append, new_counters
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, StoreError
 from shardbus.stores.memory import MemoryStore
-from tests.unit.broker.house import House
+from tests.unit.broker.house import LATENCY_S, House
+
+T = TypeVar("T")
 
 
 def commit_of(number: int, counter: int = 1) -> FragmentCommit:
@@ -213,3 +224,124 @@ def test_closing_finishes_what_was_submitted() -> None:
         assert ran == list(range(100))
 
     asyncio.run(main())
+
+
+def read_of(number: int) -> Callable[[MessageStore], int]:
+    return lambda store: number
+
+
+class EagerWorker:
+    """Runs jobs at once; the loop, which has other things to do, hears of it when it is let."""
+
+    def __init__(self) -> None:
+        self.ready: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
+        result = job()
+        self.ready.append(lambda: then(result))
+
+    def close(self) -> None:
+        """Nothing runs on."""
+
+
+def test_few_reads_are_ahead_of_the_loop(house: House) -> None:
+    """What was read and not taken over is in memory, whoever asked for it."""
+    worker = EagerWorker()
+    storage = Storage(house.disk, worker, worker, house.loop)
+    told: list[int | StoreError] = []
+
+    for number in range(3 * READS_MAX):
+        storage.read(read_of(number), told.append)
+    assert len(worker.ready) == READS_MAX
+    while worker.ready:
+        worker.ready.pop(0)()
+        assert len(worker.ready) <= READS_MAX
+
+    assert told == list(range(3 * READS_MAX))
+
+
+def told(answers: list[StoreError | None]) -> list[str]:
+    return ["stored" if answer is None else type(answer).__name__ for answer in answers]
+
+
+@pytest.mark.parametrize("unfit", [{0}, {7}, {20}, {3, 4}, set(range(21)), set(range(1, 21, 2))])
+def test_a_commit_that_cannot_be_stored_hurts_no_other(house: House, unfit: set[int]) -> None:
+    """A store error that one member of a group causes is that member's alone."""
+    created(house, 21)
+    answers: dict[int, list[StoreError | None]] = {number: [] for number in range(21)}
+    for number in unfit:
+        house.disk.kept.commit([commit_of(number, 5)])
+
+    for number in range(21):
+        house.storage.commit(commit_of(number, 3), answers[number].append)
+    house.pass_s()
+
+    for number, heard in answers.items():
+        assert told(heard) == ["NotStored" if number in unfit else "stored"]
+        page = house.disk.kept._fragments[FragmentId(1, number)]
+        assert list(page.entries) == [5 if number in unfit else 3]
+    assert len(house.disk.transactions) <= 2 * 21
+
+
+def test_what_belongs_together_is_not_stored_together_and_hurts_no_other(house: House) -> None:
+    created(house, 4)
+    answers: list[StoreError | None] = []
+    alone: list[StoreError | None] = []
+    house.disk.kept.commit([commit_of(2, 5)])
+
+    house.storage.commit(commit_of(0), alone.append)
+    house.storage.commit_together([commit_of(1), commit_of(2, 3)], answers.append)
+    house.storage.commit(commit_of(3), alone.append)
+    house.pass_s()
+
+    assert (told(answers), told(alone)) == (["NotStored"], ["stored", "stored"])
+    assert house.disk.kept._fragments[FragmentId(1, 1)].entries == {}
+
+
+def test_what_is_withdrawn_while_it_cannot_be_stored_is_not_tried_again(house: House) -> None:
+    created(house, 4)
+    answers: list[StoreError | None] = []
+    withdrawn: list[StoreError | None] = []
+    house.disk.kept.commit([commit_of(0, 5)])
+    house.storage.commit(commit_of(0, 3), answers.append)
+    house.storage.commit_together([commit_of(1), commit_of(2)], answers.append)
+    house.storage.commit(commit_of(3), withdrawn.append)
+    house.pass_s(LATENCY_S / 2)
+
+    house.storage.withdraw(FragmentId(1, 1))
+    house.storage.withdraw(FragmentId(1, 3))
+    house.disk.delete([FragmentId(1, 1), FragmentId(1, 3)])
+    house.pass_s()
+
+    assert (told(answers), withdrawn) == (["NotStored", "stored"], [])
+    assert list(house.disk.kept._fragments[FragmentId(1, 2)].entries) == [1]
+
+
+def test_a_failure_of_the_disk_is_everybodys_and_nothing_is_tried_again(house: House) -> None:
+    created(house, 3)
+    answers: list[StoreError | None] = []
+    house.disk.commit_failures.append("after")
+
+    for number in range(3):
+        house.storage.commit(commit_of(number), answers.append)
+    house.pass_s()
+
+    assert told(answers) == ["StoreError"] * 3
+    assert len(house.disk.transactions) == 1
+
+
+def test_who_fails_to_hear_of_a_commit_keeps_nobody_from_hearing(house: House) -> None:
+    created(house, 4)
+    answers: list[StoreError | None] = []
+
+    def deaf(error: StoreError | None) -> None:
+        raise RuntimeError("planted")
+
+    house.storage.commit(commit_of(0), answers.append)
+    house.storage.commit(commit_of(1), deaf)
+    house.storage.commit(commit_of(2), answers.append)
+    house.pass_s()
+    house.storage.commit(commit_of(3), answers.append)
+    house.pass_s()
+
+    assert answers == [None, None, None]

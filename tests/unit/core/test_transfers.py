@@ -2,29 +2,35 @@
 
 import pytest
 
+from shardbus.core.bounds import Bounds
 from shardbus.core.command import (
     DEAD_LETTER,
     RELEASE,
     Done,
+    ForgetSources,
+    ListSources,
     ListTransfers,
     Outstanding,
     Received,
     RefuseTransfers,
     ReturnTransfers,
     Settle,
+    Sources,
     TakenOver,
     TakeOver,
     TakeTransfers,
     TransfersDone,
 )
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
-from shardbus.core.limits import TRANSFERS_MAX
+from shardbus.core.limits import TRANSFER_MARK_KEPT_MS, TRANSFERS_MAX
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
     MAIN_LINE,
     TRANSFER_DEAD_LETTER_LINE,
     Message,
 )
+from shardbus.core.records import TRANSFERRED
+from shardbus.core.transfers import transfer_number
 from tests.unit.core.desk import Desk, rules
 
 HOME = 7
@@ -37,7 +43,14 @@ def take(
 ) -> list[tuple[int, bytes | None]]:
     received = desk.do(TakeTransfers(line, count, destination))
     assert isinstance(received, Received)
-    return [(each.entry.sequence_number, each.payload) for each in received.deliveries]
+    return [(transfer_number(each), each.payload) for each in received.deliveries]
+
+
+def sequence_numbers(desk: Desk, line: int = MAIN_LINE) -> list[int]:
+    """Those of what is given out."""
+    received = desk.do(TakeTransfers(line, 0, HOME))
+    assert isinstance(received, Received)
+    return [each.entry.sequence_number for each in received.deliveries]
 
 
 def take_over(
@@ -116,8 +129,8 @@ def test_what_is_given_out_is_out_of_reach_and_does_not_expire() -> None:
     assert take(desk) == [(1, b"a")]
 
 
-def test_what_comes_back_late_gets_a_new_number() -> None:
-    """A destination would take it for one that it has had: numbers only rise."""
+def test_what_comes_late_is_given_out_under_a_higher_number() -> None:
+    """A destination would take it for one that it has had: transfer numbers only rise."""
     desk = Desk()
     desk.send(b"a", b"b", b"c")
     [locked] = desk.receive(1)
@@ -126,13 +139,30 @@ def test_what_comes_back_late_gets_a_new_number() -> None:
 
     desk.settle(RELEASE, locked)
 
-    assert take(desk) == []
     assert take(desk) == [(4, b"a")]
     desk.reload()
     assert take(desk) == [(4, b"a")]
 
 
-def test_a_late_dead_letter_keeps_its_reason_with_its_new_number() -> None:
+@pytest.mark.parametrize("how", ["late", "returned"])
+def test_nothing_that_is_transferred_gets_another_sequence_number(how: str) -> None:
+    """R27: in a subscription the topic gives them, and would give the same to the next message."""
+    desk = Desk()
+    desk.send(b"a", b"b")
+    [first] = desk.receive(1)
+    assert take(desk) == [(2, b"b")]
+    if how == "late":
+        desk.settle(RELEASE, first)
+    else:
+        desk.do(ReturnTransfers(MAIN_LINE, [2]))
+
+    take(desk)
+
+    assert sequence_numbers(desk) == ([2, 1] if how == "late" else [2])
+    assert desk.fragment.counters.last_counter == 2
+
+
+def test_a_late_dead_letter_keeps_its_reason() -> None:
     desk = Desk()
     desk.send(b"a", b"b")
     first, second = desk.receive(2)
@@ -141,16 +171,16 @@ def test_a_late_dead_letter_keeps_its_reason_with_its_new_number() -> None:
     desk.do(TransfersDone(DEAD_LETTER_LINE, [2]))
 
     desk.do(Settle(DEAD_LETTER, [first.token], reason="early", description="earlier"))
-    take(desk, line=DEAD_LETTER_LINE)
     received = desk.do(TakeTransfers(DEAD_LETTER_LINE, 10, HOME))
 
     assert isinstance(received, Received)
-    [entry] = [each.entry for each in received.deliveries]
-    assert (entry.sequence_number, entry.reason, entry.description) == (3, "early", "earlier")
+    [delivery] = received.deliveries
+    assert transfer_number(delivery) == 3
+    assert (delivery.entry.reason, delivery.entry.description) == ("early", "earlier")
     assert counts(desk) == [0, 1, 0]
 
 
-def test_a_late_message_does_not_make_those_behind_it_late() -> None:
+def test_what_is_behind_a_late_message_comes_after_it() -> None:
     desk = Desk()
     desk.send(*[b"m%d" % number for number in range(6)])
     [locked] = desk.receive(1)
@@ -158,9 +188,52 @@ def test_a_late_message_does_not_make_those_behind_it_late() -> None:
     desk.do(TransfersDone(MAIN_LINE, [number for number, _ in taken]))
     desk.settle(RELEASE, locked)
 
-    found = [take(desk, 2) for _ in range(3)]
+    for _ in range(2):
+        take(desk, 2)
+    found = take(desk, 2)
 
-    assert [number for number, _ in found[-1]] == [3, 4, 5, 6, 7]
+    assert [payload for _, payload in found] == [b"m0", b"m2", b"m3", b"m4", b"m5"]
+    assert [number for number, _ in found] == [3, 4, 5, 6, 7]
+
+
+def test_what_was_returned_and_has_expired_meanwhile_is_gone() -> None:
+    desk = Desk(rules(default_ttl_ms=1_000))
+    desk.send(b"a")
+    take(desk)
+    desk.wait(5_000)
+
+    desk.do(ReturnTransfers(MAIN_LINE, [1]))
+
+    assert take(desk) == []
+    assert counts(desk) == [0, 0, 0]
+
+
+def test_what_was_given_out_when_transfer_numbers_were_sequence_numbers_is_known() -> None:
+    desk = Desk()
+    desk.send(b"a", b"b", b"c")
+    [first] = desk.receive(1)
+    take(desk, 1)
+    former = b"".join([value.to_bytes(8, "big") for value in (2, HOME, 2)])
+    desk.shelf.kept.records[TRANSFERRED, bytes([MAIN_LINE])] = former
+    desk.reload()
+
+    assert take(desk, 0) == [(2, b"b")]
+    assert take(desk) == [(2, b"b"), (3, b"a"), (4, b"c")]
+    assert first.payload == b"a"
+
+
+def test_without_its_record_a_line_gives_out_nothing_under_a_number_it_used() -> None:
+    """What a repair could not save must not make a destination drop what it never had."""
+    desk = Desk()
+    desk.send(b"a", b"b")
+    [first] = desk.receive(1)
+    assert take(desk) == [(2, b"b")]
+    desk.do(TransfersDone(MAIN_LINE, [2]))
+    del desk.shelf.kept.records[TRANSFERRED, bytes([MAIN_LINE])]
+    desk.reload()
+
+    assert take(desk) == [(3, b"a")]
+    assert first.payload == b"a"
 
 
 def test_what_is_given_out_for_one_destination_is_not_for_another() -> None:
@@ -273,3 +346,69 @@ def test_a_full_destination_takes_nothing_over() -> None:
     assert payloads(desk, 1, is_locking=False) == [b"m1"]
     assert take_over(desk, [2, 3]) == []
     assert payloads(desk) == [b"m2", b"m3"]
+
+
+def crowded(count: int = 2) -> Desk:
+    """A desk that can tell so many sources apart, and does."""
+    desk = Desk(bounds=Bounds(transfer_marks_max=count))
+    for entity_id in range(1, count + 1):
+        take_over(desk, [4], source=(entity_id, 0, MAIN_LINE))
+    return desk
+
+
+def idle(desk: Desk) -> list[int]:
+    answer = desk.do(ListSources())
+    assert isinstance(answer, Sources)
+    return answer.entity_ids
+
+
+def test_a_source_too_many_is_refused_and_none_is_forgotten_for_it() -> None:
+    """R27: without its mark a message that comes twice would be stored twice."""
+    desk = crowded()
+
+    with pytest.raises(Refused) as refusal:
+        take_over(desk, [4], source=(3, 0, MAIN_LINE))
+
+    assert refusal.value.kind is QUOTA_EXCEEDED
+    for _ in range(2):
+        take_over(desk, [4], source=(1, 0, MAIN_LINE))
+        take_over(desk, [4, 5], source=(2, 0, MAIN_LINE))
+        desk.reload()
+    assert payloads(desk) == [b"m4", b"m4", b"m5"]
+
+
+def test_a_deleted_source_that_sent_nothing_for_long_is_forgotten() -> None:
+    desk = crowded()
+    desk.wait(TRANSFER_MARK_KEPT_MS - 1)
+    early = idle(desk)
+    desk.do(ForgetSources([1, 2]))
+    take_over(desk, [9], source=(2, 0, MAIN_LINE))
+    desk.wait(1)
+
+    assert (early, idle(desk)) == ([], [1])
+    desk.do(ForgetSources([1, 2, 99]))
+    desk.reload()
+
+    take_over(desk, [1], source=(3, 0, MAIN_LINE))
+    assert take_over(desk, [9], source=(2, 0, MAIN_LINE)) == []
+    assert payloads(desk) == [b"m4", b"m4", b"m9", b"m1"]
+
+
+def test_a_clock_that_is_far_ahead_makes_no_source_idle() -> None:
+    desk = crowded()
+
+    desk.set_clock(2 * TRANSFER_MARK_KEPT_MS)
+
+    assert idle(desk) == []
+    desk.do(ForgetSources([1, 2]))
+    assert take_over(desk, [4], source=(1, 0, MAIN_LINE)) == []
+    assert payloads(desk) == [b"m4", b"m4"]
+
+
+def test_an_entity_is_not_idle_while_one_of_its_lines_is_not() -> None:
+    desk = Desk()
+    take_over(desk, [1], source=(1, 0, MAIN_LINE))
+    desk.wait(TRANSFER_MARK_KEPT_MS)
+    take_over(desk, [1], source=(1, 1, MAIN_LINE))
+
+    assert idle(desk) == []

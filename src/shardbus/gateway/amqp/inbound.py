@@ -39,6 +39,8 @@ class Shell(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def steady_ms(self) -> int: ...
+
     def flush_soon(self) -> None:
         """Something may be waiting to be written."""
         ...
@@ -55,6 +57,10 @@ class Shell(Protocol):
 
     def handle(self, events: list[Event]) -> None:
         """Act on events that came of an answer, not of input."""
+        ...
+
+    def fail(self) -> None:
+        """Something of ours went wrong: close the connection."""
         ...
 
 

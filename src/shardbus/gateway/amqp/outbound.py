@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import final
 
 from shardbus.amqp.events import SettlementsReceived
@@ -19,6 +20,8 @@ from shardbus.gateway.amqp.settlement import echo_of, settle_command
 from shardbus.gateway.amqp.stored import encode_received
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import Enlistment
+
+log = logging.getLogger(__name__)
 
 
 @final
@@ -86,19 +89,45 @@ class Outbound:
             return self._throttle.allow(self, credit, self.wake)
         return credit
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> int:
+        """Send until the link has no room: one message may need all frames that the client takes.
+
+        One that cannot be sent at all ends the connection. Its lock is left to end by itself, which
+        counts as a failed delivery: whoever gets it next would fail at it, too.
+        """
+        taken = 0
+        try:
+            taken = self._send(deliveries)
+        except _Unsendable as failure:
+            taken = failure.position + 1
+            log.exception("a message cannot be delivered; closing the connection")
+            self._shell.fail()
+        self._counts.delivered += taken
+        if self._throttle is not None:
+            self._throttle.charge(taken)
+        self._shell.flush_soon()
+        return taken
+
+    def _send(self, deliveries: list[Delivery]) -> int:
         link = self.link
         is_partitioned = self._router.is_partitioned
-        for delivery in deliveries:
-            payload = encode_received(
-                delivery, is_locked=not self._is_deleting, is_partitioned=is_partitioned
-            )
-            tag = delivery.token or delivery.entry.sequence_number.to_bytes(16, "big")
-            link.send(tag, payload, self._is_deleting)
-        self._counts.delivered += len(deliveries)
-        if self._throttle is not None:
-            self._throttle.charge(len(deliveries))
-        self._shell.flush_soon()
+        room = link.frame_room
+        is_large = False
+        taken = 0
+        try:
+            for delivery in deliveries:
+                if is_large and link.sendable == 0:
+                    break
+                payload = encode_received(
+                    delivery, is_locked=not self._is_deleting, is_partitioned=is_partitioned
+                )
+                tag = delivery.token or delivery.entry.sequence_number.to_bytes(16, "big")
+                link.send(tag, payload, self._is_deleting)
+                is_large = is_large or len(payload) > room
+                taken += 1
+        except Exception as error:
+            raise _Unsendable(taken) from error
+        return taken
 
     def drained(self) -> None:
         self.link.drained()
@@ -170,6 +199,14 @@ class Outbound:
         if self.hold is not None:
             return session_lost()
         return Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+
+
+class _Unsendable(Exception):
+    """A message cannot be sent: which of those that were to be."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
 
 
 @final

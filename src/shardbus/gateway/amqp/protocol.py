@@ -11,6 +11,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.errors import (
     CONNECTION_FORCED,
+    INTERNAL_ERROR,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
@@ -27,6 +28,7 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.outcomes import AmqpError
+from shardbus.broker.alarm import Alarm
 from shardbus.broker.auth import WrongKey
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused
@@ -105,6 +107,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_flush_scheduled = False
         self._settling: list[Inbound] = []
         self._pending_bytes = 0
+        self._unfinished_bytes = 0
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._is_unread = False
@@ -113,7 +116,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_turned_away = False
         self._is_leaving = False
         self._requests: set[asyncio.Task[None]] = set()
-        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_alarm = Alarm(self._clock, self._loop, self._expire_grants)
         self._since_ms = self._linkless_since_ms = self._monotonic_ms()
         self._had_link = False
 
@@ -133,15 +136,16 @@ class AmqpProtocol(asyncio.Protocol):
             self.close(_forced(f"More than {STRANGER_BYTES_MAX} bytes came before a token."))
             return
         self._handle(self._connection.receive(data, self._monotonic_ms()))
+        self._note_unfinished()
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._totals.unfinished.forget(self)
         self._handle(self._connection.transport_lost())
         for task in self._requests:
             task.cancel()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        self._expiry_alarm.cancel()
         self._door.leave(self)
         self._host.disconnected(self)
 
@@ -160,6 +164,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def steady_ms(self) -> int:
+        return self._clock.steady_ms()
 
     def flush_soon(self) -> None:
         if not self._is_flush_scheduled:
@@ -181,6 +188,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     def handle(self, events: list[Event]) -> None:
         self._handle(events)
+
+    def fail(self) -> None:
+        self.close(AmqpError(INTERNAL_ERROR, "The request failed; see the server's log."))
 
     def _pace_reading(self) -> None:
         transport = self._transport
@@ -232,6 +242,26 @@ class AmqpProtocol(asyncio.Protocol):
         if self._transport is not None and not may_linger:
             self._transport.abort()
         else:
+            self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
+
+    def _note_unfinished(self) -> None:
+        size_bytes = self._connection.unfinished_bytes
+        # Most of what is read is whole; then there is nothing to note.
+        if size_bytes != self._unfinished_bytes and not self._is_leaving:
+            self._unfinished_bytes = size_bytes
+            self._totals.unfinished.note(self, size_bytes, self._monotonic_ms())
+
+    def end_holding(self) -> None:
+        """Let go of messages that are not whole: others need the room (holdings.Holder)."""
+        self.close(
+            _forced(
+                "All connections together hold too much of messages that are not whole, and this "
+                "one has held the most for the longest time: send them again, one after another."
+            )
+        )
+        # What was collected is given back now, and not when the client has read why.
+        self._handle(self._connection.transport_lost())
+        if self._transport is not None:
             self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
 
     def close(self, error: AmqpError) -> None:
@@ -307,9 +337,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._totals.requests -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a request failed; closing its connection", exc_info=error)
-            self.close(
-                AmqpError("amqp:internal-error", "The request failed; see the server's log.")
-            )
+            self.fail()
         self._trust_known()
         self._watch_expiry()
 
@@ -430,16 +458,10 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _watch_expiry(self) -> None:
         """Wake when the next token ends, to end the links that lived by it."""
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-            self._expiry_timer = None
-        at_ms = self._grants.next_expiry_ms()
-        if at_ms != NEVER_MS and self._transport is not None:
-            delay_ms = max(0, at_ms - self._clock.now_ms()) + 1
-            self._expiry_timer = self._loop.call_later(delay_ms / 1000, self._expire_grants)
+        if self._transport is not None:
+            self._expiry_alarm.set(self._grants.next_expiry_ms(), NEVER_MS)
 
     def _expire_grants(self) -> None:
-        self._expiry_timer = None
         self._attacher.detach_unauthorized("The token has expired: put a new one and attach again.")
         self._flush()
         self._watch_expiry()

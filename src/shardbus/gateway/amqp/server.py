@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import final
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.errors import CONNECTION_FORCED
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.broker.bus import Bus
+from shardbus.broker.guarded import guarded
 from shardbus.core.access import ALL_RIGHTS, LISTEN, SEND
 from shardbus.core.entity import Entity
 from shardbus.core.errors import ENTITY_DISABLED
@@ -72,11 +74,11 @@ class AmqpServer:
     def close(self) -> None:
         error = AmqpError(CONNECTION_FORCED, "The server is shutting down.")
         for protocol in list(self._protocols):
-            protocol.close(error)
+            guarded(partial(protocol.close, error))
 
     def _access_changed(self) -> None:
         for protocol in list(self._protocols):
-            protocol.check_access_again()
+            guarded(protocol.check_access_again)
 
     def entity_created(self, entity: Entity) -> None:
         """Nobody can have a link to it yet."""
@@ -90,7 +92,7 @@ class AmqpServer:
             self._detach(entity, LISTEN, error)
         if entity.spec.forward_to or entity.spec.forward_dead_letters_to:
             for protocol in list(self._protocols):
-                protocol.detach_forwarding(entity)
+                guarded(partial(protocol.detach_forwarding, entity))
 
     def entity_deleted(self, entity: Entity) -> None:
         text = with_tracking(f"The messaging entity '{entity.name}' was deleted.")
@@ -98,4 +100,4 @@ class AmqpServer:
 
     def _detach(self, entity: Entity, rights: int, error: AmqpError) -> None:
         for protocol in list(self._protocols):
-            protocol.detach_entity(entity.entity_id, rights, error)
+            guarded(partial(protocol.detach_entity, entity.entity_id, rights, error))

@@ -83,7 +83,7 @@ class BatchReceiver:
             return 0
         return min(self._count_max - len(self._deliveries), STEP_COUNT)
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> int:
         is_first = not self._deliveries
         self._deliveries += deliveries
         self._size_bytes += sum(delivery.entry.size_bytes for delivery in deliveries)
@@ -93,6 +93,7 @@ class BatchReceiver:
             self._end_after(LOOK_MS_MAX)
             # Not at once: the dispatcher is in the middle of handing over.
             self._loop.call_soon(self._dispatcher.wake, self)
+        return len(deliveries)
 
     def drained(self) -> None:
         self.end()

@@ -64,9 +64,10 @@ class HeadReceiver:
     def credit(self) -> int:
         return 0 if self._answer.done() else 1
 
-    def deliver(self, deliveries: list[Delivery]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> int:
         [delivery] = deliveries
         self._answer.set_result(delivery)
+        return 1
 
     def drained(self) -> None:
         self.end()

@@ -5,9 +5,11 @@ import uuid
 import pytest
 
 from shardbus.amqp.codec import encode
+from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import Message
 from shardbus.amqp.types import Int, Ulong, Uuid, Value
+from shardbus.broker.alarm import LOOK_MS_MAX
 from shardbus.core.access import LISTEN, AccessRule
 from shardbus.gateway.amqp.responses import PENDING_MAX
 from tests.unit.gateway.amqp.bench import Bench
@@ -46,6 +48,23 @@ def counter(bench: Bench) -> Counter:
 
 def status_of(answer: Message) -> Value:
     return answer.application_properties["status-code"]
+
+
+def test_a_client_without_a_sasl_layer_proves_itself_by_a_token(bench: Bench) -> None:
+    """R34, R36: so comes the JavaScript SDK that has a token and no key."""
+    config = ConnectionConfig(container_id="client", sasl_mechanism="", idle_timeout_ms=0)
+    client = bench.client(config)
+    stranger = client.receiver("q", name="before")
+    counter = Counter(bench, client)
+    bench.pass_s()
+
+    answer = counter.put(bench.token(AUDIENCE))
+    link = client.receiver("q", name="after")
+    bench.pass_s()
+
+    assert client.detach_error(stranger).condition == "amqp:unauthorized-access"
+    assert status_of(answer) == Int(202)
+    assert client.is_opened(link)
 
 
 def test_a_token_opens_what_it_names(bench: Bench, counter: Counter) -> None:
@@ -260,6 +279,23 @@ def test_when_a_token_ends_so_do_the_links_that_lived_by_it(bench: Bench, counte
     assert counter.requests.is_attached
     bench.fill("q", b"not for them")
     assert bench.left("q") == [b"not for them"]
+
+
+def test_a_token_ends_within_a_bound_of_its_moment_however_the_clock_is_set(
+    bench: Bench, counter: Counter
+) -> None:
+    """R34: shown while the clock was behind, it must not be good for that much longer."""
+    token = bench.token(valid_s=1_800)
+    bench.clock.wall.ahead_ms -= 3_600_000
+    counter.put(token)
+    link = counter.client.receiver("q", 10)
+    bench.pass_s(1)
+    assert link.is_attached
+
+    bench.clock.wall.ahead_ms += 2 * 3_600_000
+    bench.pass_s(LOOK_MS_MAX / 1000 + 1)
+
+    assert counter.client.detach_error(link).condition == "amqp:unauthorized-access"
 
 
 def test_a_renewed_token_keeps_the_links(bench: Bench, counter: Counter) -> None:
