@@ -20,6 +20,7 @@ from shardbus.stores.catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, Stored, WitnessedDisk
+from tests.simulation.tally import befell
 from tests.simulation.town import Gateway, Town, outcome_of
 from tests.simulation.world import EPOCH_MS, VirtualLoop
 
@@ -80,6 +81,7 @@ class CatalogueTown(Town):
         self.copies.append(self.catalogue.copy())
         is_lost = self.chance.random() < 0.3
         self.events["lost" if is_lost else "restored"] += 1
+        befell("lost catalogue" if is_lost else "old catalogue")
         self.note("the catalogue is replaced")
         self.catalogue = (
             MemoryCatalogue(EPOCH_MS) if is_lost else self.chance.choice(self.copies).copy()
