@@ -27,8 +27,8 @@ JS := tests/conformance/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test check fmt unit model stores sim conformance backlog bench bench-features \
-	bench-peers bench-spark mutants storm docs pin clean curl node FORCE
+.PHONY: help build run test check fmt unit model stores sim sim-table conformance backlog bench \
+	bench-features bench-peers bench-spark mutants storm docs pin clean curl node FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -70,6 +70,9 @@ stores: build  ## one contract suite over every store
 
 sim: build  ## the simulator: make sim SEEDS=1-500
 	$(COMPILED) $(if $(SEEDS),SEEDS=$(SEEDS)) $(PYTEST) tests/simulation
+
+sim-table: build  ## play many seeds and write what befell them to the docs: make sim-table SEEDS=1-10000
+	$(BIN)/python -m tests.simulation.table --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 conformance: build node  ## a real process against the real SDKs
 	$(COMPILED) $(PYTEST) tests/conformance

@@ -20,12 +20,13 @@ RUNS_AS: Final = re.compile(r"(broker-\d+) runs as process (\d+)")
 class ProcessServer(Server):
     """`shardbus serve --broker-processes`; a broker that ends is started again after a while."""
 
-    def __init__(self, data_dir: Path, *, restart_ms: int) -> None:
+    def __init__(self, data_dir: Path, *options: str, restart_ms: int) -> None:
         super().__init__(
             data_dir,
             "--broker-processes",
             *("--brokers", str(BROKERS)),
             *("--broker-restart-ms", str(restart_ms)),
+            *options,
         )
 
     def broker_pid(self, index: int) -> int:
@@ -47,9 +48,9 @@ class ProcessServer(Server):
 
 
 @contextmanager
-def process_server(data_dir: Path, *, restart_ms: int = 500) -> Iterator[ProcessServer]:
+def process_server(data_dir: Path, *options: str, restart_ms: int = 500) -> Iterator[ProcessServer]:
     """A server that runs at the start; at the end it and all of its brokers are gone."""
-    server = ProcessServer(data_dir, restart_ms=restart_ms)
+    server = ProcessServer(data_dir, *options, restart_ms=restart_ms)
     server.start()
     try:
         yield server

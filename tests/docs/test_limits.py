@@ -8,7 +8,8 @@ import pytest
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
-from shardbus.broker import slowdown
+from shardbus.app.backups import kept
+from shardbus.broker import backup, backup_part, slowdown
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -21,7 +22,9 @@ from shardbus.gateway.amqp import (
     totals,
     transactions,
 )
+from shardbus.gateway.flight import admission, bus, places
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
+from shardbus.stores import snapshot
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -71,7 +74,11 @@ SAID: Final = {
     ],
     "bytes of its messages that are not": [protocol.PENDING_BYTES_MAX // MB],
     "unfinished messages": [front.BUFFERED_BYTES_LEAST // MB],
-    "a frame |": [CONFIG.max_frame_size // KB, SASL_FRAME_SIZE_MAX // KB],
+    "a frame |": [
+        CONFIG.accepted_frame_size // KB,
+        CONFIG.max_frame_size // KB,
+        SASL_FRAME_SIZE_MAX // KB,
+    ],
     "credit that we give": [inbound.CREDIT, CONFIG.incoming_window],
     "credit that we are given": [CONFIG.unsettled_max],
     "tokens |": [cbs.GRANTS_MAX],
@@ -92,7 +99,19 @@ SAID: Final = {
     "fields in the query": [message.QUERY_FIELDS_MAX],
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
+    "stores that stand still": [backup.HOLD_MS_MAX // SECOND, backup.HOLD_ATTEMPTS],
+    "the log of a store that is": [snapshot.LOG_BYTES_MAX // MB // KB],
+    "a part that nobody asks": [backup_part.FORSAKEN_MS // SECOND],
+    "what stays free": [backup.SPARE_BYTES // MB],
+    "backups that the server": [kept.RECORDS_MAX],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
+    "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
+    "streams at work": [places.STREAMS_MAX, places.YIELDS_AFTER_S],
+    "the wait for the first batch": [places.FIRST_S_MAX],
+    "the wait for its other": [places.SILENT_S_MAX],
+    "connections |": [places.CONNECTIONS_MAX, places.SILENT_S_MAX],
+    "questions to the bus": [bus.CALLS_MAX, slowdown.WAITING_OF_PEER_MAX, bus.WAIT_S],
+    "good tokens": [admission.ADMITTED_MAX, admission.ADMITTED_S],
 }
 
 

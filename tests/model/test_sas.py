@@ -34,6 +34,9 @@ class ClockAtZero:
     def now_ms(self) -> int:
         return 0
 
+    def steady_ms(self) -> int:
+        return 1
+
 
 @given(NAMES, KEYS, PATHS, PATHS, st.sampled_from([LISTEN, SEND, MANAGE]))
 def test_a_minted_token_opens_what_lies_below_its_resource(

@@ -12,14 +12,24 @@ from shardbus.broker.operations import Operations
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer, ReplyTo, Runner
 from shardbus.broker.storage import Storage
-from shardbus.core.command import NO_SESSION, Command, FragmentRules
+from shardbus.core.command import (
+    NO_SESSION,
+    Command,
+    Delivery,
+    FragmentRules,
+    Received,
+    Renewed,
+    SessionAccepted,
+)
 from shardbus.core.errors import Unavailable
 from shardbus.core.placement import even_hash_starts
 from shardbus.stores.base import FragmentId, Page
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import FaultyStore
 from tests.simulation.sending import Violation
-from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
+from tests.simulation.tally import asked
+from tests.simulation.walls import undisturbed_ms
+from tests.simulation.world import VirtualClock, VirtualWorker
 
 
 class Plan:
@@ -48,11 +58,13 @@ class Plan:
         self.sessions = sessions
         # It has one receiver, which waits for as long as the simulation lasts.
         self.is_patient = False
+        # Wall clocks are set, so that nothing is said about moments, but about what lasts.
+        self.is_timeless = False
 
     @property
     def is_rich(self) -> bool:
         """Whether clients defer, delay, schedule and purge what it has."""
-        return self.is_ordered_by is None and not self.is_patient
+        return self.is_ordered_by is None and not self.is_patient and not self.is_timeless
 
     def fragment_ids(self) -> list[FragmentId]:
         return [FragmentId(self.entity_id, number) for number in range(self.fragments)]
@@ -98,7 +110,9 @@ class Way:
 
 
 class Tap:
-    """A ServedFragment that lets the checker hear every answer of a runner."""
+    """A ServedFragment that lets the checker hear every answer of a runner, by a clock that is
+    right.
+    """
 
     def __init__(self, runner: Runner, plan: Plan, checker: Checker, clock: VirtualClock) -> None:
         self.runner = runner
@@ -123,6 +137,7 @@ class Tap:
         return self.runner.reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        asked()
         checker, clock = self._checker, self._clock
         heard = checker.asked(self.fragment_id, self._plan.rules, command, clock.now_ms())
         answers: list[Answer] = []
@@ -132,7 +147,7 @@ class Tap:
             if len(answers) > 1:
                 raise Violation(f"{command} was answered twice")
             heard.now_ms = clock.now_ms()
-            checker.answered(heard, command, answer)
+            checker.answered(heard, command, _undisturbed(answer, heard.now_ms))
             reply_to(answer)
 
         self.runner.submit(command, answered)
@@ -183,13 +198,13 @@ class Bus:
         plans: list[Plan],
         stores: list[FaultyStore],
         checker: Checker,
-        loop: VirtualLoop,
+        clock: VirtualClock,
         chance: Random,
         crash: Callable[[], None],
     ) -> None:
         self.is_dead = False
-        self._clock = VirtualClock(loop)
-        self._loop = loop
+        self._clock = clock
+        self._loop = clock.loop
         self._chance = chance
         self._checker = checker
         self._workers: list[VirtualWorker] = []
@@ -221,7 +236,7 @@ class Bus:
         for fragment in plan.fragment_ids():
             storage = self._storages[store_of(fragment, len(self._storages))]
             runner = Runner(fragment, plan.rules, storage, self._clock, self._loop)
-            taps.append(Tap(runner, plan, self._checker, self._clock))
+            taps.append(Tap(runner, plan, self._checker, VirtualClock(self._loop)))
         return taps
 
     def _way(self, plan: Plan) -> Way:
@@ -232,6 +247,28 @@ class Bus:
             clock=self._clock,
             new_seed=lambda: self._chance.randbytes(8),
         )
+
+
+def _undisturbed(answer: Answer, now_ms: int) -> Answer:
+    """The same, with the moments that it tells as they are by a clock that is right."""
+    if isinstance(answer, Renewed):
+        return Renewed(undisturbed_ms(answer.locked_until_ms, now_ms))
+    if isinstance(answer, SessionAccepted):
+        until_ms = undisturbed_ms(answer.locked_until_ms, now_ms)
+        return SessionAccepted(answer.session_id, answer.token, until_ms)
+    if not isinstance(answer, Received):
+        return answer
+    deliveries = [
+        Delivery(
+            each.entry,
+            each.payload,
+            each.delivery_count,
+            each.token,
+            undisturbed_ms(each.locked_until_ms, now_ms) if each.token else each.locked_until_ms,
+        )
+        for each in answer.deliveries
+    ]
+    return Received(deliveries, answer.has_more)
 
 
 def store_of(fragment: FragmentId, stores: int) -> int:

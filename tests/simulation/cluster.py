@@ -19,11 +19,11 @@ from tests.simulation.bus import Gate, Plan, Tap, Way, store_of
 from tests.simulation.links import TO_BROKER, TO_GATEWAY, Line, Served
 from tests.simulation.process import ProcessLoop
 from tests.simulation.sending import Violation
-from tests.simulation.simulation import Simulation
+from tests.simulation.simulation import GATEWAYS, Simulation
+from tests.simulation.tally import befell
 from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualWorker
 
 SECRET = b"known to every process of the simulation"
-GATEWAYS = 2
 # Three silent ticks, and one until the next is counted.
 SILENCE_S_MAX = 1.3
 CUT, CUT_AFTER, STALL, CRASH, PAUSE, RESTART = range(6)
@@ -86,12 +86,13 @@ class BrokerProcess:
         ]
         store.unfit.begin()
         storage = Storage(store, self._workers[0], self._workers[1], self.loop)
-        clock = VirtualClock(cluster.loop)
+        clock = VirtualClock(cluster.loop, cluster.walls[index])
         broker = Broker(broker_name(index), storage, clock, self.loop)
+        right = VirtualClock(cluster.loop)
 
         def new_tap(entity: Entity, number: int) -> Tap:
             plan = cluster.plan_of(entity.entity_id)
-            return Tap(broker.runner(entity, number), plan, cluster.checker, clock)
+            return Tap(broker.runner(entity, number), plan, cluster.checker, right)
 
         self.broker = TappedBroker(broker, new_tap)
         self._endpoint = Endpoint(
@@ -124,6 +125,7 @@ class Gateway:
 
     def __init__(self, cluster: "Cluster", index: int, lines: list[Line]) -> None:
         self.is_dead = False
+        self._wall = cluster.walls[len(cluster.stores) + index]
         self._remotes = [
             RemoteBroker(
                 Identity(f"gateway-{index}", broker_name(number), SECRET),
@@ -163,7 +165,7 @@ class Gateway:
                 for fragment in plan.fragment_ids()
             ],
             loop=cluster.loop,
-            clock=VirtualClock(cluster.loop),
+            clock=VirtualClock(cluster.loop, self._wall),
             new_seed=lambda: cluster.chance.randbytes(8),
         )
 
@@ -237,6 +239,7 @@ class Cluster(Simulation):
         if dead is None:
             return
         self.crashes += 1
+        befell("broker crash")
         self.note(f"broker {index} crashes")
         for lines in self._lines:
             lines[index].cut(0.0)
@@ -257,10 +260,13 @@ class Cluster(Simulation):
         self.note(f"disaster {kind} at broker {index}")
         self.disasters[kind] += 1
         if kind == CUT:
+            befell("cut link")
             line.cut(chance.choice([0.0, 0.0, 1.0, 5.0]))
         elif kind == CUT_AFTER:
+            befell("cut link")
             line.cut_after(chance.choice([TO_BROKER, TO_GATEWAY]), chance.randint(0, 3_000))
         elif kind == STALL:
+            befell("link stall")
             seconds = chance.choice([0.2, 1.0, 3.0, 8.0, 35.0])
             for direction in chance.choice([[TO_BROKER], [TO_GATEWAY], [TO_BROKER, TO_GATEWAY]]):
                 line.stall(direction, seconds)
@@ -281,6 +287,7 @@ class Cluster(Simulation):
         process = self._processes[index]
         if process is None or process.loop.is_paused:
             return
+        befell("process pause")
         process.loop.pause()
         self._lost(index, seconds)
 
@@ -290,6 +297,7 @@ class Cluster(Simulation):
         self.loop.call_later(seconds, resume)
 
     def _restart_gateway(self, number: int) -> None:
+        befell("gateway crash")
         self._gateways[number].die()
         self._gateways[number] = Gateway(self, number, self._lines[number])
 

@@ -20,6 +20,7 @@ from shardbus.stores.memory import MemoryStore
 from tests.simulation.census import check_conservation
 from tests.simulation.journal import Journal
 from tests.simulation.sending import Violation
+from tests.simulation.tally import befell
 from tests.simulation.world import EPOCH_MS, Crash
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Faults:
 
     def latency_s(self) -> float:
         if self.happens(self.stall):
+            befell("disk stall")
             return self._chance.uniform(1.0, 8.0)
         return self._chance.uniform(0.0002, 0.004)
 
@@ -96,6 +98,17 @@ class Disk:
 
     def __init__(self) -> None:
         self.kept = MemoryStore()
+
+    @property
+    def shortage(self) -> str:
+        return self.kept.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return False
+
+    def look(self) -> None:
+        """Subclasses end what they began."""
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         """Raise StoreError here, and nothing was stored."""
@@ -261,6 +274,7 @@ class FaultyStore(Disk):
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):
+            befell("failed commit")
             raise StoreError("planted: the commit did not happen")
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
@@ -273,10 +287,12 @@ class FaultyStore(Disk):
         if faults.happens(faults.crash_after):
             raise Crash
         if faults.happens(faults.commit_fails_after):
+            befell("lost commit")
             raise StoreError("planted: the commit happened, but who knows")
 
     def before_read(self, fragment: FragmentId, what: str) -> None:
         if self._faults.happens(self._faults.reads_fail):
+            befell("failed read")
             self._reads_fail_until_s = self._now_s() + self._faults.outage_s()
         if self._now_s() < self._reads_fail_until_s:
             raise StoreError("planted: the disk does not answer")
@@ -290,8 +306,10 @@ class FaultyStore(Disk):
         journal, faults = self._journal, self._faults
         if kept := journal.kept_in(fragment):
             place = faults.chosen(kept).place
+            befell("damaged record")
             journal.damaged.add(place)
             self.kept.damage(fragment, place.sequence_number)
         if (states := journal.states_in(fragment)) and faults.happens(STATE_DAMAGE):
+            befell("damaged record")
             journal.with_damaged_states.add(fragment)
             self.kept.damage_state(fragment, faults.chosen(list(states)).session_id)

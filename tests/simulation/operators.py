@@ -36,8 +36,9 @@ class Operator:
         self._scheduled: list[int] = []
 
     async def run(self) -> None:
-        doings = [self._schedule, self._schedule, self._cancel, self._fetch, self._fetch]
-        doings += [self._peek, self._peek, self._purge]
+        doings = [self._fetch, self._fetch, self._peek, self._peek, self._purge]
+        if not self._plan.is_timeless:
+            doings = [self._schedule, self._schedule, self._cancel, *doings]
         while not self._simulation.is_over:
             bus = await self._simulation.bus_up(self._plan)
             await self._chance.choice(doings)(bus)
@@ -108,7 +109,7 @@ class Operator:
         chance = self._chance
         line = DEAD_LETTER_LINE if self._plan.sessions else chance.choice([0, 0, 1])
         until_ms = NEVER_MS
-        if chance.random() < 0.5:
+        if not self._plan.is_timeless and chance.random() < 0.5:
             until_ms = self._simulation.now_ms() - chance.choice([0, 1_000, 10_000])
         purge = bus.ways[self._plan.entity_id].operations.purge(
             line, count_max=chance.choice([1, 5, 40]), enqueued_until_ms=until_ms

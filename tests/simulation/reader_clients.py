@@ -46,6 +46,10 @@ class Driver:
         self._last: dict[int, int] = {}
         self._open: dict[int, list[int]] = {}
         self._drops: dict[int, int] = {}
+        # When it was last heard, at the earliest, and what it may have lost by silence before.
+        self._heard_s: dict[int, float] = {}
+        self._doubtful: dict[int, set[int]] = {}
+        self._has_released = False
 
     async def live(self) -> None:
         """Until it dies, loses its reader, or the world is calm."""
@@ -88,6 +92,7 @@ class Driver:
         task = self._task
         readers = self._readers(gateway)
         work = readers.open(task.line, task.name, self._owner, lease_ms=self._lease_ms)
+        asked_s = self._town.loop.time()
         answer = await self._town.attempt(gateway, work)
         if isinstance(answer, Refused):
             self._book.events["in use"] += 1
@@ -95,6 +100,7 @@ class Driver:
         if not isinstance(answer, Unavailable):
             for number, opened in answer.found.items():
                 self._learn(gateway, number, opened)
+                self._heard_s[number], self._doubtful[number] = asked_s, set()
         return True
 
     def _learn(self, gateway: Gateway, number: int, opened: ReaderOpened) -> None:
@@ -117,11 +123,13 @@ class Driver:
             count_max=chance.choice([1, 5, 50]),
             bytes_max=chance.choice([100, 10_000]),
         )
+        asked_s = self._town.loop.time()
         claimed = await self._town.attempt(gateway, work)
         if isinstance(claimed, Refused):
             return self._forget(claimed)
         if isinstance(claimed, Unavailable):
             return True
+        self._heard(number, asked_s)
         self._book.obeyed(place, self._owner, was_owner=was_owner)
         if claimed.claim is None:
             return True
@@ -151,11 +159,26 @@ class Driver:
         if self._is_dropped(number, claim.reader):
             return
         if refusal.kind is CLAIM_LOST:
+            self._check_silence(number, claim)
             self._book.refused(claim, LOST)
         elif refusal.kind is CLAIM_COMPLETED:
             self._book.refused(claim, COMPLETED)
         else:
             raise Violation(f"{claim} cannot be read: {refusal.message}")
+
+    def _heard(self, number: int, asked_s: float) -> None:
+        """A fragment has heard of this owner, not before it was asked."""
+        if self._town.loop.time() - self._heard_s[number] >= self._lease_ms / 1000:
+            self._doubtful[number] = set(self._open[number])
+        self._heard_s[number] = asked_s
+
+    def _check_silence(self, number: int, claim: ClaimPlace) -> None:
+        """Claims are lost by silence for a lease, whatever a clock on the wall says."""
+        silent_s = self._town.loop.time() - self._heard_s[number]
+        is_excused = self._has_released or claim.ordinal in self._doubtful[number]
+        is_ours = self._book.owns(claim.reader, self._owner)
+        if is_ours and not is_excused and silent_s < self._lease_ms / 1000:
+            raise Violation(f"{claim} was lost {silent_s:.3f} s after its owner was heard")
 
     async def _complete(self, gateway: Gateway, number: int, *, is_all: bool = False) -> bool:
         """Read whatever of it nobody has read yet, then complete up to some claim."""
@@ -168,11 +191,13 @@ class Driver:
                 return await self._read(gateway, number, each) and not is_all
         was_owner = self._book.owns(place, self._owner)
         work = self._readers(gateway).complete(task.line, task.name, self._owner, {number: ordinal})
+        asked_s = self._town.loop.time()
         answer = await self._town.attempt(gateway, work)
         if isinstance(answer, Refused):
             return self._forget(answer)
         if isinstance(answer, Unavailable) or number in answer.missing:
             return not is_all
+        self._heard(number, asked_s)
         self._book.obeyed(place, self._owner, was_owner=was_owner)
         if not self._is_dropped(number, place):
             self._book.completed(ClaimPlace(place, ordinal))
@@ -182,6 +207,7 @@ class Driver:
     async def _speak_to_all(self, gateway: Gateway, *, is_release: bool) -> bool:
         readers, task = self._readers(gateway), self._task
         verb = readers.release if is_release else readers.keep
+        self._has_released |= is_release
         answer = await self._town.attempt(gateway, verb(task.line, task.name, self._owner))
         if is_release:
             self._book.events["released"] += 1

@@ -34,6 +34,7 @@ from tests.simulation.reader_book import ReaderBook, ReaderPlace, payload_of
 from tests.simulation.reader_clients import Driver, Task
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, SitePort
+from tests.simulation.tally import befell
 from tests.simulation.town import Gateway, Town, outcome_of
 
 CHAOS_S = (30.0, 60.0)
@@ -56,11 +57,13 @@ class CutPort(SitePort):
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         faults = self.site.faults
         if faults.happens(CUT * faults.severity):
+            befell("cut link")
             reply_to(Unavailable("cut on the way there", is_unknown=True))
             return
 
         def answered(answer: Answer) -> None:
             if faults.happens(CUT * faults.severity):
+                befell("cut link")
                 reply_to(Unavailable("cut on the way back", is_unknown=True))
             else:
                 reply_to(_over_wire(answer))

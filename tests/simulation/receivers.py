@@ -238,7 +238,7 @@ def settle(simulation: Simulation, bus: Gate, plan: Plan, how: int, tokens: list
     """Settle where the messages came from, or at another gateway."""
     chance = simulation.chance
     command = Settle(how, tokens, reason=CLIENTS_REASON if how == DEAD_LETTER else None)
-    if how == ABANDON:
+    if how == ABANDON and not plan.is_timeless:
         command.delay_ms = chance.choice(DELAYS_MS)
     if how in (ABANDON, DEFER, DEAD_LETTER) and chance.random() < 0.4:
         names = chance.sample(PROPERTIES, chance.randint(1, 2))

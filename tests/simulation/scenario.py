@@ -39,6 +39,31 @@ def run_linked(seed: int) -> Cluster:
     return simulation
 
 
+def run_clocks(seed: int) -> OneProcess:
+    """Queues and sessions on a machine whose wall clock is set, forward and back."""
+    chance = Random(seed)
+    simulation = OneProcess(seed, _timeless(plans(chance, are_long=False)), chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (20.0, 60.0))))
+    return simulation
+
+
+def run_linked_clocks(seed: int) -> Cluster:
+    """The same with brokers and gateways on machines of their own, no two with the same time."""
+    chance = Random(seed)
+    simulation = Cluster(seed, _timeless(plans(chance, are_long=False)), chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (10.0, 30.0))))
+    return simulation
+
+
+def _timeless(chosen: list[Plan]) -> list[Plan]:
+    """Without whatever happens at a moment: there is none that all machines agree upon."""
+    for plan in chosen:
+        plan.is_timeless = True
+        plan.rules.default_ttl_ms = -1
+        plan.rules.duplicate_window_ms = 0
+    return chosen
+
+
 def plans(chance: Random, *, are_long: bool = True) -> list[Plan]:
     """Conventional and partitioned entities, some with strict order, some with sessions."""
     fleeting_ms = chance.choice([500, 5_000, 30_000])
@@ -92,6 +117,8 @@ async def _play(simulation: Simulation, chaos_s: tuple[float, float]) -> None:
         simulation.keep(_watch_moments(simulation))
     async with asyncio.TaskGroup() as clients:
         simulation.start_disasters(seconds, clients)
+        if any(plan.is_timeless for plan in simulation.plans):
+            clients.create_task(simulation.clockmaker.run())
         for plan in simulation.plans:
             _enrol(simulation, plan, clients)
             clients.create_task(be_deaf(simulation, plan))

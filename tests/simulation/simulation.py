@@ -12,7 +12,11 @@ from tests.simulation.census import check_conservation
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import Faults, FaultyStore
 from tests.simulation.journal import Journal
-from tests.simulation.world import VirtualClock, VirtualLoop
+from tests.simulation.tally import befell
+from tests.simulation.walls import Clockmaker
+from tests.simulation.world import VirtualClock, VirtualLoop, Wall
+
+GATEWAYS = 2
 
 
 class Simulation(ABC):
@@ -34,6 +38,9 @@ class Simulation(ABC):
         self._marks = 0
         self._batches = 0
         self.stores = [self._store() for _ in range(chance.choice(store_counts))]
+        # One for each broker, and one for each gateway.
+        self.walls = [Wall() for _ in range(len(self.stores) + GATEWAYS)]
+        self.clockmaker = Clockmaker(seed, self.walls, self.note)
         for plan in plans:
             for fragment in plan.fragment_ids():
                 self.store_of(plan, fragment.number).create([fragment])
@@ -73,6 +80,7 @@ class Simulation(ABC):
         self.note("calm")
         self.is_over = True
         self.faults.stop()
+        self.clockmaker.put_right()
 
     def now_ms(self) -> int:
         return VirtualClock(self.loop).now_ms()
@@ -149,6 +157,7 @@ class OneProcess(Simulation):
         dead, self._bus = self._bus, None
         self._is_up.clear()
         self.crashes += 1
+        befell("process crash")
         self.note("crash")
         dead.die()
         self.check_conservation()
@@ -162,6 +171,7 @@ class OneProcess(Simulation):
                 self.crash()
 
     def _start(self) -> None:
-        self._bus = Bus(self.plans, self.stores, self.checker, self.loop, self.chance, self.crash)
+        clock = VirtualClock(self.loop, self.walls[0])
+        self._bus = Bus(self.plans, self.stores, self.checker, clock, self.chance, self.crash)
         self._is_up.set()
         self.note("start")

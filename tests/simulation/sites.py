@@ -17,9 +17,13 @@ from shardbus.core.errors import Unavailable
 from shardbus.stores.base import FragmentCommit, FragmentId, Page, StoreError
 from tests.simulation.faults import Disk, Faults, UnfitCommits
 from tests.simulation.payloads import FORMAT
-from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker
+from tests.simulation.tally import asked, befell
+from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker, Wall
 
 T = TypeVar("T")
+
+# A publisher does so little at a time that most of what is published takes several turns.
+STEPS_MAX = 20
 
 Stored = Callable[[Sequence[FragmentCommit]], None]
 """Hears of every transaction that a disk has stored."""
@@ -40,6 +44,7 @@ class WitnessedDisk(Disk):
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):
+            befell("failed commit")
             raise StoreError("planted: the commit did not happen")
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
@@ -48,10 +53,12 @@ class WitnessedDisk(Disk):
         if faults.happens(faults.crash_after):
             raise Crash
         if faults.happens(faults.commit_fails_after):
+            befell("lost commit")
             raise StoreError("planted: the commit happened, but who knows")
 
     def before_read(self, fragment: FragmentId, what: str) -> None:
         if self._faults.happens(self._faults.reads_fail):
+            befell("failed read")
             raise StoreError("planted: the disk does not answer")
 
 
@@ -70,6 +77,7 @@ class Site:
         self.faults = faults
         self.disk = WitnessedDisk(faults, stored)
         self.crashes = 0
+        self.wall = Wall()
         # Told when the broker is there again.
         self.returned: Callable[[], None] = lambda: None
         self.names: dict[int, str] = {}
@@ -93,9 +101,9 @@ class Site:
         self._broker = Broker(
             self.name,
             storage,
-            VirtualClock(self._loop),
+            VirtualClock(self._loop, self.wall),
             self._loop,
-            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8)),
+            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8), STEPS_MAX),
         )
         self.returned()
 
@@ -105,6 +113,7 @@ class Site:
         if dead is None:
             return
         self.crashes += 1
+        befell("broker crash")
         for worker in self._workers:
             worker.die()
         dead.close()
@@ -176,6 +185,7 @@ class SitePort:
         return f"broker {self.site.name} is away" if runner is None else runner.reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        asked()
         runner = self._runner()
         if runner is None:
             reply_to(Unavailable(self.reason))

@@ -50,6 +50,8 @@ class Publisher:
             for message in messages
         ]
         for publication in publications:
+            has_key = publication.message.partition_key is not None
+            publication.is_ordered = has_key or not self._plan.is_partitioned
             town.book.attempted(publication)
         router = handle.router
         answer = await town.attempt(

@@ -11,6 +11,7 @@ from shardbus.stores.base import FragmentCommit
 from tests.simulation.sending import Violation
 from tests.simulation.topic_book import TopicBook
 from tests.simulation.town import Town
+from tests.simulation.world import Wall
 
 WINDOW_MS: Final = 20_000
 
@@ -33,6 +34,10 @@ class TopicTown(Town):
         self.book = TopicBook(self.name_of, WINDOW_MS)
         self.plans = plans
         super().__init__(seed, sites=2)
+
+    def walls(self) -> list[Wall]:
+        """Not those of brokers: publications are expected at their moments."""
+        return [self.clock.wall]
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         self.book.stored(commits, self.now_ms())

@@ -22,7 +22,9 @@ from shardbus.stores.catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site
-from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualLoop, VirtualWorker
+from tests.simulation.tally import befell
+from tests.simulation.walls import Clockmaker
+from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualLoop, VirtualWorker, Wall
 
 T = TypeVar("T")
 
@@ -129,6 +131,11 @@ class Town:
         self.sites = [self.new_site(f"b{number}") for number in range(sites)]
         for site in self.sites:
             site.returned = self._returned
+        self.clockmaker = Clockmaker(seed, self.walls(), self.note)
+
+    def walls(self) -> list[Wall]:
+        """The wall clocks that are set while clients are at work."""
+        return [self.clock.wall, *(site.wall for site in self.sites)]
 
     def new_site(self, name: str) -> Site:
         return Site(name, self.loop, self.chance, self.faults, self.stored)
@@ -154,7 +161,8 @@ class Town:
         return self._marks
 
     def now_ms(self) -> int:
-        return self.clock.now_ms()
+        """The moment by a clock that is right."""
+        return VirtualClock(self.loop).now_ms()
 
     def note(self, line: str) -> None:
         self.notes.append(f"{self.loop.time():.6f} {line}")
@@ -194,13 +202,21 @@ class Town:
         if dead is None:
             return
         self.events["gateway crashed"] += 1
+        befell("gateway crash")
         self.note("gateway crashed")
         self._is_open.clear()
         dead.die()
         self.loop.call_later(self.chance.uniform(0.05, 2.0), self.start_gateway)
 
     async def disasters(self) -> None:
-        """Now and then a process is killed at a moment that has nothing to do with writing."""
+        """Now and then a clock is set, or a process is killed, which has nothing to do with
+        writing.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.clockmaker.run())
+            group.create_task(self._kill())
+
+    async def _kill(self) -> None:
         while self.faults.severity and not self.is_over:
             await asyncio.sleep(self.chance.expovariate(self.faults.severity / 4.0))
             self._disaster()
@@ -216,6 +232,7 @@ class Town:
         self.note("calm")
         self.is_over = True
         self.faults.stop()
+        self.clockmaker.put_right()
 
     async def whole(self) -> Gateway:
         """Everybody is up again, and nothing is left undone."""

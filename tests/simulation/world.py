@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
 from shardbus.stores.base import StoreError
+from tests.simulation.tally import passed
 
 T = TypeVar("T")
 
 EPOCH_MS: Final = 1_700_000_000_000
+# Far from the wall clock, so that whoever takes one for the other is found out.
+STEADY_FROM_MS: Final = 5_000_000
 
 
 class Deadlock(Exception):
@@ -83,6 +86,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise self.failures[0] from None
             raise
         finally:
+            passed(self._now)
             logging.getLogger("shardbus").removeHandler(witness)
             self._cancel_all()
         if self.failures:
@@ -115,15 +119,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         raise AssertionError("threads end determinism")
 
 
-class VirtualClock:
-    """The wall clock of a virtual loop."""
+class Wall:
+    """By how much the wall clock of a machine is wrong; that outlives its processes."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+
+class VirtualClock:
+    """The clocks of a virtual loop; the wall clock may be set."""
+
+    def __init__(self, loop: VirtualLoop, wall: Wall | None = None) -> None:
+        self.loop = loop
+        self.wall = Wall() if wall is None else wall
 
     def now_ms(self) -> int:
+        return EPOCH_MS + self.wall.ahead_ms + self._passed_ms()
+
+    def steady_ms(self) -> int:
+        return STEADY_FROM_MS + self._passed_ms()
+
+    def _passed_ms(self) -> int:
         # A moment that was asked for in milliseconds may come a rounding error early.
-        return EPOCH_MS + int(self._loop.time() * 1000 + 1e-6)
+        return int(self.loop.time() * 1000 + 1e-6)
 
 
 class VirtualWorker:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.broker_store import open_stores
+from shardbus.app.broker_store import StoreOptions, open_stores
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 from shardbus.stores.late import LateStore
 from shardbus.stores.memory import MemoryStore
@@ -74,7 +74,7 @@ def test_what_never_opened_is_closed_without_a_word() -> None:
 def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path: Path) -> None:
     """R15."""
     (tmp_path / "broker-1.db").write_bytes(b"not a database, and longer than a header" * 9)
-    stores = open_stores(["broker-0", "broker-1"], tmp_path, "full")
+    stores = open_stores(["broker-0", "broker-1"], tmp_path, StoreOptions())
 
     assert isinstance(stores[0], SqliteStore)
     with pytest.raises(StoreError, match="not a SQLite file"):
@@ -83,4 +83,4 @@ def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path
         store.close()
 
     with pytest.raises(StoreError, match="not a SQLite file"):
-        open_stores(["broker-1"], tmp_path, "full")
+        open_stores(["broker-1"], tmp_path, StoreOptions())

@@ -198,7 +198,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     connection.close()
 
     path = tmp_path / "store.db"
-    assert "store.db: the disk is full; free space" in str(store_error(path, full.value))
+    assert "store.db: the disk is full: the file system /" in str(store_error(path, full.value))
     assert "cannot be written; check permissions" in str(store_error(path, read_only.value))
     assert str(store_error(path, ValueError("odd"))).endswith("store.db: odd")
 

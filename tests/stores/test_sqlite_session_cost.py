@@ -32,8 +32,8 @@ class Meter:
     def open_reader(self, path: Path) -> sqlite3.Connection:
         return self._metered(open_reader(path))
 
-    def open_writer(self, path: Path, durability: str) -> sqlite3.Connection:
-        return self._metered(open_writer(path, durability))
+    def open_writer(self, path: Path, durability: str, reserve_bytes: int) -> sqlite3.Connection:
+        return self._metered(open_writer(path, durability, reserve_bytes))
 
     def _metered(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         connection.set_progress_handler(self._tick, STEP)

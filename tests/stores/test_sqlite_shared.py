@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE, SET_ASIDE, Entry
+from shardbus.core.properties import pack
 from shardbus.stores.base import FragmentId
 from shardbus.stores.draft import PART_BYTES_MIN
 from tests.stores.harness import Pen, Scalpel, SqliteCase, numbers, read_all, without_payload
@@ -330,3 +331,24 @@ def test_a_damaged_list_of_parts_stops_nobody(case: SqliteCase, pens: list[Pen],
         assert [entry.payload for entry in page.entries] == PAYLOADS[:1]
 
     assert number(case, "SELECT users FROM part_users") == 1
+
+
+def test_copies_that_one_fragment_gets_of_a_message_are_stored_once(
+    case: SqliteCase, pens: list[Pen]
+) -> None:
+    """What actions set is each copy's own, the payload is not."""
+    [pen, *_] = pens
+    payload = bytes(10_000)
+    entries = [pen.append([payload])[0] for _ in range(20)]
+    for at, entry in enumerate(entries):
+        entry.modified = pack({"RuleName": b"%d" % at})
+    case.store.commit([pen.commit()])
+
+    assert number(case, "SELECT sum(length(body)) FROM part") == 10_000
+    assert number(case, "SELECT sum(length(body)) FROM chunk") < 20 * 10
+    case.reopen()
+    assert payloads_of(case, pen) == [payload] * 20
+    assert_parts_agree(case)
+    pen.remove(entries)
+    pen.write(case.store)
+    assert rows(case) == dict.fromkeys(TABLES, 0)

@@ -6,7 +6,6 @@ import errno
 import os
 import resource
 import subprocess
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,17 +16,7 @@ TMPFS_MB: Final = 8
 LIMIT_BYTES: Final = 4096
 
 
-class Disk(ABC):
-    """Where one store is; `fail` until `heal`."""
-
-    @abstractmethod
-    def fail(self) -> None: ...
-
-    @abstractmethod
-    def heal(self) -> None: ...
-
-
-class SmallDisk(Disk):
+class SmallDisk:
     """A disk of a few megabytes that somebody else fills to the last byte."""
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +35,7 @@ class SmallDisk(Disk):
         self._ballast.unlink()
 
 
-class FailingDisk(Disk):
+class FailingDisk:
     """A disk that fails the writes of one process: the kernel limits how long files may be."""
 
     def __init__(self, pid: int) -> None:

@@ -19,6 +19,10 @@ def describe_queue(server: Server, name: str) -> Described:
     return _management(server).entity(QUEUE, name)
 
 
+def delete_queue(server: Server, name: str) -> None:
+    _management(server).delete(name)
+
+
 def _management(server: Server) -> Management:
     endpoint = f"http://{server.host}:{server.http_port}"
     credential = parse_connection_string(server.connection_string).credential

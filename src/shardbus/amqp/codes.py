@@ -79,3 +79,43 @@ DATA: Final = 0x75
 AMQP_SEQUENCE: Final = 0x76
 AMQP_VALUE: Final = 0x77
 FOOTER: Final = 0x78
+
+# Descriptors may be symbols as well; few peers write them so.
+BY_NAME: Final[dict[bytes, int]] = {
+    b"amqp:open:list": OPEN,
+    b"amqp:begin:list": BEGIN,
+    b"amqp:attach:list": ATTACH,
+    b"amqp:flow:list": FLOW,
+    b"amqp:transfer:list": TRANSFER,
+    b"amqp:disposition:list": DISPOSITION,
+    b"amqp:detach:list": DETACH,
+    b"amqp:end:list": END,
+    b"amqp:close:list": CLOSE,
+    b"amqp:error:list": ERROR,
+    b"amqp:received:list": RECEIVED,
+    b"amqp:accepted:list": ACCEPTED,
+    b"amqp:rejected:list": REJECTED,
+    b"amqp:released:list": RELEASED,
+    b"amqp:modified:list": MODIFIED,
+    b"amqp:source:list": SOURCE,
+    b"amqp:target:list": TARGET,
+    b"amqp:coordinator:list": COORDINATOR,
+    b"amqp:declare:list": DECLARE,
+    b"amqp:discharge:list": DISCHARGE,
+    b"amqp:declared:list": DECLARED,
+    b"amqp:transactional-state:list": TRANSACTIONAL_STATE,
+    b"amqp:sasl-mechanisms:list": SASL_MECHANISMS,
+    b"amqp:sasl-init:list": SASL_INIT,
+    b"amqp:sasl-challenge:list": SASL_CHALLENGE,
+    b"amqp:sasl-response:list": SASL_RESPONSE,
+    b"amqp:sasl-outcome:list": SASL_OUTCOME,
+    b"amqp:header:list": HEADER,
+    b"amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    b"amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    b"amqp:properties:list": PROPERTIES,
+    b"amqp:application-properties:map": APPLICATION_PROPERTIES,
+    b"amqp:data:binary": DATA,
+    b"amqp:amqp-sequence:list": AMQP_SEQUENCE,
+    b"amqp:amqp-value:*": AMQP_VALUE,
+    b"amqp:footer:map": FOOTER,
+}

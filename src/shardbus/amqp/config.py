@@ -1,4 +1,4 @@
-"""What an owner may choose about a connection, with the defaults the reference asks for."""
+"""What an owner may choose about a connection; the defaults are what the service advertises."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ from shardbus.amqp.types import Value
 class ConnectionConfig:
     """Everything that is agreed in `open` and `begin`, and the bounds on what a peer may cost.
 
-    `max_frame_size` is what we are willing to receive; what we send obeys the peer's.
+    `max_frame_size` is what we announce, and what we send obeys the peer's too; frames of up to
+    `accepted_frame_size` are taken all the same from peers that do not split dispositions.
     `idle_timeout_ms` is what we advertise: a peer silent for twice as long is dropped; 0 is never.
     `unsettled_max` bounds the unsettled deliveries of one session in each direction.
     `buffered_bytes_max` bounds each of: input that waits, unfinished deliveries, and transfers
@@ -18,10 +19,11 @@ class ConnectionConfig:
 
     container_id: str = "shardbus"
     hostname: str = ""
-    max_frame_size: int = 262_144
+    max_frame_size: int = 65_536
+    accepted_frame_size: int = 262_144
     channel_max: int = 4_999
-    handle_max: int = 65_535
-    idle_timeout_ms: int = 120_000
+    handle_max: int = 255
+    idle_timeout_ms: int = 240_000
     incoming_window: int = 4_096
     outgoing_window: int = 65_536
     links_max: int = 5_000
@@ -30,8 +32,9 @@ class ConnectionConfig:
     max_message_size: int = 1_048_576
     # Server: the mechanisms offered, in order; empty means that SASL is not spoken.
     sasl_mechanisms: tuple[str, ...] = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
-    # Server: whether a client may skip the SASL layer altogether.
-    sasl_required: bool = True
+    # Server: whether a client must not skip the SASL layer. The JavaScript SDK does when it has a
+    # token and no key, and shows the token to `$cbs` as after ANONYMOUS.
+    sasl_required: bool = False
     # Client: the mechanism to choose and its initial response; "" means no SASL layer.
     sasl_mechanism: str = "ANONYMOUS"
     sasl_response: bytes = b""

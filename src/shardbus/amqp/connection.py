@@ -252,7 +252,7 @@ class Connection:
 
     def _check_pipelined(self) -> None:
         """What a peer may send before it knows that it is welcome."""
-        if self._unread.size > 2 * self.config.max_frame_size:
+        if self._unread.size > 2 * self.config.accepted_frame_size:
             self._fail(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "too much input before SASL"))
 
     def _read(self, buffer: bytes) -> i64:
@@ -280,7 +280,7 @@ class Connection:
 
     def _check_size(self, size: i64) -> None:
         is_sasl = self._state != states.OPENED and self._state in _SASL_STATES
-        size_max = SASL_FRAME_SIZE_MAX if is_sasl else self.config.max_frame_size
+        size_max = SASL_FRAME_SIZE_MAX if is_sasl else self.config.accepted_frame_size
         if size < HEADER_SIZE or size > size_max:
             raise WireError(errors.FRAMING_ERROR, f"a frame of {size} bytes, {size_max} allowed")
 

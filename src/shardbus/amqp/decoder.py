@@ -60,6 +60,8 @@ class Reader:
         self.list_end: i64 = position
         self.depth: i64 = 0
         self.zero_width_left: i64 = ZERO_WIDTH_ELEMENTS_MAX
+        # Met something that is understood but is not how the specification has it.
+        self.is_loose: bool = False
 
     def require(self, size: i64) -> None:
         if size > self.end - self.position:
@@ -364,7 +366,7 @@ class Reader:
         return code
 
     def descriptor_code(self) -> i64:
-        """The numeric descriptor that comes next; -1 for one that is no small number."""
+        """The descriptor that comes next as a number; -1 for one that we do not know."""
         code: i64 = self.u8()
         if code == codes.SMALLULONG:
             return self.u8()
@@ -373,6 +375,9 @@ class Reader:
         if code == codes.ULONG:
             number = self.u64()
             return -1 if number > 0xFF else number
+        if code == codes.SYMBOL8:
+            self.is_loose = True
+            return codes.BY_NAME.get(self.take(self.u8()), -1)
         self._descend()
         if code == 0:
             raise DecodeError("a descriptor that is itself described")
@@ -465,11 +470,15 @@ class Reader:
         return self.text_of_code(code)
 
     def text_of_code(self, code: i64) -> str:
-        """The string or symbol whose constructor was just read."""
+        """The string or symbol whose constructor was just read, or binary in its place."""
         if code == codes.STRING8 or code == codes.SYMBOL8:
             content = self.take(self.u8())
         elif code == codes.STRING32 or code == codes.SYMBOL32:
             content = self.take(self.u32())
+        elif code == codes.BINARY8 or code == codes.BINARY32:
+            # What the Python SDK makes of text that it received and sends again.
+            self.is_loose = True
+            return utf8(self.take(self.u8() if code == codes.BINARY8 else self.u32()))
         else:
             raise DecodeError("text was expected")
         return utf8(content) if code & 0x0F == 1 else ascii_text(content)

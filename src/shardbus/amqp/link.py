@@ -81,6 +81,8 @@ class Link:
         # Deliveries without an outcome, and those whose outcome awaits `confirm`.
         self._unsettled: dict[int, bytes] = {}
         self._answered: dict[int, bytes] = {}
+        # How many more deliveries came under an id that was in use: see `_note_unsettled`.
+        self._repeats: dict[int, int] = {}
         # The frames that the last message took that took several; an old one counts ever less.
         self._frames_each: i64 = 1
         self._prefix: bytes = transfer_prefix(session.channel)
@@ -264,8 +266,7 @@ class Link:
             if delivery_id in self._unsettled:
                 known.append(delivery_id)
                 if settled:
-                    del self._unsettled[delivery_id]
-                    del self.session.incoming[delivery_id]
+                    self._note_settled(delivery_id)
         self.session.write_dispositions(True, known, settled, encode_state(state))
         if settled:
             self.session.replenish()
@@ -337,6 +338,8 @@ class Link:
     def take_outcome(self, delivery_id: int, settled: bool) -> bytes | None:
         """The session's: the peer gave this delivery an outcome; its tag, None when not ours."""
         tag = self._unsettled.pop(delivery_id, None)
+        if tag is not None and not self.is_sender:
+            self.session.incoming_count -= 1 + self._repeats.pop(delivery_id, 0)
         if tag is not None and not settled:
             self._answered[delivery_id] = tag
         return tag
@@ -345,8 +348,12 @@ class Link:
         """The session's: drop everything unfinished; nothing can be settled any more."""
         owners = self.session.outgoing if self.is_sender else self.session.incoming
         for delivery_id in self._unsettled:
-            owners.pop(delivery_id, None)
+            if owners.get(delivery_id) is self:
+                del owners[delivery_id]
+        if not self.is_sender:
+            self.session.incoming_count -= len(self._unsettled) + sum(self._repeats.values())
         self._unsettled = {}
+        self._repeats = {}
         self._answered = {}
         self._drop_buffered()
         self.credit = 0
@@ -463,16 +470,39 @@ class Link:
         if self.credit > 0:
             self.credit -= 1
         if not delivery.settled:
-            if delivery.delivery_id in self.session.incoming:
-                raise WireError(errors.NOT_ALLOWED, "a delivery-id that is still in use")
-            self._unsettled[delivery.delivery_id] = delivery.tag
-            self.session.incoming[delivery.delivery_id] = self
+            self._note_unsettled(delivery)
         if self.state == states.ATTACHED:
             return delivery
         self._held.append(delivery)
         self._held_bytes += len(delivery.payload)
         self.session.connection.buffered_bytes += len(delivery.payload)
         return None
+
+    def _note_unsettled(self, delivery: Delivery) -> None:
+        """Remember a delivery until it is settled, even if its id is still in use.
+
+        The Python SDK gives several deliveries one id when its threads share a link. Each of them
+        is answered by a disposition of its own, as the service does.
+        """
+        delivery_id: i64 = delivery.delivery_id
+        if delivery_id in self._unsettled:
+            self._repeats[delivery_id] = self._repeats.get(delivery_id, 0) + 1
+        self._unsettled[delivery_id] = delivery.tag
+        self.session.incoming[delivery_id] = self
+        self.session.incoming_count += 1
+
+    def _note_settled(self, delivery_id: i64) -> None:
+        session = self.session
+        session.incoming_count -= 1
+        if self._repeats and delivery_id in self._repeats:
+            self._repeats[delivery_id] -= 1
+            if self._repeats[delivery_id] == 0:
+                del self._repeats[delivery_id]
+            return
+        del self._unsettled[delivery_id]
+        # Another link may have used the id since.
+        if session.incoming.get(delivery_id) is self:
+            del session.incoming[delivery_id]
 
     def _excess(self, collected: i64, size: i64) -> AmqpError | None:
         """Why `size` bytes more of a delivery end the link; None when it may go on."""

@@ -22,6 +22,9 @@ _SCHEDULED: Final = 3
 _HOPS: Final = 4
 _FIRST_NUMBER: Final = 5
 _DEADLETTER_SOURCE: Final = 6
+_TEXT_CODES: Final = frozenset(
+    [codes.STRING8, codes.STRING32, codes.SYMBOL32, codes.BINARY8, codes.BINARY32]
+)
 # Annotations that mean something to the bus; a sender's owned ones are replaced (reference 5.2).
 _ANNOTATIONS: Final[dict[bytes, int]] = {
     b"x-opt-enqueued-time": _OWNED,
@@ -63,7 +66,7 @@ class MessageHead:
     hops: int = 0
     first_number: int = -1
     deadletter_source: str | None = None
-    # message-id as text whatever its type (uuid in canonical form, binary as hex), and as encoded.
+    # message-id as text whatever its type (`identifier_text`), and as encoded.
     message_id: str | None = None
     message_id_raw: bytes = b""
     user_id: bytes | None = None
@@ -97,6 +100,9 @@ class MessageHead:
     kept_annotations_count: int = 0
     # Where the bare message begins, when everything from there on is sent to receivers unchanged.
     bare_offset: int = -1
+    # Something is not written as the specification has it; annotations whose names are not were
+    # passed over. `canonical` gives the message that was meant.
+    is_loose: bool = False
 
 
 def scan_message(payload: bytes) -> MessageHead:
@@ -127,6 +133,7 @@ def scan_message(payload: bytes) -> MessageHead:
             _scan_bare(reader, head, code, start)
     if is_canonical:
         head.bare_offset = size if bare_offset < 0 else bare_offset
+    head.is_loose = reader.is_loose
     return head
 
 
@@ -230,9 +237,11 @@ def _scan_annotation(reader: Reader, head: MessageHead) -> bool:
     """Read one entry; whether it is one that the bus owns."""
     code: i64 = reader.u8()
     if code != codes.SYMBOL8:
-        # Numbers are reserved, long symbols are none of ours, strings come from careless peers.
-        if code not in (codes.SYMBOL32, codes.STRING8, codes.STRING32, codes.ULONG, 0x53, 0x44):
-            raise DecodeError("an annotation whose key is no symbol")
+        if code not in (codes.ULONG, codes.SMALLULONG, codes.ULONG0):
+            # Numbers are reserved; the rest comes from careless peers.
+            if code not in _TEXT_CODES:
+                raise DecodeError("an annotation whose key is no symbol")
+            reader.is_loose = True
         reader.skip_content(code)
         reader.skip()
         return False
@@ -296,7 +305,9 @@ def _scan_application_properties(reader: Reader) -> None:
     for _ in range(enter_map(reader) >> 1):
         code: i64 = reader.u8()
         if code != codes.STRING8 and code != codes.STRING32:
-            raise DecodeError("an application property whose name is no string")
+            if code not in _TEXT_CODES and code != codes.SYMBOL8:
+                raise DecodeError("an application property whose name is no string")
+            reader.is_loose = True
         reader.text_of_code(code)
         reader.require(1)
         code = reader.buffer[reader.position]
@@ -341,7 +352,11 @@ def _skip_map(reader: Reader) -> None:
 
 
 def identifier_text(raw: bytes) -> str:
-    """A message-id or correlation-id as text: string, uuid, ulong or binary (as hex)."""
+    """A message-id or correlation-id as text: string, uuid, ulong or binary.
+
+    Binary is the text that it spells, as an id that the Python SDK received and sends again, or
+    hexadecimal digits where it spells none.
+    """
     code: i64 = raw[0]
     if code == codes.STRING8:
         return utf8(raw[2:])
@@ -351,11 +366,19 @@ def identifier_text(raw: bytes) -> str:
         digits = raw[1:].hex()
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     if code == codes.BINARY8:
-        return raw[2:].hex()
+        return _spelt(raw[2:])
     if code == codes.BINARY32:
-        return raw[5:].hex()
+        return _spelt(raw[5:])
     if code == codes.ULONG0 or code == codes.SMALLULONG or code == codes.ULONG:
         reader = Reader(raw, 0, len(raw))
         reader.fields_left = 1
         return str(reader.ulong_field(0))
     raise DecodeError("an identifier is a string, uuid, ulong or binary")
+
+
+def _spelt(content: bytes) -> str:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content.hex()
+    return text if text.isprintable() else content.hex()

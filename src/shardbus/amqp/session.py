@@ -49,9 +49,12 @@ class AmqpSession:
         self.remote_channel: int = -1
         self.state: int = states.UNMAPPED
         self.unsettled_max: int = connection.config.unsettled_max
-        # Whose delivery an id is, for those that have no outcome yet; one table per direction.
+        # Whose delivery an id is, for those that have no outcome yet; one table per direction. A
+        # peer may use an id again too early: then it is the later link's.
         self.outgoing: dict[int, Link] = {}
         self.incoming: dict[int, Link] = {}
+        # How many deliveries we have not settled, those under an id that was in use included.
+        self.incoming_count: i64 = 0
         self._prefix: bytes = channel_prefix(channel)
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
@@ -262,7 +265,7 @@ class AmqpSession:
     def replenish(self) -> None:
         """Open the incoming window again when it is half used, unless too much is unsettled."""
         full: i64 = self.connection.config.incoming_window
-        if self._incoming_window > full >> 1 or len(self.incoming) >= self.unsettled_max:
+        if self._incoming_window > full >> 1 or self.incoming_count >= self.unsettled_max:
             return
         if self.state == states.MAPPED:
             self._incoming_window = full

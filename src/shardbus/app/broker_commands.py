@@ -19,6 +19,11 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
 @click.command()
 @click.option("--name", required=True, help="broker-N: its place among the brokers, from 0.")
 @click.option("--data-dir", required=True, metavar="PATH", help="Directory of its store.")
+@click.option(
+    "--backup-dir",
+    metavar="PATH",
+    help="Directory below which its backups are made.  [default: backups in the data directory]",
+)
 @click.option("--socket", metavar="PATH", help="Listen on a socket that only this user can open.")
 @click.option("--listen", metavar="HOST:PORT", help="Listen on TCP; needs --secret-file.")
 @click.option(
@@ -37,12 +42,20 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
     help="Most megabytes in one fragment; 0: no such cap.",
 )
 @click.option(
+    "--reserve-mb",
+    type=click.IntRange(0, 100_000),
+    default=16,
+    show_default=True,
+    help="Megabytes kept so that a full disk can be emptied; 0: none.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
 )
 @click.option("--ends-with-stdin", is_flag=True, hidden=True)
+@click.option("--beats", is_flag=True, hidden=True)
 def broker(**options: str | int | bool | None) -> None:
     """Run one broker with its store, for gateways of other processes."""
     sys.exit(run_command(Console(is_json=False), lambda: _run(options)))
@@ -57,12 +70,15 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
         BrokerOptions(
             name=_name(str(options["name"])),
             data_dir=Path(str(options["data_dir"])),
+            backup_dir=Path(str(options["backup_dir"] or f"{options['data_dir']}/backups")),
             address=_address(options),
             secret_file=None if secret_file is None else Path(str(secret_file)),
             keeps_catalogue=bool(options["catalogue"]),
             ends_with_stdin=bool(options["ends_with_stdin"]),
+            beats=bool(options["beats"]),
             durability="relaxed" if options["durability"] == "relaxed" else "full",
             fragment_mb_max=int(options["fragment_mb_max"] or 0),
+            reserve_mb=int(options["reserve_mb"] or 0),
             log_level=str(options["log_level"]),
         )
     )

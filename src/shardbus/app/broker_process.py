@@ -18,15 +18,23 @@ import uvloop
 
 from shardbus.app import garbage
 from shardbus.app.broker_address import BrokerAddress, make_secret, read_secret
-from shardbus.app.broker_store import new_broker, open_store
+from shardbus.app.broker_store import (
+    StoreOptions,
+    catalogue_part,
+    new_broker,
+    open_store,
+    store_part,
+)
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
-from shardbus.app.serving import log_to_stderr, stop_on_signals
+from shardbus.app.serving import alongside, beat_on, log_to_stderr, stop_on_signals
+from shardbus.broker.backup_call import BackupDoor
 from shardbus.broker.catalogue_door import CatalogueDoor
 from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.endpoint import Endpoint
 from shardbus.broker.storage import ThreadWorker
 from shardbus.broker.wire import NONCE_BYTES
+from shardbus.core.entity import MEGABYTE
 from shardbus.stores.base import StoreError
 from shardbus.stores.catalogue import SqliteCatalogue
 
@@ -39,17 +47,21 @@ class BrokerOptions:
     """How a broker process runs.
 
     `keeps_catalogue` says that gateways find the namespace's catalogue here. `ends_with_stdin`
-    lets the process end with its supervisor, however that ends.
+    lets the process end with its supervisor, however that ends; one that `beats` tells it that it
+    is alive.
     """
 
     name: str
     data_dir: Path
+    backup_dir: Path
     address: BrokerAddress
     secret_file: Path | None
     keeps_catalogue: bool
     ends_with_stdin: bool
+    beats: bool
     durability: Literal["full", "relaxed"]
     fragment_mb_max: int
+    reserve_mb: int
     log_level: str
 
 
@@ -76,7 +88,9 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
     clock = SystemClock()
     broker = new_broker(
         options.name,
-        open_store(options.name, options.data_dir, options.durability),
+        open_store(
+            options.name, options.data_dir, StoreOptions(options.durability, options.reserve_mb)
+        ),
         clock,
         loop,
         fragment_mb_max=options.fragment_mb_max,
@@ -88,22 +102,26 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
         monotonic_s=time.monotonic,
         new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
     )
+    part = store_part(broker, options.data_dir, options.backup_dir, loop)
+    backups = BackupDoor([part])
+    endpoint.add_answerer(backups)
     try:
-        async with endpoint, _catalogue(options, endpoint, clock):
+        async with endpoint, _catalogue(options, endpoint, backups, clock):
             server = await options.address.listen(endpoint.accept)
             if options.ends_with_stdin:
                 loop.add_reader(sys.stdin.fileno(), _stop_at_end, stopping)
             garbage.calm()
             click.echo(f"ready {options.name} {options.address.bound(server)}")
-            await stopping.wait()
+            await alongside(_until(stopping), [beat_on()] if options.beats else [])
             server.close()
     finally:
+        await part.close()
         broker.close()
 
 
 @asynccontextmanager
 async def _catalogue(
-    options: BrokerOptions, endpoint: Endpoint, clock: Clock
+    options: BrokerOptions, endpoint: Endpoint, backups: BackupDoor, clock: Clock
 ) -> AsyncIterator[None]:
     """The catalogue, kept for all gateways; nothing when another broker keeps it."""
     if not options.keeps_catalogue:
@@ -111,20 +129,31 @@ async def _catalogue(
         return
     loop = asyncio.get_running_loop()
     now_ms = clock.now_ms()
-    catalogue = SqliteCatalogue(options.data_dir / "catalogue.db", now_ms=now_ms)
+    catalogue = SqliteCatalogue(
+        options.data_dir / "catalogue.db",
+        now_ms=now_ms,
+        reserve_bytes=options.reserve_mb * MEGABYTE,
+    )
     worker = ThreadWorker("catalogue", loop)
     # Milliseconds since the epoch, with room for changes: another version after every start.
     version = now_ms * 1_000
     publish = endpoint.publish_catalogue
     door = CatalogueDoor(catalogue, worker, loop=loop, version=version, on_change=publish)
     endpoint.add_answerer(door)
+    part = catalogue_part(catalogue, worker, options.data_dir, options.backup_dir, loop)
+    backups.add(part)
     publish(version)
     try:
         yield
     finally:
+        await part.close()
         door.close()
         worker.close()
         catalogue.close()
+
+
+async def _until(stopping: asyncio.Event) -> None:
+    await stopping.wait()
 
 
 def _stop_at_end(stopping: asyncio.Event) -> None:

@@ -39,7 +39,14 @@ def run_check(console: Console, directory: Path, is_repairing: bool) -> int:
     """The exit code; raises CommandError when the directory cannot be examined."""
     if not directory.is_dir():
         raise Usage(f"{directory} is not a directory; name the data directory of a server")
-    with _unserved(directory):
+    verdict = examined(directory, is_repairing=is_repairing)
+    console.show(verdict.document(), verdict.text())
+    return verdict.exit_code()
+
+
+def examined(directory: Path, *, is_repairing: bool = False) -> Verdict:
+    """What is found in a directory; CommandError when it cannot be examined."""
+    with unserved(directory):
         files = store_files(directory)
         if not files and not (directory / CATALOGUE).exists():
             raise Usage(f"{directory} holds no store and no catalogue: not a data directory")
@@ -50,13 +57,11 @@ def run_check(console: Console, directory: Path, is_repairing: bool) -> int:
     found = [damage for store in stores for damage in store.damages] + catalogue.damages
     if catalogue.is_known:
         found += check_homes(catalogue, stores)
-    verdict = Verdict(stores, catalogue, found, repairs, lost)
-    console.show(verdict.document(), verdict.text())
-    return DAMAGED if found else SOUND
+    return Verdict(stores, catalogue, found, repairs, lost)
 
 
 @contextmanager
-def _unserved(directory: Path) -> Iterator[None]:
+def unserved(directory: Path) -> Iterator[None]:
     """The locks of the directory and, one by one, of its stores; Unavailable when one is taken."""
     try:
         with data_directory(directory):
@@ -99,6 +104,9 @@ class Verdict:
         self._lost = lost
         self._names = {entity.entity_id: entity.name for entity in catalogue.entities}
         self._orphans = orphans(catalogue, stores)
+
+    def exit_code(self) -> int:
+        return DAMAGED if self._found else SOUND
 
     def document(self) -> dict[str, Json]:
         return {

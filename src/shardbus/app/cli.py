@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from shardbus.app.apply_command import apply
+from shardbus.app.backup_commands import backup, restore
 from shardbus.app.broker_commands import broker
 from shardbus.app.cert_command import cert
 from shardbus.app.check_command import check
@@ -44,9 +45,11 @@ _OF_SERVE: Final = frozenset(
         "store",
         "brokers",
         "broker_processes",
+        "broker_silent_ms",
         "broker_restart_ms",
         "durability",
         "fragment_mb_max",
+        "reserve_mb",
     }
 )
 _OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file"})
@@ -152,6 +155,7 @@ def version(is_json: bool) -> None:
 
 
 main.add_command(apply)
+main.add_command(backup)
 main.add_command(broker)
 main.add_command(cert)
 main.add_command(check)
@@ -165,6 +169,7 @@ main.add_command(pipeline)
 main.add_command(purge_command)
 main.add_command(queue)
 main.add_command(receive)
+main.add_command(restore)
 main.add_command(rule)
 main.add_command(sas)
 main.add_command(send)

@@ -7,15 +7,18 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Final, final
 
+from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.broker_address import BrokerAddress
-from shardbus.app.broker_store import broker_name
+from shardbus.app.broker_store import CATALOGUE_NAME, broker_name
 from shardbus.app.front import namespace_settings, serve_clients
 from shardbus.app.serving import alongside
 from shardbus.app.settings import Settings
 from shardbus.broker.auth import Authorizer
+from shardbus.broker.backup_call import RemotePart
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.link import Identity
@@ -39,15 +42,21 @@ Work = Callable[[], Coroutine[object, object, None]]
 
 
 async def serve_over(
-    addresses: Sequence[BrokerAddress], secret: bytes, settings: Settings, stopping: asyncio.Event
+    addresses: Sequence[BrokerAddress],
+    secret: bytes,
+    settings: Settings,
+    stopping: asyncio.Event,
+    *,
+    undead: Mapping[str, str] | None = None,
 ) -> None:
     """Serve clients over these brokers until told to stop.
 
+    `undead` has why a broker that was killed cannot be started again yet, by its name.
     Raises Unavailable when the catalogue is not found, and what keeps clients from being served.
     """
     loop = asyncio.get_running_loop()
     remotes = [_remote(index, address, secret, loop) for index, address in enumerate(addresses)]
-    work = _serve_namespace(remotes, settings, stopping)
+    work = _serve_namespace(remotes, settings, stopping, {} if undead is None else undead)
     await alongside(work, [remote.run() for remote in remotes])
 
 
@@ -62,7 +71,10 @@ def _remote(
 
 
 async def _serve_namespace(
-    remotes: list[RemoteBroker], settings: Settings, stopping: asyncio.Event
+    remotes: list[RemoteBroker],
+    settings: Settings,
+    stopping: asyncio.Event,
+    undead: Mapping[str, str],
 ) -> None:
     loop = asyncio.get_running_loop()
     clock = SystemClock()
@@ -87,7 +99,8 @@ async def _serve_namespace(
             loop=loop,
             new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
         )
-        await _serve_bus(bus, remotes, catalogue, settings, stopping)
+        outages = partial(_outages, remotes, undead)
+        await _serve_bus(bus, remotes, catalogue, settings, stopping, outages)
     finally:
         # Not in the loop, which must go on answering what the worker still asks of it.
         await asyncio.to_thread(worker.close)
@@ -99,6 +112,7 @@ async def _serve_bus(
     catalogue: RemoteCatalogue,
     settings: Settings,
     stopping: asyncio.Event,
+    outages: Callable[[], list[str]],
 ) -> None:
     namespace = bus.namespace
 
@@ -120,9 +134,25 @@ async def _serve_bus(
         bus,
         stopping,
         broker_names=[remote.name for remote in remotes],
-        outages=lambda: [remote.problem() for remote in remotes],
+        outages=outages,
+        backups=KeptBackups(
+            [RemotePart(remote.name, remote.ask) for remote in remotes],
+            RemotePart(CATALOGUE_NAME, remotes[0].ask),
+            directory=settings.backup_dir,
+            data_dir=settings.data_dir,
+            clock=bus.clock,
+        ),
     )
     await alongside(work, [_whenever(changed, follow), _whenever(returned, welcome)])
+
+
+def _outages(remotes: Sequence[RemoteBroker], undead: Mapping[str, str]) -> list[str]:
+    """Why each broker is out of reach; nothing of one that is not."""
+    problems = [remote.problem() for remote in remotes]
+    return [
+        f"{problem}; {undead[remote.name]}" if problem and remote.name in undead else problem
+        for remote, problem in zip(remotes, problems, strict=True)
+    ]
 
 
 async def _wait_for(remotes: list[RemoteBroker], stopping: asyncio.Event) -> None:

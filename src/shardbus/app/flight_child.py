@@ -32,7 +32,8 @@ class FlightChild:
 
     def __init__(self, settings: Settings, http_port: int, certificate: tuple[Path, Path]) -> None:
         """`certificate` is used where the lane has TLS."""
-        child = Child(_NAME, _command(settings, http_port, certificate))
+        command = _command(settings, http_port, certificate)
+        child = Child(_NAME, command, settings.broker_silent_ms)
         self._supervisor = Supervisor(
             [child], restart_ms=RESTART_MS, say=self._say, ended=self._ended
         )
@@ -105,6 +106,7 @@ def _command(settings: Settings, http_port: int, certificate: tuple[Path, Path])
         *("--bus", f"{_near(settings.host)}:{http_port}"),
         *("--log-level", settings.log_level),
         "--ends-with-stdin",
+        "--beats",
     ]
     if is_secure(settings):
         chain, key = certificate

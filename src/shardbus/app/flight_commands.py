@@ -19,6 +19,7 @@ from shardbus.app.console import Console, run_command
 @click.option("--tls-key", metavar="PATH", help="PEM private key of the certificate.")
 @click.option("--log-level", default="info", show_default=True)
 @click.option("--ends-with-stdin", is_flag=True)
+@click.option("--beats", is_flag=True)
 def flight(**options: str | int | bool | None) -> None:
     """Serve fragments as Arrow record batches."""
     sys.exit(run_command(Console(is_json=False), lambda: _run(options)))
@@ -39,6 +40,7 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
             bus=(host, int(port)),
             certificate=(Path(str(certificate)), Path(str(key))) if has_certificate else None,
             ends_with_stdin=bool(options["ends_with_stdin"]),
+            beats=bool(options["beats"]),
             log_level=str(options["log_level"]),
         )
     )

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,8 @@ import click
 from pyarrow import ArrowException
 
 from shardbus.app.failures import CommandError
-from shardbus.app.serving import log_to_stderr
+from shardbus.app.serving import beat, log_to_stderr
+from shardbus.app.supervisor import BEAT_MS
 from shardbus.gateway.flight.bus import BusClient
 from shardbus.gateway.flight.lane import Lane
 from shardbus.stores.bulk import BulkReader
@@ -39,6 +41,7 @@ class FlightOptions:
     bus: tuple[str, int]
     certificate: tuple[Path, Path] | None
     ends_with_stdin: bool
+    beats: bool
     log_level: str
 
 
@@ -52,12 +55,13 @@ def run_flight(options: FlightOptions) -> int:
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
         _check_address(options.host, options.port)
-        bus = BusClient(*options.bus)
+        bus, strangers = BusClient(*options.bus), BusClient(*options.bus)
         lane = Lane(
             f"{scheme}://{host}:{options.port}",
             bus,
             lambda broker: BulkReader(options.data_dir / f"{broker}.db"),
             certificate=_read(options.certificate),
+            strangers=strangers,
         )
     except (ArrowException, OSError) as error:
         raise CommandError(
@@ -65,11 +69,14 @@ def run_flight(options: FlightOptions) -> int:
         ) from error
     if options.ends_with_stdin:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
+    if options.beats:
+        threading.Thread(target=_beat_on, daemon=True).start()
     click.echo(f"ready {scheme}://{host}:{lane.port}")
     # Arrow's own way to wait never comes back to Python, where a handler would be run.
     signal.sigwait(_ENDING)
     lane.shutdown()
-    bus.close()
+    for client in (bus, strangers):
+        client.close()
     return 0
 
 
@@ -91,6 +98,13 @@ def _end_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(0)
+
+
+def _beat_on() -> None:
+    """Where a thread of Python gets its turn the others do, too."""
+    while True:
+        beat()
+        time.sleep(BEAT_MS / 1000)
 
 
 def _keep_memory() -> None:

@@ -14,6 +14,7 @@ import click
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app import garbage
+from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.descriptors import places, raise_limit
 from shardbus.app.flight_child import FlightChild, flight_port, flight_url
@@ -68,6 +69,7 @@ async def serve_clients(
     *,
     broker_names: Sequence[str],
     outages: Callable[[], list[str]],
+    backups: KeptBackups,
 ) -> None:
     """Open the ports, say that we are ready, and serve until told to stop.
 
@@ -85,7 +87,7 @@ async def serve_clients(
         doors = _door_problems(opened, lanes)
         return [*out, *bus.namespace.problems(), *bus.problems(), *doors, *pipelines.problems()]
 
-    told = _Told(pipelines, broker_names, outages, health)
+    told = _Told(pipelines, backups, broker_names, outages, health)
     site, metrics = _web(settings, bus, throttle, told)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
@@ -121,6 +123,7 @@ async def serve_clients(
             forwarder.run(),
             *(lane.run() for lane in lanes),
             pipelines.run(has_lane=bool(lanes)),
+            backups.run(),
         ]
         work = _until(stopping, lanes, ready_line(settings, ports))
         await alongside(work, [*chores, *_chores(bus)])
@@ -177,6 +180,7 @@ class _Told:
     """What the web tells about, beside the namespace."""
 
     pipelines: PipelineChild
+    backups: KeptBackups
     broker_names: Sequence[str]
     outages: Callable[[], list[str]]
     health: Callable[[], list[str]]
@@ -213,6 +217,7 @@ def _web(
                 throttle,
                 read_batch=read_batch,
                 pipelines=told.pipelines.kept,
+                backups=told.backups,
             ),
         ),
         messaging=Messaging(bus, counts, throttle),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -31,6 +32,8 @@ from shardbus.app.supervisor import Child, Supervisor
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base import StoreError
 
+log = logging.getLogger(__name__)
+
 SECRET_NAME = "broker-secret"
 LIST_NAME = "brokers.conf"
 
@@ -45,7 +48,7 @@ def run_with_processes(settings: Settings) -> int:
             for index in range(settings.brokers)
         ]
         listed = "".join(f"{address}\n" for address in addresses)
-        (settings.data_dir / LIST_NAME).write_text(listed, encoding="utf-8")
+        _write_list(settings.data_dir / LIST_NAME, listed)
         _run(_supervised(settings, addresses, secret))
     return 0
 
@@ -79,11 +82,12 @@ async def _gateway(settings: Settings, addresses: list[BrokerAddress], secret: b
 async def _supervised(settings: Settings, addresses: list[BrokerAddress], secret: bytes) -> None:
     stopping = stop_on_signals()
     children = [
-        Child(broker_name(index), _command(settings, index, address))
+        Child(broker_name(index), _command(settings, index, address), settings.broker_silent_ms)
         for index, address in enumerate(addresses)
     ]
     supervisor = Supervisor(children, restart_ms=settings.broker_restart_ms, say=_say)
-    await alongside(serve_over(addresses, secret, settings, stopping), [supervisor.run()])
+    serving = serve_over(addresses, secret, settings, stopping, undead=supervisor.undead)
+    await alongside(serving, [supervisor.run()])
 
 
 def _command(settings: Settings, index: int, address: BrokerAddress) -> list[str]:
@@ -94,14 +98,27 @@ def _command(settings: Settings, index: int, address: BrokerAddress) -> list[str
         "broker",
         *("--name", broker_name(index)),
         *("--data-dir", str(settings.data_dir)),
+        *("--backup-dir", str(settings.backup_dir)),
         *("--socket", str(address.socket)),
         *("--secret-file", str(settings.data_dir / SECRET_NAME)),
         *("--durability", settings.durability),
         *("--fragment-mb-max", str(settings.fragment_mb_max)),
+        *("--reserve-mb", str(settings.reserve_mb)),
         *("--log-level", settings.log_level),
         "--ends-with-stdin",
+        "--beats",
     ]
     return [*command, "--catalogue"] if index == 0 else command
+
+
+def _write_list(path: Path, listed: str) -> None:
+    """Tell other gateways where the brokers are; on a full disk the former list must do."""
+    try:
+        if path.exists() and path.read_text(encoding="utf-8") == listed:
+            return
+        path.write_text(listed, encoding="utf-8")
+    except OSError as error:
+        log.error("%s cannot be written, so `shardbus gateway` cannot use it: %s", path, error)
 
 
 def _say(line: str) -> None:

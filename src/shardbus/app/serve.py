@@ -7,7 +7,15 @@ import secrets
 
 import uvloop
 
-from shardbus.app.broker_store import broker_name, new_broker, open_stores
+from shardbus.app.backups.kept import KeptBackups
+from shardbus.app.broker_store import (
+    StoreOptions,
+    broker_name,
+    catalogue_part,
+    new_broker,
+    open_stores,
+    store_part,
+)
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.front import namespace_settings, serve_clients
@@ -18,6 +26,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.storage import ThreadWorker
+from shardbus.core.entity import MEGABYTE
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base import StoreError
@@ -40,14 +49,24 @@ async def _serve(settings: Settings) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
     names = [broker_name(index) for index in range(settings.brokers)]
-    stores = open_stores(names, settings.data_dir, settings.durability)
+    options = StoreOptions(settings.durability, settings.reserve_mb)
+    stores = open_stores(names, settings.data_dir, options)
     brokers = [
         new_broker(name, store, clock, loop, fragment_mb_max=settings.fragment_mb_max)
         for name, store in zip(names, stores, strict=True)
     ]
-    catalogue = SqliteCatalogue(settings.data_dir / "catalogue.db", now_ms=clock.now_ms())
+    catalogue = SqliteCatalogue(
+        settings.data_dir / "catalogue.db",
+        now_ms=clock.now_ms(),
+        reserve_bytes=settings.reserve_mb * MEGABYTE,
+    )
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, brokers, clock, namespace_settings(settings), worker)
+    places = settings.data_dir, settings.backup_dir
+    parts = [
+        *(store_part(broker, *places, loop) for broker in brokers),
+        catalogue_part(catalogue, worker, *places, loop),
+    ]
     try:
         await namespace.recover()
         bus = Bus(
@@ -64,8 +83,18 @@ async def _serve(settings: Settings) -> None:
             stopping,
             broker_names=[broker.name for broker in brokers],
             outages=lambda: [""] * len(brokers),
+            backups=KeptBackups(
+                parts[:-1],
+                parts[-1],
+                directory=settings.backup_dir,
+                data_dir=settings.data_dir,
+                clock=clock,
+            ),
         )
     finally:
+        # First of all: what somebody still reads, a store cannot put in order at its end.
+        for part in parts:
+            await part.close()
         for broker in brokers:
             broker.close()
         worker.close()

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Final
 
 from shardbus.app.log_lines import LineFormatter
+from shardbus.app.supervisor import BEAT, BEAT_MS
+
+_STDOUT: Final = 1
 
 Work = Coroutine[object, object, None]
 
@@ -47,6 +53,22 @@ def stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     return stopping
+
+
+def beat() -> None:
+    """Tell whoever started us that we are alive; nothing while nobody reads it."""
+    with suppress(OSError):
+        # A pipe that nobody reads fills up, and must not stop us.
+        _, writable, _ = select.select([], [_STDOUT], [], 0)
+        if writable:
+            os.write(_STDOUT, f"{BEAT}\n".encode())
+
+
+async def beat_on() -> None:
+    """Beat for as long as the event loop turns, until cancelled."""
+    while True:
+        beat()
+        await asyncio.sleep(BEAT_MS / 1000)
 
 
 def end_with_stdin() -> None:

@@ -95,6 +95,12 @@ TABLE: Final[tuple[Setting, ...]] = (
     Setting("tls_key", Kind.PATH, "", "PEM private key that belongs to the certificate."),
     Setting("data_dir", Kind.PATH, "./shardbus-data", "Directory of everything that is durable."),
     Setting(
+        "backup_dir",
+        Kind.PATH,
+        "",
+        "Directory below which backups are made; empty: `backups` in the data directory.",
+    ),
+    Setting(
         "capture_dir",
         Kind.TEXT,
         "",
@@ -115,6 +121,14 @@ TABLE: Final[tuple[Setting, ...]] = (
         Kind.SWITCH,
         False,
         "Each broker as a process of its own, watched and started again when it ends.",
+    ),
+    Setting(
+        "broker_silent_ms",
+        Kind.COUNT,
+        30_000,
+        "A broker process without a sign of life for so long is killed and started again.",
+        least=2_000,
+        most=3_600_000,
     ),
     _count(
         "broker_restart_ms",
@@ -179,6 +193,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Most megabytes in one fragment, whatever its entity allows (small disks); 0: no such cap.",
         most=1_000_000,
     ),
+    Setting(
+        "reserve_mb",
+        Kind.COUNT,
+        16,
+        "Megabytes kept beside each store so that a full disk can be emptied; 0: none.",
+        most=100_000,
+    ),
     _count(
         "connections_max",
         5_000,
@@ -226,11 +247,13 @@ class Settings:
     tls_cert: Path | None
     tls_key: Path | None
     data_dir: Path
+    backup_dir: Path
     capture_dir: str
     spark_master: str
     store: str
     brokers: int
     broker_processes: bool
+    broker_silent_ms: int
     broker_restart_ms: int
     brokers_config: Path | None
     secret_file: Path | None
@@ -243,6 +266,7 @@ class Settings:
     entities_max: int
     partitioned_entities_max: int
     fragment_mb_max: int
+    reserve_mb: int
     connections_max: int
     throttle_credits_per_s: int
     transactions: str
@@ -336,11 +360,13 @@ class _Gathered:
             tls_cert=self._optional_path("tls_cert"),
             tls_key=self._optional_path("tls_key"),
             data_dir=Path(self._text("data_dir")),
+            backup_dir=Path(self._text("backup_dir") or Path(self._text("data_dir"), "backups")),
             capture_dir=self._text("capture_dir"),
             spark_master=self._text("spark_master"),
             store=self._text("store"),
             brokers=self._number("brokers"),
             broker_processes=self._switch("broker_processes"),
+            broker_silent_ms=self._number("broker_silent_ms"),
             broker_restart_ms=self._number("broker_restart_ms"),
             brokers_config=self._optional_path("brokers_config"),
             secret_file=self._optional_path("secret_file"),
@@ -353,6 +379,7 @@ class _Gathered:
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
             fragment_mb_max=self._number("fragment_mb_max"),
+            reserve_mb=self._number("reserve_mb"),
             connections_max=self._number("connections_max"),
             throttle_credits_per_s=self._number("throttle_credits_per_s"),
             transactions=self._text("transactions"),

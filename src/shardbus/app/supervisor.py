@@ -1,4 +1,8 @@
-"""Keeps broker processes running: starts them, starts them again, passes on what they say."""
+"""Keeps broker processes running: starts them, starts them again, passes on what they say.
+
+A child that is watched beats: it writes a line every BEAT_MS. One that stops doing so hangs, and is
+killed (docs/adr/0041-hung-processes.md).
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,53 @@ from typing import Final, final
 
 log = logging.getLogger(__name__)
 
+_HUNG: Final = "showed no sign of life"
+
 RESTART_MS_MAX: Final = 30_000
 # Whoever ran this long was well: the next restart is soon again.
 WELL_MS: Final = 10_000
 STOP_MS: Final = 10_000
+BEAT_MS: Final = 500
+TICK_MS: Final = 250
+BEAT: Final = "beat"
+"""The line of a child that is alive; it is not passed on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to keep, and the name that its lines get."""
+    """A process to keep, and the name that its lines get.
+
+    One that beat and then shows no sign of life for `silent_ms` is killed; 0: it is not watched.
+    """
 
     name: str
     command: Sequence[str]
+    silent_ms: int = 0
+
+
+@final
+class _Pulse:
+    """How long a child has been silent, in ticks of ours: if it was us who stood still, or the
+    whole machine, nobody was silent.
+    """
+
+    def __init__(self, silent_ms: int) -> None:
+        self._silent_ms = silent_ms
+        self._ticks = 0
+        # However long a start takes: a store may have to be recovered.
+        self._has_begun = False
+
+    def hear(self, line: str) -> bool:
+        """Note a line; whether it is for people."""
+        self._ticks = 0
+        is_beat = self._silent_ms > 0 and line == BEAT
+        self._has_begun = self._has_begun or is_beat
+        return not is_beat
+
+    def is_gone(self) -> bool:
+        """Count a tick; whether it was one too many."""
+        self._ticks += self._has_begun
+        return self._ticks * TICK_MS > self._silent_ms
 
 
 @final
@@ -48,6 +87,8 @@ class Supervisor:
         self._restart_ms = restart_ms
         self._say = say
         self._ended = ended
+        # Why a child that was killed is not there yet; such as wait for a disk do not even die.
+        self.undead: dict[str, str] = {}
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -60,7 +101,8 @@ class Supervisor:
         while True:
             started_s = loop.time()
             end = await self._live(child)
-            if (loop.time() - started_s) * 1000 >= WELL_MS:
+            # Who hung was not well: should it hang again, there is no use in hurrying.
+            if (loop.time() - started_s) * 1000 >= WELL_MS and not end.startswith(_HUNG):
                 wait_ms = self._restart_ms
             if self._ended is not None:
                 self._ended(end)
@@ -82,13 +124,55 @@ class Supervisor:
         except OSError as error:
             return f"could not be started: {error}"
         log.info("%s runs as process %d", child.name, process.pid)
+        pulse = _Pulse(child.silent_ms)
+
+        def heard(line: str) -> None:
+            if pulse.hear(line):
+                self._say(f"{child.name}: {line}")
+
+        assert process.stdout is not None
+        hearing = asyncio.ensure_future(pass_on(process.stdout, heard))
         try:
-            assert process.stdout is not None
-            await pass_on(process.stdout, lambda line: self._say(f"{child.name}: {line}"))
+            if child.silent_ms and await _fell_silent(hearing, pulse):
+                await self._kill(child, process)
+                return f"{_HUNG} for {child.silent_ms} ms and was killed"
+            await hearing
             code = await process.wait()
         finally:
+            hearing.cancel()
             await stop_process(process)
         return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    async def _kill(self, child: Child, process: asyncio.subprocess.Process) -> None:
+        """End a child that hangs. While it does not die nobody can take its place: it has files
+        open, and what it asked of a disk may still happen.
+        """
+        log.error(
+            "%s (process %d) shows no sign of life for %d ms and is killed",
+            child.name,
+            process.pid,
+            child.silent_ms,
+        )
+        process.kill()
+        try:
+            async with asyncio.timeout(STOP_MS / 1000):
+                await process.wait()
+        except TimeoutError:
+            why = f"process {process.pid} was killed and does not end: it seems to wait for a disk"
+            log.error("%s: %s; check the disk and the kernel's log", child.name, why)
+            self.undead[child.name] = why
+            await process.wait()
+        finally:
+            self.undead.pop(child.name, None)
+
+
+async def _fell_silent(hearing: asyncio.Future[None], pulse: _Pulse) -> bool:
+    """Wait until a child has said all, or says nothing any more."""
+    while not hearing.done():
+        await asyncio.wait([hearing], timeout=TICK_MS / 1000)
+        if not hearing.done() and pulse.is_gone():
+            return True
+    return False
 
 
 async def pass_on(stream: asyncio.StreamReader, say: Callable[[str], None]) -> None:

@@ -61,12 +61,17 @@ class Broker:
         self._storage = storage
         self._clock = clock
         self._loop = loop
-        self._running_since_ms = clock.now_ms()
+        self._running_since_ms = clock.steady_ms()
         self._is_sweeping = False
         self._runners: dict[FragmentId, Runner] = {}
         self._new_publisher = new_publisher
         # Of each topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
+
+    @property
+    def storage(self) -> Storage:
+        """What a backup holds still for a moment."""
+        return self._storage
 
     def runner(self, entity: Entity, number: int) -> Runner:
         """The runner of a fragment, started when it is first asked for."""
@@ -103,13 +108,30 @@ class Broker:
         is due whether or not anyone publishes.
         """
         publisher = self._publisher(topic)
-        former = publisher.subscriptions
-        publisher.tell(topic, subscriptions)
+        publisher.hold()
+        try:
+            while publisher.is_busy:
+                await self._stand_still(publisher)
+            former = publisher.subscriptions
+            publisher.tell(topic, subscriptions)
+        finally:
+            publisher.let_go()
         changed = [each for each in subscriptions if former.get(each.entity_id) is not each]
         for entity in (topic, *changed):
             self.configure(entity, numbers)
         for number in numbers:
             self.runner(topic, number).start()
+
+    async def _stand_still(self, publisher: Publisher) -> None:
+        """Wait until nothing is half published."""
+        still: asyncio.Future[None] = self._loop.create_future()
+
+        def told() -> None:
+            if not still.done():
+                still.set_result(None)
+
+        publisher.when_still(told)
+        await still
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
         """Let a description take effect in those fragments that run."""
@@ -213,8 +235,12 @@ class Broker:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.
                 found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
-        found.last_used_ms = 0 if runner is None else runner.last_used_ms
-        found.running_since_ms = self._running_since_ms
+            else:
+                found.reason = self._storage.shortage
+        found.unused_ms = self._clock.steady_ms() - self._running_since_ms
+        if runner is not None:
+            found.unused_ms = runner.unused_ms
+            found.last_used_ms = self._clock.now_ms() - found.unused_ms
         return found
 
     def _sweep_soon(self) -> None:

@@ -37,7 +37,7 @@ class OpenFragment(FragmentPort, Browsable, Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it is not available."""
+        """Why it is not available, or takes nothing more in."""
         ...
 
 
@@ -185,14 +185,19 @@ class Bus:
         return list(self._handles.values())
 
     def problems(self) -> list[str]:
-        """Which fragments in use are unavailable and why, in words for people."""
+        """Which fragments in use are unavailable or take nothing more in, and why, for people."""
         found: dict[tuple[str, str], list[int]] = {}
+        short: dict[str, int] = {}
         for handle in self._handles.values():
             for runner in handle.runners:
                 if runner.state == UNAVAILABLE:
                     numbers = found.setdefault((handle.entity.name, runner.reason), [])
                     numbers.append(runner.fragment_id.number)
-        told = [
+                elif runner.is_available and runner.reason:
+                    # A full disk concerns all entities alike: one line, not one for each.
+                    short[runner.reason] = short.get(runner.reason, 0) + 1
+        told = [f"{count} fragments take nothing more in: {why}" for why, count in short.items()]
+        told += [
             f"fragments of '{name}' are unavailable ({', '.join(map(str, numbers))}): {reason}"
             for (name, reason), numbers in found.items()
         ]

@@ -315,10 +315,10 @@ class _Mover:
         return Plan(source.name, self.line, self._forwarder.format_of, now_ms)
 
     def _is_surely_missing(self) -> bool:
-        now_ms = self._bus.clock.now_ms()
+        steady_ms = self._bus.clock.steady_ms()
         if self._missing_since_ms < 0:
-            self._missing_since_ms = now_ms
-        return now_ms - self._missing_since_ms >= MISSING_MS
+            self._missing_since_ms = steady_ms
+        return steady_ms - self._missing_since_ms >= MISSING_MS
 
     async def _carry_out(
         self,

@@ -25,8 +25,10 @@ class FragmentStatistics:
     message that was ever sent to the fragment: two looks at it give a rate. `duplicate_count` were
     ever dropped as duplicates; `state_count` sessions have a state.
 
-    `last_used_ms` is when a client last used the fragment since `running_since_ms`; 0: not yet.
-    `reason` says why the state is not FRAGMENT_AVAILABLE. `is_counted` is false when the numbers
+    `last_used_ms` is when a client last used the fragment since its broker runs; 0: not yet. For
+    `unused_ms` nobody has, by a clock that is never set; a broker that starts counts as use.
+    `reason` says why the state is not FRAGMENT_AVAILABLE, or why an available one takes nothing
+    more in. `is_counted` is false when the numbers
     are not known either; a fragment that merely cannot be written has them from its store.
     """
 
@@ -43,7 +45,7 @@ class FragmentStatistics:
         self.duplicate_count = 0
         self.state_count = 0
         self.last_used_ms = 0
-        self.running_since_ms = 0
+        self.unused_ms = 0
         self.size_bytes = size_bytes
         self.state = state
         self.reason = reason
@@ -100,8 +102,8 @@ class EntityStatistics:
     """The sums over an entity's fragments (R29).
 
     With a fragment that cannot be counted `is_partial` is true and the sums are those of the
-    others. `size_bytes` of a topic includes what its `subscription_count` subscriptions hold, and
-    `subscriptions_used_ms` is when one of those was last used.
+    others. `size_bytes` of a topic includes what its `subscription_count` subscriptions hold, its
+    `unused_ms` ends when one of those is used, and `subscriptions_used_ms` is when one last was.
     """
 
     def __init__(self, fragments: list[FragmentStatistics]) -> None:
@@ -122,7 +124,7 @@ class EntityStatistics:
         self.state_count = sum(part.state_count for part in reached)
         self.sent_total = sum(part.sent_total for part in reached)
         self.last_used_ms = max((part.last_used_ms for part in reached), default=0)
-        self.running_since_ms = max((part.running_since_ms for part in reached), default=0)
+        self.unused_ms = min((part.unused_ms for part in reached), default=0)
         self.transfer_count = 0
         self.size_bytes = sum(part.size_bytes for part in reached)
         self.subscription_count = 0
@@ -132,12 +134,15 @@ class EntityStatistics:
         """Take what a subscription holds into the sums of its topic."""
         self.subscription_count += 1
         self.subscriptions_used_ms = max(self.subscriptions_used_ms, part.last_used_ms)
+        self.unused_ms = min(self.unused_ms, part.unused_ms)
         self.size_bytes += part.size_bytes
         self.is_partial |= part.is_partial
 
     @property
     def availability(self) -> str:
-        is_whole = all(part.state == FRAGMENT_AVAILABLE for part in self.fragments)
+        is_whole = all(
+            part.state == FRAGMENT_AVAILABLE and not part.reason for part in self.fragments
+        )
         return AVAILABLE_STATUS if is_whole else LIMITED_STATUS
 
     def message_count(self) -> int:
@@ -150,6 +155,9 @@ class EntityStatistics:
         )
 
     def problems(self) -> list[str]:
+        """Which fragments are out and why. One that merely takes nothing more in is not: it can be
+        updated and deleted.
+        """
         return [
             f"fragment {part.number} is {part.state}: {part.reason}"
             for part in self.fragments

@@ -52,7 +52,7 @@ def count_question(entity_id: int, numbers: Sequence[int]) -> str:
 
 def bare_json(entity: Entity) -> str:
     """The document of an entity without rules: of those, whoever runs a fragment has no use."""
-    return entity.with_rules([], entity.updated_at_ms).to_json()
+    return entity.without_rules().to_json()
 
 
 def read_ids(answer: str) -> list[FragmentId]:
@@ -136,7 +136,7 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
         "duplicates": part.duplicate_count,
         "states": part.state_count,
         "last_used_ms": part.last_used_ms,
-        "running_since_ms": part.running_since_ms,
+        "unused_ms": part.unused_ms,
         "is_counted": part.is_counted,
         "size_bytes": part.size_bytes,
         "state": part.state,
@@ -163,6 +163,6 @@ def _read_part(fields: Fields) -> FragmentStatistics:
     part.duplicate_count = fields.integer("duplicates")
     part.state_count = fields.integer("states")
     part.last_used_ms = fields.integer("last_used_ms")
-    part.running_since_ms = fields.integer("running_since_ms")
+    part.unused_ms = fields.integer("unused_ms")
     part.is_counted = fields.boolean("is_counted")
     return part

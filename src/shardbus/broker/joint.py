@@ -10,11 +10,13 @@ fragment of a subscription in those of the topic's fragment of the same number.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
 from shardbus.broker.storage import Storage
+from shardbus.core.change import Change
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, NotStored, StoreError
 
@@ -37,6 +39,14 @@ class Part:
         self.runner = runner
         self.entries = entries
         self.is_held = False
+        # How many of them the fragment has taken over, and what that changed.
+        self.delivered = 0
+        self.changes: list[Change] = []
+        self.is_gone = False
+
+    @property
+    def is_delivered(self) -> bool:
+        return self.delivered >= len(self.entries)
 
 
 @final
@@ -51,15 +61,23 @@ class Joint:
         commit: FragmentCommit,
         storage: Storage,
         then: Callable[[StoreError | None], None],
+        loop: asyncio.AbstractEventLoop,
+        delivered_max: int,
     ) -> None:
+        """`delivered_max` copies are taken over before others have their turn."""
+        self._loop = loop
+        self._delivered_max = delivered_max
         self._commit = commit
         self._storage = storage
         self._then = then
         self._parts: list[Part] = []
         self._awaited = 0
-        # Once it is decided nobody can leave, and once it is over nothing happens any more.
+        # While it is being decided parts may be half taken over: who leaves then is left out. Once
+        # it is decided nobody can leave, and once it is over nothing happens any more.
+        self._is_deciding = False
         self._is_decided = False
         self._is_over = False
+        self._position = 0
 
     def begin(self, deliveries: list[tuple[Runner, list[Entry]]]) -> None:
         self._parts = [Part(self, runner, entries) for runner, entries in deliveries]
@@ -77,6 +95,9 @@ class Joint:
     def left(self, part: Part) -> None:
         """A runner was stopped: whatever was meant for it goes with it."""
         if self._is_decided or self._is_over:
+            return
+        if self._is_deciding:
+            part.is_gone = True
             return
         self._parts.remove(part)
         if not part.is_held:
@@ -103,18 +124,42 @@ class Joint:
             return
         self._is_over = True
         for part in self._parts:
-            part.runner.let_go(part)
+            if part.delivered:
+                # It is in memory there, and will never be stored.
+                part.runner.took_part(part, Broken("what a topic published came to nothing"))
+            else:
+                part.runner.let_go(part)
 
     def _decide(self) -> None:
-        self._is_decided = True
-        commits = [self._commit]
+        self._is_deciding = True
+        self._deliver_on()
+
+    def _deliver_on(self) -> None:
+        """Let all take their parts over, in pieces: others have their turns between them."""
+        if self._is_over:
+            return
+        room = self._delivered_max
         try:
-            for part in self._parts:
-                commits.append(part.runner.take_part(part))
+            while self._position < len(self._parts):
+                if room <= 0:
+                    self._loop.call_soon(self._deliver_on)
+                    return
+                part = self._parts[self._position]
+                if part.is_gone or part.is_delivered:
+                    self._position += 1
+                else:
+                    room -= part.runner.deliver(part, room)
+            self._store()
         except Exception as bug:
             log.exception("a joint decision of %s went wrong", self._commit.fragment)
             self._stored(NotStored(f"internal error: {bug}"))
-            return
+
+    def _store(self) -> None:
+        self._is_decided = True
+        self._parts = [part for part in self._parts if not part.is_gone]
+        commits = [self._commit]
+        for part in self._parts:
+            commits.append(part.runner.take_part(part))
         self._storage.commit_together(commits, self._stored)
 
     def _stored(self, error: StoreError | None) -> None:

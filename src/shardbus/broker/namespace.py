@@ -446,6 +446,8 @@ class Namespace:
         changed(old.spec, spec, kind)
         validate_kind(kind, spec, self.settings.tier)
         settle_forwarding(self._directory, old.name, kind, spec, old.spec)
+        if kind == TOPIC:
+            self._subscriptions.check_message_size(old, spec)
         await self._fragments.check_whole(old, "updated")
         entity = old.updated(spec, self._clock.now_ms())
         await self._apply(entity, self._let_take_effect)

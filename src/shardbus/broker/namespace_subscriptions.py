@@ -10,6 +10,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.directory import Directory
 from shardbus.broker.fragments import Fragments
 from shardbus.broker.namespace_records import Records
+from shardbus.broker.rule_copies import check_copies, check_message_size
 from shardbus.broker.turn import Turns
 from shardbus.core.address import validate_rule_name
 from shardbus.core.entity import Entity, QueueSpec, new_subscription
@@ -90,6 +91,11 @@ class Subscriptions:
             if rule.name.lower() in names:
                 raise _rule_exists(rule.name)
             names.add(rule.name.lower())
+        check_copies(topic, self._directory.subscriptions(topic.entity_id), None, rules)
+
+    def check_message_size(self, topic: Entity, spec: QueueSpec) -> None:
+        """Refuse a topic larger messages than its rules may make copies of."""
+        check_message_size(topic, spec, self._directory.subscriptions(topic.entity_id))
 
     async def create(
         self, entity_id: int, topic: Entity, name: str, spec: QueueSpec, rules: list[RuleSpec]
@@ -129,7 +135,9 @@ class Subscriptions:
         if subscription.rule(rule.name) is not None:
             raise _rule_exists(rule.name)
         self._check_rule(subscription.topic_id, rule, extra=[rule])
-        return [*subscription.rules, dated(rule, self._clock.now_ms())]
+        rules = [*subscription.rules, dated(rule, self._clock.now_ms())]
+        self._check_copies(subscription, rules)
+        return rules
 
     def rules_replacing(self, subscription: Entity, rule: RuleSpec) -> list[RuleSpec]:
         """The rules of a subscription with another one in place of that of the same name."""
@@ -137,7 +145,9 @@ class Subscriptions:
         is_more = rule.filter.kind != old.filter.kind
         self._check_rule(subscription.topic_id, rule, extra=[rule] if is_more else [])
         new = dated(rule, old.created_at_ms)
-        return [new if known is old else known for known in subscription.rules]
+        rules = [new if known is old else known for known in subscription.rules]
+        self._check_copies(subscription, rules)
+        return rules
 
     def rules_without(self, subscription: Entity, name: str) -> list[RuleSpec]:
         """The rules of a subscription but one; Refused when it has none of that name."""
@@ -170,6 +180,12 @@ class Subscriptions:
             more = sum(new.filter.kind == kind for new in extra)
             if more and self.filter_count(topic_id, kind) + more > most:
                 raise Refused(QUOTA_EXCEEDED, f"A topic has at most {most} {words}.")
+
+    def _check_copies(self, subscription: Entity, rules: Sequence[RuleSpec]) -> None:
+        topic = self._directory.find_id(subscription.topic_id)
+        if topic is not None:
+            others = self._directory.subscriptions(topic.entity_id)
+            check_copies(topic, others, subscription, rules)
 
     def filter_count(self, topic_id: int, kind: str) -> int:
         """How many rules of a topic's subscriptions have a filter of this kind."""

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused
-from shardbus.core.limits import REASON_CHARACTERS_MAX
+from shardbus.core.limits import MODIFIED_BYTES_MAX, REASON_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.rule_spec import RuleSpec
 from shardbus.core.tier import INFINITE_MS
@@ -31,6 +31,12 @@ log = logging.getLogger(__name__)
 
 FILTER_FAILED: Final = "FilterException"
 ACTION_FAILED: Final = "RuleActionException"
+
+# What is done before others have their turn, in short rules that are asked: some five milliseconds,
+# compiled. A message costs so many before the first rule is asked, and each copy so many.
+STEPS_MAX: Final = 10_000
+MESSAGE_WEIGHT: Final = 10
+COPY_STEPS: Final = 4
 
 _SEED_PREFIX_BYTES: Final = 8
 
@@ -59,11 +65,15 @@ class PayloadFormat:
 
 @final
 class Parcel:
-    """The copies of one message for one subscription, the first with the message's number."""
+    """The copies of one message for one subscription, the first with the message's number.
 
-    def __init__(self, subscription: Entity, entries: list[Entry]) -> None:
+    `is_changed`: whether an action made one of them.
+    """
+
+    def __init__(self, subscription: Entity, entries: list[Entry], is_changed: bool) -> None:
         self.subscription = subscription
         self.entries = entries
+        self.is_changed = is_changed
 
 
 @final
@@ -71,12 +81,17 @@ class Publisher:
     """The subscriptions of a topic with all their rules, shared by its fragments of one broker.
 
     `seed` are 8 random bytes: what newid() gives follows from them and from how many messages there
-    were.
+    were. `steps_max` is what is done in one turn of the loop.
     """
 
-    def __init__(self, payloads: PayloadFormat, seed: bytes) -> None:
+    def __init__(self, payloads: PayloadFormat, seed: bytes, steps_max: int = STEPS_MAX) -> None:
         assert len(seed) == _SEED_PREFIX_BYTES
+        self.steps_max = steps_max
         self.is_told = False
+        # How much is being published; it is finished by the rules by which it was begun.
+        self._under_way = 0
+        self._holds = 0
+        self._waiting: list[Callable[[], None]] = []
         self.subscriptions: dict[int, Entity] = {}
         # Of the topic: an action can set a time to live, but none that is longer.
         self.default_ttl_ms = INFINITE_MS
@@ -101,6 +116,46 @@ class Publisher:
         self.default_ttl_ms = topic.spec.default_ttl_ms
         self.is_told = True
 
+    # What takes several turns of the loop.
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is half published: the rules must stay as they are."""
+        return self._under_way > 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the rules are about to change: nothing may be begun."""
+        return self._holds > 0
+
+    def hold(self) -> None:
+        """Let nothing begin until `let_go`."""
+        self._holds += 1
+
+    def let_go(self) -> None:
+        self._holds -= 1
+
+    def when_still(self, then: Callable[[], None]) -> None:
+        """Call `then` as soon as nothing is half published."""
+        self._waiting.append(then)
+
+    def begun(self) -> None:
+        """Something takes more than one turn of the loop."""
+        self._under_way += 1
+
+    def ended(self) -> None:
+        """It is done, or came to nothing."""
+        self._under_way -= 1
+        if self._under_way == 0:
+            waiting, self._waiting = self._waiting, []
+            for then in waiting:
+                then()
+
+    @property
+    def weight(self) -> int:
+        """What it takes to find out who gets a message, in short rules that are asked."""
+        return MESSAGE_WEIGHT + self._index.weight
+
     def parcels(self, entry: Entry) -> list[Parcel]:
         """The copies for each subscription that gets any; `entry` itself is none of them.
 
@@ -111,7 +166,7 @@ class Publisher:
             subscription = self.subscriptions[match.subscription]
             copies = self._copies(entry, match, subscription)
             if copies:
-                parcels.append(Parcel(subscription, copies))
+                parcels.append(Parcel(subscription, copies, len(match.copies) > 0))
         return parcels
 
     def _matches(self, entry: Entry) -> list[SubscriptionMatch]:
@@ -155,6 +210,11 @@ class Publisher:
         payload = entry.payload
         assert payload is not None, "what is published has a payload"
         copy.modified = self._payloads.pack(payload, changes)
+        if len(copy.modified) > MODIFIED_BYTES_MAX:
+            raise ValueError(
+                f"the properties it sets have {len(copy.modified)} bytes; {MODIFIED_BYTES_MAX} are "
+                "the most"
+            )
         if not changes.system:
             return copy
         copy.payload = self._payloads.rewrite(payload, changes)

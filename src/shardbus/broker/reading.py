@@ -85,7 +85,9 @@ def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int)
     history = History()
     step_bytes = 0
     for remembered in image.remembered:
-        history.load(remembered.at_ms, remembered.digests, now_ms - window_ms)
+        # The clock may have been set back since: nothing was accepted later than now.
+        at_ms = min(remembered.at_ms, now_ms)
+        history.load(at_ms, remembered.digests, now_ms - window_ms)
         step_bytes += len(remembered.digests)
         if step_bytes >= LOAD_STEP_BYTES:
             # Compiled code lets no other thread run: a million ids would stop the event loop.

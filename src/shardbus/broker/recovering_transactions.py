@@ -36,6 +36,8 @@ ANSWER_MS: Final = 15_000
 # An entity that cannot be found so long after a transaction began is gone, not merely too new for
 # the catalogue as this gateway knows it.
 GONE_MS: Final = 60_000
+# Entities that are missed at once; the watch over more begins when some of these are settled.
+MISSED_MAX: Final = 10_000
 
 
 class Fragments(Protocol):
@@ -53,6 +55,8 @@ class Recovery:
     def __init__(self, fragments: Fragments, clock: Clock) -> None:
         self._fragments = fragments
         self._clock = clock
+        # By the steady clock: since when an entity cannot be found that a transaction names.
+        self._missed_since_ms: dict[int, int] = {}
 
     async def run(self) -> None:
         """For ever."""
@@ -84,10 +88,10 @@ class Recovery:
     async def _settle(self, decider: FragmentPort, owed: Owed) -> None:
         """A decision to commit is kept until everybody has acted on it."""
         for home in owed.others:
-            port = self._fragments.fragment(*home)
+            port = self._find(home)
             if port is not None:
                 await ask(port, Finish(owed.transaction_id, is_commit=True))
-            elif not self._is_gone(owed.at_ms):
+            elif not self._is_gone(home):
                 return
         await ask(decider, ForgetDecision(owed.transaction_id))
 
@@ -98,15 +102,28 @@ class Recovery:
             log.info("a transaction was left unfinished: it is %s now", how_said)
             await ask(port, Finish(promised.transaction_id, is_commit=how == COMMITTED))
 
-    def _is_gone(self, since_ms: int) -> bool:
-        return self._clock.now_ms() >= since_ms + GONE_MS
+    def _find(self, home: Home) -> FragmentPort | None:
+        port = self._fragments.fragment(*home)
+        if port is not None:
+            self._missed_since_ms.pop(home[0], None)
+        return port
+
+    def _is_gone(self, home: Home) -> bool:
+        """Whether an entity has not been found for so long that it must have been deleted."""
+        missed = self._missed_since_ms
+        if home[0] not in missed:
+            if len(missed) >= MISSED_MAX:
+                del missed[next(iter(missed))]
+            missed[home[0]] = self._clock.steady_ms()
+        return self._clock.steady_ms() >= missed[home[0]] + GONE_MS
 
     async def _decision(self, promised: Promised) -> int:
-        decider = self._fragments.fragment(*promised.decider)
+        decider = self._find(promised.decider)
         if decider is None:
             # Deleted with its entity, and a decision to commit, if there was one, with it: those
             # who had not heard of it cannot any more.
-            return ROLLED_BACK if self._is_gone(promised.expires_at_ms) else UNDECIDED
-        answer = await ask(decider, AskDecision(promised.transaction_id, promised.expires_at_ms))
+            return ROLLED_BACK if self._is_gone(promised.decider) else UNDECIDED
+        question = AskDecision(promised.transaction_id, is_over=promised.is_over)
+        answer = await ask(decider, question)
         assert isinstance(answer, Decided)
         return answer.how

@@ -39,7 +39,7 @@ class Recovery:
         self._loop = loop
         self._is_writable = True
         self._reload_ms = RELOAD_MS_MIN
-        self._loaded_at_ms = 0
+        self._loaded_ms = 0
         self._is_stopped = False
 
     def load(
@@ -57,7 +57,7 @@ class Recovery:
         def done(loaded: Loaded | StoreError) -> None:
             if self._is_stopped:
                 return
-            if isinstance(loaded, StoreError) or self._is_writable:
+            if isinstance(loaded, StoreError) or self._can_write():
                 then(loaded)
             else:
                 self._probe(loaded, then)
@@ -75,7 +75,7 @@ class Recovery:
         self._is_stopped = True
 
     def note_loaded(self) -> None:
-        self._loaded_at_ms = self._clock.now_ms()
+        self._loaded_ms = self._clock.steady_ms()
 
     def note_unwritten(self) -> None:
         """A commit has failed."""
@@ -83,7 +83,7 @@ class Recovery:
 
     def note_lost(self, *, is_own_fault: bool) -> None:
         """The fragment must be loaded again; at once, unless its store failed it lately."""
-        if not is_own_fault or self._clock.now_ms() - self._loaded_at_ms >= STEADY_MS:
+        if not is_own_fault or self._clock.steady_ms() - self._loaded_ms >= STEADY_MS:
             self._reload_ms = RELOAD_MS_MIN
 
     def again_later(self, again: Callable[[], None]) -> None:
@@ -95,6 +95,9 @@ class Recovery:
                 again()
 
         self._loop.call_later(delay_ms / 1000, due)
+
+    def _can_write(self) -> bool:
+        return self._is_writable and not self._storage.is_read_only
 
     def _probe(self, loaded: Loaded, then: Callable[[Loaded | StoreError], None]) -> None:
         """Write what is stored already, to learn whether a commit can succeed again."""

@@ -72,7 +72,7 @@ class _SendJob:
         self.messages = messages
         self.reply_to = reply_to
         self.is_keyed = True
-        self.started_at_ms = 0
+        self.started_ms = 0
         self.tries = 0
         self.full_fragments = 0
 
@@ -255,10 +255,10 @@ class EntityRouter:
 
     def place_elsewhere(self, job: _SendJob, answer: Unavailable) -> None:
         """Try the other fragments in turn, again and again, as long as R16 allows."""
-        now_ms = self._clock.now_ms()
-        if job.started_at_ms == 0:
-            job.started_at_ms = now_ms
-        if now_ms - job.started_at_ms >= PLACING_MS_MAX:
+        steady_ms = self._clock.steady_ms()
+        if job.started_ms == 0:
+            job.started_ms = steady_ms
+        if steady_ms - job.started_ms >= PLACING_MS_MAX:
             job.reply_to(answer)
             return
         job.tries += 1

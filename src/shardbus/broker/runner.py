@@ -54,6 +54,8 @@ RECOVERING: Final = "recovering"
 UNAVAILABLE: Final = "unavailable"
 
 INBOX_MAX: Final = 10_000
+# Messages that are sent or settled by the commands of one turn; the others have the next.
+TURN_MESSAGES_MAX: Final = 8_192
 
 
 @final
@@ -83,7 +85,7 @@ class Runner(StoredFragment):
     ) -> None:
         super().__init__(fragment_id, storage)
         self.state = RECOVERING
-        self.reason = "the fragment is being loaded"
+        self._reason = "the fragment is being loaded"
         self._rules = rules
         self._clock = clock
         self._loop = loop
@@ -94,7 +96,7 @@ class Runner(StoredFragment):
         self._need: Need | None = None
         self._is_fed = False
         self._watchers = Watchers(loop)
-        self._last_used_ms = clock.now_ms()
+        self._used_ms = clock.steady_ms()
         self._is_busy = True
         self._is_drain_scheduled = False
         # The fragment while a commit of nothing but removals is under way.
@@ -114,7 +116,7 @@ class Runner(StoredFragment):
         if outlet is None or outlet.is_told:
             self.start()
         else:
-            self.reason = "the broker has not been told who subscribes to the topic"
+            self._reason = "the broker has not been told who subscribes to the topic"
             self._is_first_load = False
 
     def start(self) -> None:
@@ -128,6 +130,18 @@ class Runner(StoredFragment):
     def is_available(self) -> bool:
         return self.state == AVAILABLE
 
+    @property
+    def is_half_way(self) -> bool:
+        """Whether a decision takes more turns of the loop than one, and is not whole yet."""
+        if self._outlet is not None and self._outlet.is_unfinished:
+            return True
+        return self._fragment is not None and self._fragment.is_unfinished
+
+    @property
+    def reason(self) -> str:
+        """Why it is not available; of an available one, why it takes nothing more in."""
+        return self._storage.shortage if self.state == AVAILABLE else self._reason
+
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         """Apply a command in turn; `reply_to` is called once, after its changes are stored."""
         if self.state != AVAILABLE and not self._is_first_load:
@@ -140,9 +154,9 @@ class Runner(StoredFragment):
             self._schedule()
 
     @property
-    def last_used_ms(self) -> int:
-        """When a client last wanted something; now, while somebody waits for messages."""
-        return self._last_used_ms if self._watchers.is_empty() else self._clock.now_ms()
+    def unused_ms(self) -> int:
+        """For how long no client wanted anything; 0 while somebody waits for messages."""
+        return self._clock.steady_ms() - self._used_ms if self._watchers.is_empty() else 0
 
     def configure(self, rules: FragmentRules) -> None:
         self._rules = rules
@@ -172,11 +186,13 @@ class Runner(StoredFragment):
         self._is_stopped = True
         self._recovery.stop()
         self.state = UNAVAILABLE
-        self.reason = "the fragment was stopped"
+        self._reason = "the fragment was stopped"
         self._fragment = None
         self._is_first_load = False
         self._alarm.cancel()
         self._storage.withdraw(self.fragment_id)
+        if self._outlet is not None:
+            self._outlet.forget()
         self._leave_joints()
         self._answers.fail(self.reason, is_unknown=True)
         self._turn_away(self.reason, is_unknown=True)
@@ -195,12 +211,23 @@ class Runner(StoredFragment):
             if not self._is_busy and not self._is_fed:
                 self._hold(part)
 
-    def take_part(self, part: Part) -> FragmentCommit:
-        """Take over what the leader has for this fragment, and decide what waits here."""
+    def deliver(self, part: Part, count_max: int) -> int:
+        """Take over the next of what the leader has for this fragment; how many these are."""
         fragment = self._fragment
         assert fragment is not None and self._part is part
-        changes = fragment.deliver(part.entries)
-        changes += self._apply_inbox(fragment, self._clock.now_ms())
+        entries = part.entries
+        if len(entries) > count_max or part.delivered:
+            entries = entries[part.delivered : part.delivered + count_max]
+        part.changes += fragment.deliver(entries)
+        part.delivered += len(entries)
+        return len(entries)
+
+    def take_part(self, part: Part) -> FragmentCommit:
+        """All of it is taken over: decide what waits here."""
+        fragment = self._fragment
+        assert fragment is not None and self._part is part and part.is_delivered
+        changes = part.changes
+        changes += self._apply_inbox(fragment)
         return FragmentCommit(self.fragment_id, changes, fragment.counters)
 
     def took_part(self, part: Part, error: StoreError | None) -> None:
@@ -248,11 +275,11 @@ class Runner(StoredFragment):
             return False
         if not isinstance(command, Receive):
             return False
-        now_ms = self._clock.now_ms()
-        received = fragment.receive_beside(command, now_ms)
+        steady_ms = self._clock.steady_ms()
+        received = fragment.receive_beside(command, self._clock.now_ms(), steady_ms)
         if received is None:
             return False
-        self._last_used_ms = now_ms
+        self._used_ms = steady_ms
         say(reply_to, received)
         return True
 
@@ -268,8 +295,10 @@ class Runner(StoredFragment):
         fragment = self._fragment
         if self._is_busy or fragment is None:
             return
+        if self._outlet is not None:
+            self._outlet.begin_turn()
         try:
-            changes = self._apply_inbox(fragment, self._clock.now_ms())
+            changes = self._apply_inbox(fragment)
         except Exception as bug:
             # Half of a decision may be in memory: only what is stored can be trusted.
             log.exception("fragment %s decided wrongly", self.fragment_id)
@@ -280,24 +309,26 @@ class Runner(StoredFragment):
         else:
             self._applied(fragment)
 
-    def _apply_inbox(self, fragment: Fragment, now_ms: int) -> list[Change]:
+    def _apply_inbox(self, fragment: Fragment) -> list[Change]:
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         changes: list[Change] = []
-        wake_at_ms = fragment.wake_at_ms()
-        if NEVER_MS < wake_at_ms <= now_ms and not self._is_fed:
+        fragment.note_shortage(self._storage.shortage)
+        if NEVER_MS < fragment.deadline_ms() <= steady_ms and not self._is_fed:
             # Not between reading for a command and deciding it: what was read would be stale.
-            changes += fragment.apply(Tick(), now_ms).changes
+            changes += fragment.apply(Tick(), now_ms, steady_ms).changes
         self._is_fed = False
         inbox = self._inbox
         if inbox:
-            self._last_used_ms = now_ms
+            self._used_ms = steady_ms
         applied = 0
+        messages = 0
         is_reading_state = False
         outlet = self._outlet
         try:
             for command, reply_to in inbox:
-                if outlet is not None and outlet.is_full():
+                if fragment.lacks_much() or (outlet is not None and outlet.is_full()):
                     break
-                self._need = fragment.need(command, now_ms)
+                self._need = fragment.need(command, now_ms, steady_ms)
                 if self._need is not None:
                     # What waits in the store alone comes first: the rest stays in line.
                     break
@@ -306,22 +337,33 @@ class Runner(StoredFragment):
                 elif is_reading_state and isinstance(command, SetState):
                     # A state is read after the commit, when this one must not be there yet.
                     break
-                answer = self._decided(fragment, command, now_ms, changes)
+                answer = self._decided(fragment, command, changes, now_ms, steady_ms)
                 self._answers.add(reply_to, answer)
                 applied += 1
+                if isinstance(command, Send):
+                    messages += len(command.messages)
+                elif isinstance(command, Settle):
+                    messages += len(command.tokens)
+                if messages >= TURN_MESSAGES_MAX or fragment.is_unfinished:
+                    break
         finally:
             self._inbox = inbox[applied:]
             self._is_held_up = bool(self._inbox)
         return changes
 
     def _decided(
-        self, fragment: Fragment, command: Command, now_ms: int, changes: list[Change]
+        self,
+        fragment: Fragment,
+        command: Command,
+        changes: list[Change],
+        now_ms: int,
+        steady_ms: int,
     ) -> Answer:
         outlet = self._outlet
         if outlet is not None:
-            outlet.measure(fragment, now_ms)
+            outlet.measure(fragment, steady_ms)
         try:
-            outcome = fragment.apply(command, now_ms)
+            outcome = fragment.apply(command, now_ms, steady_ms)
         except Refused as refusal:
             return refusal
         changes += outcome.changes
@@ -329,8 +371,48 @@ class Runner(StoredFragment):
             outlet.publish(fragment)
         return outcome.reply
 
+    def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
+        """Go on with a decision that is too large for one turn of the loop.
+
+        Nothing of it is stored, answered or seen before it is whole, and commands wait.
+        """
+        if self._fragment is not fragment:
+            return
+        try:
+            changes += self._decided_on(fragment)
+        except Exception as bug:
+            log.exception("fragment %s decided wrongly", self.fragment_id)
+            self._forget(NotStored(f"internal error: {bug}"))
+            return
+        self._commit(fragment, changes)
+
+    def _decided_on(self, fragment: Fragment) -> list[Change]:
+        """What one more turn of the loop decides."""
+        outlet = self._outlet
+        if outlet is not None:
+            outlet.begin_turn()
+            outlet.publish_on(fragment)
+            if outlet.is_unfinished:
+                return []
+        if not fragment.is_unfinished:
+            return self._apply_inbox(fragment)
+        changes = fragment.decide_on()
+        if outlet is not None:
+            outlet.publish(fragment)
+        return changes
+
+    def _wants_turn(self, fragment: Fragment) -> bool:
+        """Whether more is to be decided before anything is stored."""
+        if fragment.is_unfinished:
+            return True
+        is_waiting = bool(self._inbox) and self._need is None and not fragment.lacks_much()
+        return self._outlet is not None and self._outlet.wants_turn(is_waiting)
+
     def _commit(self, fragment: Fragment, changes: list[Change]) -> None:
         self._is_busy = True
+        if self._wants_turn(fragment):
+            self._loop.call_soon(self._decide_on, fragment, changes)
+            return
         if all(isinstance(change, Remove) for change in changes):
             self._removing = fragment
         commit = FragmentCommit(self.fragment_id, changes, fragment.counters)
@@ -342,7 +424,9 @@ class Runner(StoredFragment):
         if self._outlet is not None:
             deliveries = self._outlet.take()
             if deliveries:
-                self._joint = Joint(commit, self._storage, done)
+                self._joint = Joint(
+                    commit, self._storage, done, self._loop, self._outlet.delivered_max
+                )
                 self._joint.begin(deliveries)
                 return
         self._storage.commit(commit, done)
@@ -391,7 +475,7 @@ class Runner(StoredFragment):
         elif fragment.wants_due(now_ms):
             self._read_due(fragment, now_ms)
         else:
-            self._alarm.set(fragment.wake_at_ms())
+            self._alarm.set(fragment.due_at_ms(), fragment.deadline_ms())
             if self._inbox:
                 self._schedule()
         self._watchers.wake(fragment)
@@ -424,7 +508,8 @@ class Runner(StoredFragment):
             self._answer(fragment)
             return
         log.error("fragment %s: damaged messages %s set aside", self.fragment_id, damaged)
-        outcome = fragment.apply(SetAside(damaged), self._clock.now_ms())
+        clock = self._clock
+        outcome = fragment.apply(SetAside(damaged), clock.now_ms(), clock.steady_ms())
         self._commit(fragment, outcome.changes)
 
     def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
@@ -473,6 +558,7 @@ class Runner(StoredFragment):
                 log.error("fragment %s: damaged messages %s set aside", fragment_id, due.damaged)
             changes = fragment.due_in(due.entries, due.damaged, due.next_due_ms, now_ms)
             if self._outlet is not None:
+                self._outlet.begin_turn()
                 self._outlet.publish(fragment)
             self._commit_or_go_on(fragment, changes)
 
@@ -507,9 +593,10 @@ class Runner(StoredFragment):
             loaded.history,
             records=image.records,
             loaded_at_ms=self._clock.now_ms(),
+            steady_ms=self._clock.steady_ms(),
         )
         self.state = AVAILABLE
-        self.reason = ""
+        self._reason = ""
         self._is_first_load = False
         self._is_busy = False
         self._recovery.note_loaded()
@@ -531,7 +618,7 @@ class Runner(StoredFragment):
 
     def _load_failed(self, error: StoreError) -> None:
         self.state = UNAVAILABLE
-        self.reason = str(error)
+        self._reason = str(error)
         self._is_first_load = False
         self._is_busy = True
         self._turn_away(str(error), is_unknown=False)

@@ -29,21 +29,21 @@ LOGGED_EACH_MS: Final = 60_000
 class _Peer:
     """What is remembered about one address."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, steady_ms: int) -> None:
         self.failures = 0
-        self.counted_at_ms = now_ms
+        self.counted_ms = steady_ms
         self.unlogged = 0
-        self.logged_at_ms = now_ms - LOGGED_EACH_MS
+        self.logged_ms = steady_ms - LOGGED_EACH_MS
         self.waiting = 0
 
-    def forgive(self, now_ms: int) -> None:
-        forgiven = max(0, now_ms - self.counted_at_ms) // FORGIVEN_EACH_MS
+    def forgive(self, steady_ms: int) -> None:
+        forgiven = max(0, steady_ms - self.counted_ms) // FORGIVEN_EACH_MS
         if forgiven >= self.failures:
             self.failures = 0
-            self.counted_at_ms = now_ms
+            self.counted_ms = steady_ms
         else:
             self.failures -= forgiven
-            self.counted_at_ms += forgiven * FORGIVEN_EACH_MS
+            self.counted_ms += forgiven * FORGIVEN_EACH_MS
 
 
 @final
@@ -86,17 +86,17 @@ class Slowdown:
         return True
 
     def _count(self, peer: str) -> _Peer:
-        now_ms = self._clock.now_ms()
+        steady_ms = self._clock.steady_ms()
         self.wrong_keys += 1
         remembered = self._peers.pop(peer, None)
         if remembered is None:
-            remembered = _Peer(now_ms)
+            remembered = _Peer(steady_ms)
             if len(self._peers) >= PEERS_MAX:
                 self._peers.popitem(last=False)
         self._peers[peer] = remembered
-        remembered.forgive(now_ms)
+        remembered.forgive(steady_ms)
         remembered.failures = min(remembered.failures + 1, FAILURES_MAX)
-        self._log(peer, remembered, now_ms)
+        self._log(peer, remembered, steady_ms)
         return remembered
 
     def _delay_ms(self, remembered: _Peer) -> int:
@@ -105,10 +105,10 @@ class Slowdown:
             return 0
         return min(DELAY_MS_MAX, DELAY_MS_MIN << min(excess - 1, 16))
 
-    def _log(self, peer: str, remembered: _Peer, now_ms: int) -> None:
+    def _log(self, peer: str, remembered: _Peer, steady_ms: int) -> None:
         remembered.unlogged += 1
-        if now_ms - remembered.logged_at_ms >= LOGGED_EACH_MS:
+        if steady_ms - remembered.logged_ms >= LOGGED_EACH_MS:
             whose = peer or "an unknown address"
             log.warning("%d wrong keys from %s in the last minutes", remembered.unlogged, whose)
             remembered.unlogged = 0
-            remembered.logged_at_ms = now_ms
+            remembered.logged_ms = steady_ms

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol, TypeVar, final
@@ -24,6 +25,11 @@ Committed = Callable[[StoreError | None], None]
 
 # The most commits that one store transaction takes; what waits beyond goes into the next.
 COMMITS_PER_TRANSACTION_MAX = 256
+# Reads that may be under way, or done and not yet taken over by the loop: what they brought is in
+# memory, whoever asked, and a loop with much to do takes it over more slowly than a disk reads.
+READS_MAX = 8
+# While a store is short of room: so often it is looked whether it still is.
+LOOK_S = 1.0
 
 
 class Worker(Protocol):
@@ -100,6 +106,23 @@ class Storage:
         self._divided: list[list[_Group]] = []
         self._is_committing = False
         self._is_flush_scheduled = False
+        self._reading = 0
+        self._reads: deque[Callable[[], None]] = deque()
+        self._is_held = False
+        # What changes the set of fragments and came while the store was held, in its order.
+        self._held_back: list[Callable[[], None]] = []
+        self._is_look_scheduled = False
+        self._is_closed = False
+        self._look_later()
+
+    @property
+    def shortage(self) -> str:
+        """Why the store takes nothing more in; empty while it does."""
+        return self._store.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._store.is_read_only
 
     def commit(self, commit: FragmentCommit, then: Committed) -> None:
         """Make a fragment's changes durable, together with whatever else is waiting."""
@@ -128,24 +151,70 @@ class Storage:
     def read(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
     ) -> None:
+        """Run a job that reads, in turn, and not before all but a few others are taken over."""
         store = self._store
-        self._reader.submit(lambda: job(store), then)
+
+        def finished(result: T | StoreError) -> None:
+            self._reading -= 1
+            self._read_on()
+            then(result)
+
+        def start() -> None:
+            self._reader.submit(lambda: job(store), finished)
+
+        self._reads.append(start)
+        self._read_on()
 
     def write(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
     ) -> None:
         """Run a job that changes the store's set of fragments, in turn with the commits."""
         store = self._store
+
+        def finished(result: T | StoreError) -> None:
+            self._look_later()
+            then(result)
+
+        if self._is_held:
+            self._held_back.append(lambda: self._writer.submit(lambda: job(store), finished))
+        else:
+            self._writer.submit(lambda: job(store), finished)
+
+    def hold(
+        self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
+    ) -> None:
+        """Begin to write nothing more, and run `job` when everything begun has been written.
+
+        Whatever comes meanwhile waits for `let_go`; reads go on. Whoever holds a store sees to it
+        that it is let go, whatever becomes of him.
+        """
+        self._is_held = True
+        store = self._store
         self._writer.submit(lambda: job(store), then)
 
+    def let_go(self) -> None:
+        """Write what has waited, and go on. Nothing happens to a store that is not held."""
+        self._is_held = False
+        held_back, self._held_back = self._held_back, []
+        for submit in held_back:
+            submit()
+        if not self._is_committing:
+            self._flush_soon()
+
     def close(self) -> None:
+        self._is_closed = True
         self._writer.close()
         self._reader.close()
         self._store.close()
 
+    def _read_on(self) -> None:
+        while self._reads and self._reading < READS_MAX:
+            self._reading += 1
+            self._reads.popleft()()
+
     def _flush(self) -> None:
         self._is_flush_scheduled = False
-        if self._is_committing:
+        if self._is_committing or self._is_held:
             return
         batch = self._next_batch()
         if not batch:
@@ -161,6 +230,7 @@ class Storage:
     def _finished(self, result: StoreError | None) -> None:
         batch, self._written = self._written, []
         self._is_committing = False
+        self._look_later()
         if isinstance(result, NotStored) and len(batch) > 1:
             half = len(batch) // 2
             self._divided += [batch[half:], batch[:half]]
@@ -171,9 +241,31 @@ class Storage:
                 except Exception:
                     # Whoever it is has no right to keep the others waiting.
                     log.exception("what became of a commit could not be told: %s", _names(group))
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if (self._waiting or self._divided) and not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
+
+    def _look_later(self) -> None:
+        """While there is a shortage: see now and then whether it is over, even if nobody writes."""
+        if self._is_look_scheduled or not self._store.shortage:
+            return
+        self._is_look_scheduled = True
+        store = self._store
+
+        def looked(_: StoreError | None) -> None:
+            self._is_look_scheduled = False
+            self._look_later()
+
+        def look() -> None:
+            if self._is_held:
+                looked(None)
+            elif not self._is_closed:
+                self._writer.submit(store.look, looked)
+
+        self._loop.call_later(LOOK_S, look)
 
     def _next_batch(self) -> list[_Group]:
         """As many groups as a transaction takes; one that is larger has one for itself."""

@@ -32,6 +32,7 @@ from shardbus.core.errors import Refused, Unavailable
 DECIDE_MS: Final = 10_000
 # Decisions that are being made at once, over all connections of a gateway.
 COMMITS_MAX: Final = 10_000
+LATE_TEXT: Final = "The transaction took too long to commit and was rolled back."
 
 
 @final
@@ -94,9 +95,9 @@ class Transactor:
     async def _commit_in_phases(
         self, transaction_id: bytes, decider: Part, others: list[Part]
     ) -> None:
-        expires_at_ms = self._clock.now_ms() + self._decide_ms
+        deadline_ms = self._clock.steady_ms() + self._decide_ms
         prepares = [
-            Prepare(transaction_id, part.work, decider.home, expires_at_ms) for part in others
+            Prepare(transaction_id, part.work, decider.home, self._decide_ms) for part in others
         ]
         promises = await ask_all(
             [to_port(part.port, prepare) for part, prepare in zip(others, prepares, strict=True)]
@@ -106,10 +107,11 @@ class Transactor:
             # Even one whose promise is unknown does nothing without a decision.
             await _finish(transaction_id, others, is_commit=False)
             raise failure if isinstance(failure, Refused) else Unavailable(failure.message)
+        if self._clock.steady_ms() >= deadline_ms:
+            await _finish(transaction_id, others, is_commit=False)
+            raise Unavailable(LATE_TEXT)
         homes = [part.home for part in others]
-        await self._decide(
-            Decide(transaction_id, decider.work, homes, expires_at_ms), decider, others
-        )
+        await self._decide(Decide(transaction_id, decider.work, homes), decider, others)
         if await _finish(transaction_id, others, is_commit=True):
             decider.port.submit(ForgetDecision(transaction_id), ignore)
 
@@ -126,7 +128,7 @@ class Transactor:
         assert isinstance(answer, Decided)
         if answer.how != COMMITTED:
             await _finish(command.transaction_id, others, is_commit=False)
-            raise Unavailable("The transaction took too long to commit and was rolled back.")
+            raise Unavailable(LATE_TEXT)
 
 
 async def _finish(transaction_id: bytes, parts: Sequence[Part], *, is_commit: bool) -> bool:

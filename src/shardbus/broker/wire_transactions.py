@@ -49,16 +49,15 @@ def encode_transaction(writer: Writer, command: TransactionCommand, encode_work:
     writer.data(command.transaction_id)
     if isinstance(command, Prepare):
         _encode_home(writer, command.decider)
-        writer.i64(command.expires_at_ms)
+        writer.i64(command.wait_ms)
         encode_work(writer, command.work)
         return PREPARE
     if isinstance(command, Decide):
         _encode_homes(writer, command.others)
-        writer.i64(command.expires_at_ms)
         encode_work(writer, command.work)
         return DECIDE
     if isinstance(command, AskDecision):
-        writer.i64(command.expires_at_ms)
+        writer.u8(command.is_over)
         return ASK_DECISION
     if isinstance(command, Finish):
         writer.u8(command.is_commit)
@@ -75,13 +74,13 @@ def decode_transaction(tag: int, reader: Reader, decode_work: DecodeWork) -> Tra
         raise WireError(f"there is no command {tag}")
     transaction_id = reader.data()
     if tag == PREPARE:
-        decider, expires_at_ms = _decode_home(reader), reader.i64()
-        return Prepare(transaction_id, decode_work(reader), decider, expires_at_ms)
+        decider, wait_ms = _decode_home(reader), reader.i64()
+        return Prepare(transaction_id, decode_work(reader), decider, wait_ms)
     if tag == DECIDE:
-        others, expires_at_ms = _decode_homes(reader), reader.i64()
-        return Decide(transaction_id, decode_work(reader), others, expires_at_ms)
+        others = _decode_homes(reader)
+        return Decide(transaction_id, decode_work(reader), others)
     if tag == ASK_DECISION:
-        return AskDecision(transaction_id, reader.i64())
+        return AskDecision(transaction_id, is_over=reader.flag())
     if tag == FINISH:
         return Finish(transaction_id, is_commit=reader.flag())
     return ForgetDecision(transaction_id)
@@ -96,7 +95,7 @@ def encode_decided(writer: Writer, answer: Decided | InDoubt) -> int:
     for promised in answer.promised:
         writer.data(promised.transaction_id)
         _encode_home(writer, promised.decider)
-        writer.i64(promised.expires_at_ms)
+        writer.u8(promised.is_over)
     writer.count(len(answer.owed))
     for owed in answer.owed:
         writer.data(owed.transaction_id)
@@ -121,7 +120,7 @@ def decode_decided(tag: int, reader: Reader) -> Decided | InDoubt:
 
 def _decode_promised(reader: Reader) -> Promised:
     transaction_id, decider = reader.data(), _decode_home(reader)
-    return Promised(transaction_id, decider, reader.i64())
+    return Promised(transaction_id, decider, is_over=reader.flag())
 
 
 def _encode_home(writer: Writer, home: Home) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.limits import (
+    ADMITTED_MAX,
     CLAIM_RUNS_MAX,
     DUE_COUNT_MAX,
+    LACKING_BYTES_MAX,
     LOCKS_MAX,
     PACKED_BYTES_MAX,
     PAGE_BYTES_MAX,
@@ -42,6 +44,7 @@ class Bounds:
         window_count_low: int = WINDOW_COUNT_LOW,
         page_count_max: int = PAGE_COUNT_MAX,
         page_bytes_max: int = PAGE_BYTES_MAX,
+        lacking_bytes_max: int = LACKING_BYTES_MAX,
         due_count_max: int = DUE_COUNT_MAX,
         locks_max: int = LOCKS_MAX,
         sessions_held_max: int = SESSIONS_HELD_MAX,
@@ -57,6 +60,7 @@ class Bounds:
         stage_pieces_max: int = STAGE_PIECES_MAX,
         staged_bytes_max: int = STAGED_BYTES_MAX,
         packed_bytes_max: int = PACKED_BYTES_MAX,
+        admitted_max: int = ADMITTED_MAX,
         producers_max: int = PRODUCERS_MAX,
         transfer_marks_max: int = TRANSFER_MARKS_MAX,
     ) -> None:
@@ -67,6 +71,7 @@ class Bounds:
         self.window_count_low = window_count_low
         self.page_count_max = page_count_max
         self.page_bytes_max = page_bytes_max
+        self.lacking_bytes_max = lacking_bytes_max
         self.due_count_max = due_count_max
         self.locks_max = locks_max
         self.sessions_held_max = sessions_held_max
@@ -82,5 +87,6 @@ class Bounds:
         self.stage_pieces_max = stage_pieces_max
         self.staged_bytes_max = staged_bytes_max
         self.packed_bytes_max = packed_bytes_max
+        self.admitted_max = admitted_max
         self.producers_max = producers_max
         self.transfer_marks_max = transfer_marks_max

@@ -57,7 +57,7 @@ from shardbus.core.limits import (
     READER_NAME_CHARACTERS_MAX,
     READERS_MAX,
 )
-from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.message import AT_ONCE_MS, MAIN_LINE, NEVER_MS, Entry
 from shardbus.core.need import NeedHeads
 from shardbus.core.readers import (
     OpenClaim,
@@ -85,9 +85,9 @@ class Claiming:
     ) -> ReaderReply | Done:
         """`read` holds the messages that `unread` named, as they are stored."""
         if isinstance(command, ListReaders):
-            return self._list(command.line)
+            return self._list(command.line, now_ms)
         if isinstance(command, OpenReader):
-            reply = self._open(command, now_ms)
+            reply = self._open(command)
             self._table.note_deadline()
             return reply
         reader = self._known(command.line, command.name)
@@ -97,7 +97,7 @@ class Claiming:
         if isinstance(command, ReadClaim):
             return self._read(reader, command, read)
         if isinstance(command, DropReader):
-            self._drop(reader, now_ms)
+            self._drop(reader)
             return Done()
         _check_owner(reader, command.owner)
         return self._decide_for_owner(reader, command, now_ms)
@@ -115,9 +115,9 @@ class Claiming:
             reply = self._complete(reader, command.ordinal)
         else:
             if isinstance(command, ReleaseClaims):
-                self._release(reader, now_ms)
+                self._release(reader)
             reply = Done()
-        reader.heard_ms = now_ms
+        reader.heard_ms = self._ledger.steady_ms
         self._table.note_deadline()
         return reply
 
@@ -148,20 +148,21 @@ class Claiming:
 
     # Who reads.
 
-    def _open(self, command: OpenReader, now_ms: int) -> ReaderOpened:
+    def _open(self, command: OpenReader) -> ReaderOpened:
         self._check_new(command)
+        steady_ms = self._ledger.steady_ms
         reader = self._table.readers.get((command.line, command.name))
         if reader is None:
             self._check_room()
-            reader = Reader(command.line, command.name, command.owner, command.lease_ms, now_ms)
+            reader = Reader(command.line, command.name, command.owner, command.lease_ms, steady_ms)
             self._table.readers[command.line, command.name] = reader
             self._ledger.changes.append(reader_change(reader))
         elif reader.owner != command.owner or reader.lease_ms != command.lease_ms:
-            _check_free(reader, command.owner, now_ms)
+            _check_free(reader, command.owner, steady_ms)
             reader.owner = command.owner
             reader.lease_ms = command.lease_ms
             self._ledger.changes.append(reader_change(reader))
-        reader.heard_ms = now_ms
+        reader.heard_ms = steady_ms
         claims = [claim.summary() for claim in reader.claims.values()]
         return ReaderOpened(reader.completed, reader.last(), reader.lost.last(), claims)
 
@@ -209,20 +210,20 @@ class Claiming:
             )
         return reader
 
-    def _drop(self, reader: Reader, now_ms: int) -> None:
-        self._give_back(reader, now_ms)
+    def _drop(self, reader: Reader) -> None:
+        self._give_back(reader)
         del self._table.readers[reader.line, reader.name]
         self._ledger.changes.append(RecordChange(READER, reader_key(reader), None))
         self._table.note_deadline()
 
-    def _list(self, line: int) -> Readers:
+    def _list(self, line: int, now_ms: int) -> Readers:
         found = [
             reader for reader in self._table.readers.values() if line in (ALL_LINES, reader.line)
         ]
         found.sort(key=_place)
-        return Readers([self._status(reader) for reader in found])
+        return Readers([self._status(reader, now_ms) for reader in found])
 
-    def _status(self, reader: Reader) -> ReaderStatus:
+    def _status(self, reader: Reader, now_ms: int) -> ReaderStatus:
         counters = self._ledger.counters.lines[reader.line]
         others = [each for each in self._table.readers.values() if each.line == reader.line]
         claimed_bytes = sum([each.claimed_bytes() for each in others])
@@ -232,7 +233,7 @@ class Claiming:
             reader.name,
             owner=reader.owner,
             lease_ms=reader.lease_ms,
-            heard_ms=reader.heard_ms,
+            heard_ms=self._ledger.moment_of(reader.heard_ms, now_ms),
             completed=reader.completed,
             last=reader.last(),
             lost=reader.lost.last(),
@@ -365,14 +366,14 @@ class Claiming:
         ledger.changes.append(reader_change(reader))
         return Completed(reader.completed)
 
-    def _release(self, reader: Reader, now_ms: int) -> None:
+    def _release(self, reader: Reader) -> None:
         if not reader.claims:
             return
         reader.lose_claims()
-        self._give_back(reader, now_ms)
+        self._give_back(reader)
         self._ledger.changes.append(reader_change(reader))
 
-    def _give_back(self, reader: Reader, now_ms: int) -> None:
+    def _give_back(self, reader: Reader) -> None:
         """Let everything wait again that a reader has claimed; the store has it all."""
         first = 0
         changes: list[Change] = []
@@ -387,16 +388,16 @@ class Claiming:
         self._ledger.lines[reader.line].rewind(first)
         if reader.line == MAIN_LINE:
             # What expired meanwhile is found by a look at what is due.
-            self._ledger.note_due(now_ms)
+            self._ledger.note_due(AT_ONCE_MS)
 
-    def end_overdue(self, now_ms: int) -> None:
+    def end_overdue(self) -> None:
         """Claims that nobody has renewed in time are lost."""
-        deadline_ms = self._table.deadline_ms
-        if deadline_ms == NEVER_MS or deadline_ms > now_ms:
+        deadline_ms, steady_ms = self._table.deadline_ms, self._ledger.steady_ms
+        if deadline_ms == NEVER_MS or deadline_ms > steady_ms:
             return
         for reader in self._table.readers.values():
-            if reader.heard_ms + reader.lease_ms <= now_ms:
-                self._release(reader, now_ms)
+            if reader.heard_ms + reader.lease_ms <= steady_ms:
+                self._release(reader)
         self._table.note_deadline()
 
 
@@ -408,12 +409,12 @@ def _check_owner(reader: Reader, owner: bytes) -> None:
         )
 
 
-def _check_free(reader: Reader, owner: bytes, now_ms: int) -> None:
-    if reader.owner != owner and now_ms < reader.heard_ms + OWNER_MS_MAX:
+def _check_free(reader: Reader, owner: bytes, steady_ms: int) -> None:
+    if reader.owner != owner and steady_ms < reader.heard_ms + OWNER_MS_MAX:
         raise Refused(
             READER_IN_USE,
             f"Reader '{reader.name}' is in use: its owner was heard of "
-            f"{now_ms - reader.heard_ms} ms ago. Give each reader a name of its own, or wait "
+            f"{steady_ms - reader.heard_ms} ms ago. Give each reader a name of its own, or wait "
             f"until nothing was heard for {OWNER_MS_MAX} ms.",
         )
 

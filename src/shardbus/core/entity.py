@@ -188,11 +188,19 @@ class Entity:
 
     def updated(self, spec: QueueSpec, now_ms: int) -> Entity:
         """This entity with another spec; the rest of it is shared, not copied."""
-        return self._changed(spec, self.rules, now_ms)
+        return self._changed(spec, self.rules, self._later_ms(now_ms))
 
     def with_rules(self, rules: list[RuleSpec], now_ms: int) -> Entity:
         """This subscription with other rules; the rest of it is shared, not copied."""
-        return self._changed(self.spec, rules, now_ms)
+        return self._changed(self.spec, rules, self._later_ms(now_ms))
+
+    def without_rules(self) -> Entity:
+        """The same description, but for its rules."""
+        return self._changed(self.spec, [], self.updated_at_ms)
+
+    def _later_ms(self, now_ms: int) -> int:
+        """Brokers tell the newer of two descriptions by this moment, even if the clock was set."""
+        return max(now_ms, self.updated_at_ms + 1)
 
     def to_json(self) -> str:
         document: dict[str, object] = {
@@ -214,10 +222,10 @@ class Entity:
             document["rules"] = [rule.to_document() for rule in self.rules]
         return json.dumps(document, separators=(",", ":"))
 
-    def _changed(self, spec: QueueSpec, rules: list[RuleSpec], now_ms: int) -> Entity:
+    def _changed(self, spec: QueueSpec, rules: list[RuleSpec], at_ms: int) -> Entity:
         entity = Entity(self.entity_id, self.name, spec, self.created_at_ms)
         entity.kind = self.kind
-        entity.updated_at_ms = now_ms
+        entity.updated_at_ms = at_ms
         entity.accessed_at_ms = self.accessed_at_ms
         entity.fragments = self.fragments
         entity.hash_starts = self.hash_starts

@@ -13,7 +13,7 @@ from shardbus.core.counting import count_in
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.history import History
 from shardbus.core.ledger import Ledger
-from shardbus.core.message import ACTIVE, NEVER_MS, SCHEDULED, Entry, Message
+from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
 from shardbus.core.sequence import counter_of, sequence_number
 from shardbus.core.stages import ReadPiece
 
@@ -27,29 +27,37 @@ NO_SESSION_TEXT: Final = (
 class Entrance:
     """Decides what becomes of messages that are sent to one fragment."""
 
-    def __init__(self, fragment_number: int, ledger: Ledger, history: History) -> None:
+    def __init__(
+        self, fragment_number: int, ledger: Ledger, history: History, loaded_at_ms: int
+    ) -> None:
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
+        # Ids are dated as if the wall clock had not been set since the fragment was loaded: that
+        # forgets none before its time, nor all of them in a moment when the clock was wrong.
+        self._ids_ahead_ms = loaded_at_ms - ledger.steady_ms
         # When to look whether all that is remembered has expired, should nobody send any more.
-        self.wake_at_ms = NEVER_MS
+        self.deadline_ms = NEVER_MS
         if history.is_stored():
-            self.wake_at_ms = history.newest_ms() + max(ledger.rules.duplicate_window_ms, 1)
+            self._note_deadline(max(ledger.rules.duplicate_window_ms, 1))
 
     def send(self, command: Send, now_ms: int) -> Sent:
         self.check_kind(command.messages)
         return self.admit(command.messages, now_ms, is_checked=False)
 
-    def check(self, messages: list[Message], now_ms: int) -> None:
+    def check(self, messages: list[Message]) -> None:
         """Refused when these messages cannot be sent now."""
         self.check_kind(messages)
-        self.check_ids(messages, now_ms)
+        self.check_ids(messages)
 
-    def check_ids(self, messages: list[Message], now_ms: int) -> None:
+    def check_ids(self, messages: list[Message]) -> None:
         """Refused when their ids cannot all be remembered."""
         rules = self._ledger.rules
+        if len(self._history) + len(messages) <= self._ledger.bounds.remembered_max:
+            # They can, whichever of them are duplicates.
+            return
         if rules.duplicate_window_ms > 0:
-            until_ms = now_ms - rules.duplicate_window_ms
+            until_ms = self._ids_at_ms() - rules.duplicate_window_ms
             sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
             self._check_room(sifted.digests, until_ms)
 
@@ -59,14 +67,11 @@ class Entrance:
         counters = ledger.counters
         duplicates: list[int] | None = None
         if ledger.rules.duplicate_window_ms > 0:
-            sifted = self._history.sift(
-                messages,
-                ledger.rules.is_partitioned,
-                now_ms - ledger.rules.duplicate_window_ms,
-            )
+            until_ms = self._ids_at_ms() - ledger.rules.duplicate_window_ms
+            sifted = self._history.sift(messages, ledger.rules.is_partitioned, until_ms)
             messages, duplicates = sifted.messages, sifted.duplicates
             if not is_checked:
-                self._check_room(sifted.digests, now_ms - ledger.rules.duplicate_window_ms)
+                self._check_room(sifted.digests, until_ms)
             self._remember(sifted.digests, now_ms)
             self._count_duplicates(len(duplicates))
         first = counters.last_counter + 1
@@ -140,16 +145,24 @@ class Entrance:
 
     def forget_expired_ids(self, now_ms: int) -> None:
         """Give memory and rows back once the last id has expired."""
-        if self.wake_at_ms == NEVER_MS or now_ms < self.wake_at_ms:
+        if self.deadline_ms == NEVER_MS or self._ledger.steady_ms < self.deadline_ms:
             return
         window_ms = self._ledger.rules.duplicate_window_ms
-        until_ms = now_ms - window_ms
-        if not self._history.clear_if_expired(until_ms):
-            self.wake_at_ms = self._history.newest_ms() + window_ms
+        ids_at_ms = self._ids_at_ms()
+        if not self._history.clear_if_expired(ids_at_ms - window_ms):
+            self._note_deadline(window_ms)
             return
-        self.wake_at_ms = NEVER_MS
-        if self._history.must_forget(until_ms, now_ms, 0):
+        self.deadline_ms = NEVER_MS
+        until_ms = now_ms - window_ms
+        if self._history.must_forget(until_ms, ids_at_ms, 0):
             self._ledger.changes.append(ForgetIds(until_ms))
+
+    def _ids_at_ms(self) -> int:
+        return self._ledger.steady_ms + self._ids_ahead_ms
+
+    def _note_deadline(self, window_ms: int) -> None:
+        at_ms = self._history.newest_ms() + window_ms - self._ids_ahead_ms
+        self.deadline_ms = max(at_ms, AT_ONCE_MS)
 
     def is_full(self) -> bool:
         """Whether the next send is refused for the size of what is held."""
@@ -166,6 +179,8 @@ class Entrance:
             _check_sessions(messages)
 
     def _check_size(self) -> None:
+        if self._ledger.shortage:
+            raise Refused(QUOTA_EXCEEDED, self._ledger.shortage)
         total_bytes = self._total_bytes()
         if total_bytes >= self._ledger.rules.size_bytes_max:
             raise Refused(
@@ -188,15 +203,16 @@ class Entrance:
     def _remember(self, digests: bytes, now_ms: int) -> None:
         history = self._history
         window_ms = self._ledger.rules.duplicate_window_ms
-        until_ms = now_ms - window_ms
-        history.sweep(until_ms)
-        if history.must_forget(until_ms, now_ms, window_ms):
+        ids_at_ms, until_ms = self._ids_at_ms(), now_ms - window_ms
+        history.sweep(ids_at_ms - window_ms)
+        if history.must_forget(until_ms, ids_at_ms, window_ms):
             self._ledger.changes.append(ForgetIds(until_ms))
         if digests:
-            history.add(now_ms, digests)
+            history.add(ids_at_ms, digests)
+            history.note_stored(now_ms)
             self._ledger.changes.append(Remember(now_ms, digests))
-            if self.wake_at_ms == NEVER_MS:
-                self.wake_at_ms = now_ms + window_ms
+            if self.deadline_ms == NEVER_MS:
+                self._note_deadline(window_ms)
 
     def _count_duplicates(self, count: int) -> None:
         if count > 0:

@@ -1,8 +1,9 @@
 """The fragment: one ordered slice of an entity, as a pure state machine (D1, D2).
 
-`apply` decides; the caller makes the changes durable and only then passes the reply on. Locks,
-holds of sessions and the windows of waiting messages live in memory alone. A Fragment whose changes
-could not be committed must be thrown away and made anew from the store.
+`apply` decides, a large decision in several steps; the caller makes all its changes durable at once
+and only then passes the reply on. Locks, holds of sessions and the windows of waiting messages live
+in memory alone. A Fragment whose changes could not be committed must be thrown away and made anew
+from the store.
 """
 
 from __future__ import annotations
@@ -69,14 +70,18 @@ from shardbus.core.errors import (
     MESSAGE_NOT_FOUND,
     NOT_ALLOWED,
     SERVER_BUSY,
-    SESSION_LOCK_LOST,
     Refused,
 )
 from shardbus.core.history import History
-from shardbus.core.holds import SESSION_LOST_TEXT, Holds
+from shardbus.core.holds import Holds, not_received_so
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX
+from shardbus.core.limits import (
+    CANCEL_COUNT_MAX,
+    DEFERRED_BYTES_MAX,
+    DEFERRED_COUNT_MAX,
+    LOCKS_ENDED_MAX,
+)
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -85,10 +90,11 @@ from shardbus.core.message import (
     SCHEDULED,
     SESSIONS,
     Entry,
+    sooner,
 )
 from shardbus.core.need import Need
 from shardbus.core.runs import Runs
-from shardbus.core.sequence import lock_token
+from shardbus.core.sequence import check_numbers, lock_token
 from shardbus.core.sessions import HeldSession
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
@@ -110,12 +116,11 @@ _RareCommand = (
 
 @final
 class Outcome:
-    """What a command led to: changes to commit, then the reply to give, then when to come back."""
+    """What a command led to: changes to commit, then the reply to give."""
 
-    def __init__(self, changes: list[Change], reply: Reply, wake_at_ms: int) -> None:
+    def __init__(self, changes: list[Change], reply: Reply) -> None:
         self.changes = changes
         self.reply = reply
-        self.wake_at_ms = wake_at_ms
 
 
 @final
@@ -123,6 +128,9 @@ class Fragment:
     """One fragment with its lines: main, dead-letter and transfer dead-letter.
 
     `intake` takes over what was read from the store.
+
+    Time is two readings: `now_ms` of the wall clock, for moments, and `steady_ms` of a clock that
+    is never set, for what lasts. NEVER_MS in place of the latter: the two agree.
     """
 
     def __init__(  # noqa: PLR0913 - what it was when it was stored, and its bounds
@@ -135,18 +143,21 @@ class Fragment:
         bounds: Bounds | None = None,
         records: dict[tuple[int, bytes], bytes] | None = None,
         loaded_at_ms: int = NEVER_MS,
+        steady_ms: int = NEVER_MS,
     ) -> None:
         self.number = number
         self.counters = counters
         self._bounds = Bounds() if bounds is None else bounds
         self._ledger = Ledger(rules, counters, next_due_ms, self._bounds)
+        self._read_clock(loaded_at_ms, steady_ms)
         self._locks = self._ledger.locks
         self._lines = self._ledger.lines
         self._sessions = self._ledger.sessions
         self._holds: Holds | None = None
         if self._sessions is not None:
             self._holds = Holds(number, self._ledger, self._sessions)
-        self._entrance = Entrance(number, self._ledger, History() if history is None else history)
+        known = History() if history is None else history
+        self._entrance = Entrance(number, self._ledger, known, loaded_at_ms)
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
         kept = {} if records is None else records
@@ -156,26 +167,46 @@ class Fragment:
         )
         self._transfers = Transfers(number, self._ledger, self._entrance, kept)
         self._readers = self._ledger.readers
-        self._readers.load(kept, loaded_at_ms)
+        self._readers.load(kept, self._ledger.steady_ms)
         self._claiming = Claiming(number, self._ledger)
         self.intake = Intake(
             self._ledger, self._holds, self._transactions, self._transfers, self._claiming
         )
         self._delivered: list[Entry] = []
 
-    def need(self, command: Command, now_ms: int) -> Need | None:
+    def need(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Need | None:
         """What must be read from the store and taken over before this command can be applied.
 
         Ask again afterwards, until it is None, and apply the command then, before anything else.
         """
+        self._read_clock(now_ms, steady_ms)
         return self.intake.need(command, now_ms)
 
-    def apply(self, command: Command, now_ms: int) -> Outcome:
+    def _read_clock(self, now_ms: int, steady_ms: int) -> None:
+        self._ledger.steady_ms = now_ms if steady_ms == NEVER_MS else steady_ms
+
+    def apply(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Outcome:
         """Decide. `Refused` means that nothing has changed."""
+        self._read_clock(now_ms, steady_ms)
         self._ledger.changes = []
         self.intake.begin()
         reply = self._decide(command, now_ms)
-        return Outcome(self._ledger.changes, reply, self.wake_at_ms())
+        return Outcome(self._ledger.changes, reply)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether what was decided last is too large for one step: see `decide_on`."""
+        return self._staging.is_publishing
+
+    def decide_on(self) -> list[Change]:
+        """The next step of what was decided last.
+
+        Its changes are stored together with those of the command, and nothing else is applied
+        before. None is refused: the reply stands.
+        """
+        self._ledger.changes = []
+        self._staging.publish_on()
+        return self._ledger.changes
 
     def _decide(self, command: Command, now_ms: int) -> Reply:
         if isinstance(command, Send):
@@ -219,7 +250,7 @@ class Fragment:
         ):
             return self._claiming.decide(command, self.intake.entries, now_ms)
         if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
-            return self._staging.decide(command, now_ms)
+            return self._staging.decide(command)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
         return self._decide_about_transfers(command, now_ms)
@@ -246,7 +277,7 @@ class Fragment:
         if isinstance(command, ReleaseSession):
             return holds.release(command, now_ms)
         if isinstance(command, GetState):
-            return holds.get_state(command, now_ms)
+            return holds.get_state(command)
         return holds.set_state(command, now_ms)
 
     def _decide_about_transfers(self, command: TransferCommand, now_ms: int) -> Reply:
@@ -255,13 +286,16 @@ class Fragment:
             self.intake.want(command.line)
         return reply
 
-    def receive_beside(self, command: Receive, now_ms: int) -> Received | None:
+    def receive_beside(
+        self, command: Receive, now_ms: int, steady_ms: int = NEVER_MS
+    ) -> Received | None:
         """Answer a locking receive while removals are being stored; None: it must wait its turn.
 
         It changes nothing that is stored, so it may run beside a commit, unless it would come upon
         a message that is expired or whose payload the store alone has.
         """
-        line = self.intake.line(command.line, command.session, now_ms)
+        self._read_clock(now_ms, steady_ms)
+        line = self.intake.line(command.line, command.session)
         if line is None or not command.is_locking:
             return None
         count_max = min(command.count_max, self._bounds.locks_max - len(self._locks))
@@ -279,15 +313,18 @@ class Fragment:
         self._ledger.rules = rules
         return Done()
 
-    def wake_at_ms(self) -> int:
-        """When `Tick` (or `due_in`) has something to do; NEVER_MS if nothing is pending."""
-        at_ms = _sooner(self._locks.next_deadline_ms(), self._ledger.next_due_ms)
-        at_ms = _sooner(at_ms, self._entrance.wake_at_ms)
-        at_ms = _sooner(at_ms, self._readers.deadline_ms)
-        at_ms = _sooner(at_ms, self._staging.deadline_ms)
+    def deadline_ms(self) -> int:
+        """When `Tick` has something to do, by the steady clock; NEVER_MS if nothing is pending."""
+        at_ms = sooner(self._locks.next_deadline_ms(), self._readers.deadline_ms)
+        at_ms = sooner(at_ms, self._entrance.deadline_ms)
+        at_ms = sooner(at_ms, self._staging.deadline_ms)
         if self._sessions is not None:
-            at_ms = _sooner(at_ms, self._sessions.next_deadline_ms())
+            at_ms = sooner(at_ms, self._sessions.next_deadline_ms())
         return at_ms
+
+    def due_at_ms(self) -> int:
+        """When `due_in` has something to do, by the wall clock; NEVER_MS if nothing is pending."""
+        return self._ledger.next_due_ms
 
     def is_ready(self, line: int) -> bool:
         """Whether a receive on this line would find something, in memory or in the store.
@@ -340,6 +377,11 @@ class Fragment:
             if self._locks.is_locked(entry.sequence_number):
                 entry.payload = None
         self._delivered = []
+        self._ledger.lacking_bytes = 0
+
+    def lacks_much(self) -> bool:
+        """Whether the answers so far lack as much as is read at once: give them before others."""
+        return self._ledger.lacking_bytes >= self._bounds.lacking_bytes_max
 
     def wants_due(self, now_ms: int) -> bool:
         """Whether messages whose time has come should be read from the store."""
@@ -381,6 +423,12 @@ class Fragment:
         """How much the subscriptions of this topic hold: it counts towards the topic's size."""
         self._ledger.subscribed_bytes = size_bytes
 
+    def note_shortage(self, reason: str) -> None:
+        """Why the store takes nothing more in, or nothing: what would add to it is refused, and
+        what is there is received, settled and removed.
+        """
+        self._ledger.shortage = reason
+
     def deliver(self, entries: list[Entry]) -> list[Change]:
         """Take over copies that the topic's fragment published, with the numbers it gave them.
 
@@ -395,12 +443,14 @@ class Fragment:
     # Receiving.
 
     def _receive(self, command: Receive, now_ms: int) -> Received:
-        line = self.intake.line(command.line, command.session, now_ms)
+        line = self.intake.line(command.line, command.session)
         if line is None:
-            raise _not_received_so(command.session)
+            raise not_received_so(command.session)
         room = self._bounds.locks_max - len(self._locks)
-        count_max = min(command.count_max, room) if command.is_locking else command.count_max
-        entries = self._ledger.take(line, count_max, now_ms)
+        if command.is_locking:
+            entries = self._ledger.take_to_lock(line, min(command.count_max, room), now_ms)
+        else:
+            entries = self._ledger.take(line, command.count_max, now_ms)
         if command.session == NO_SESSION:
             self.intake.want(command.line)
         if command.is_locking:
@@ -413,10 +463,11 @@ class Fragment:
         self, entries: list[Entry], session: bytes, token_seed: bytes, now_ms: int
     ) -> list[Delivery]:
         held: HeldSession | None = None
-        deadline_ms = now_ms + self._ledger.rules.lock_ms
+        deadline_ms = self._ledger.steady_ms + self._ledger.rules.lock_ms
         if session != NO_SESSION and self._holds is not None:
-            held = self._holds.of(session, now_ms)
+            held = self._holds.of(session)
             deadline_ms = held.deadline_ms()
+        locked_until_ms = self._ledger.moment_of(deadline_ms, now_ms)
         deliveries: list[Delivery] = []
         tokens: list[bytes] = []
         counter = self._ledger.lock_counter
@@ -425,7 +476,7 @@ class Fragment:
             token = lock_token(self.number, counter, token_seed)
             tokens.append(token)
             deliveries.append(
-                Delivery(entry, entry.payload, entry.delivery_count, token, deadline_ms)
+                Delivery(entry, entry.payload, entry.delivery_count, token, locked_until_ms)
             )
         self._ledger.lock_counter = counter
         if entries and held is not None:
@@ -451,8 +502,8 @@ class Fragment:
 
     def _receive_deferred(self, command: ReceiveDeferred, now_ms: int) -> Received:
         numbers = command.sequence_numbers
-        session_id = self._session_for(command.line, command.session, now_ms)
-        _check_numbers(numbers, DEFERRED_COUNT_MAX)
+        session_id = self._session_for(command.line, command.session)
+        check_numbers(numbers, DEFERRED_COUNT_MAX)
         entries: list[Entry] = []
         for number in numbers:
             entry = self.intake.entries.get(number)
@@ -466,6 +517,7 @@ class Fragment:
             ):
                 raise _not_found(number, "deferred")
             entries.append(entry)
+        _check_deferred_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:
@@ -474,38 +526,42 @@ class Fragment:
                 f"Fragment {self.number} has {len(self._locks)} messages locked, which is the "
                 "most it takes: settle some, or try again later.",
             )
+        for entry in entries:
+            if entry.payload is None:
+                self._ledger.lacking_bytes += entry.size_bytes
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
-    def _session_for(self, line: int, session: bytes, now_ms: int) -> str | None:
+    def _session_for(self, line: int, session: bytes) -> str | None:
         """The session whose deferred messages may be taken; None: those of the line."""
         if self._holds is None or line != MAIN_LINE:
             if session != NO_SESSION:
-                raise _not_received_so(session)
+                raise not_received_so(session)
             return None
         if session == NO_SESSION:
-            raise _not_received_so(session)
-        return self._holds.of(session, now_ms).session_id
+            raise not_received_so(session)
+        return self._holds.of(session).session_id
 
     # Settling.
 
     def _renew(self, command: Renew, now_ms: int) -> Renewed:
         """The locks of a session's messages end with the session, whatever is renewed here."""
+        steady_ms = self._ledger.steady_ms
         for token in command.tokens:
-            if self._locks.held(token, now_ms) is None:
+            if self._locks.held(token, steady_ms) is None:
                 raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
-        deadline_ms = now_ms + self._ledger.rules.lock_ms
+        deadline_ms = steady_ms + self._ledger.rules.lock_ms
         self._locks.renew(command.tokens, deadline_ms)
         if self._holds is not None:
             for token in command.tokens:
                 deadline_ms = min(deadline_ms, self._locks.deadline_ms(token))
-        return Renewed(deadline_ms)
+        return Renewed(self._ledger.moment_of(deadline_ms, now_ms))
 
     # Removing, and time.
 
     def _purge(self, command: Purge, now_ms: int) -> Purged:
-        line = self.intake.line(command.line, command.session, now_ms)
+        line = self.intake.line(command.line, command.session)
         if line is None:
-            raise _not_received_so(command.session)
+            raise not_received_so(command.session)
         entries = self._ledger.take(line, command.count_max, now_ms)
         until_ms = command.enqueued_until_ms
         is_over = False
@@ -523,7 +579,7 @@ class Fragment:
         return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
 
     def _cancel(self, command: Cancel) -> Done:
-        _check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
+        check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
         entries: list[Entry] = []
         for number in command.sequence_numbers:
             entry = self.intake.entries.get(number)
@@ -534,46 +590,30 @@ class Fragment:
         return Done()
 
     def _tick(self, now_ms: int) -> Done:
-        expired = self._locks.expire(now_ms)
+        expired = self._locks.expire(self._ledger.steady_ms)
         if expired:
             self._ledger.fail(expired, now_ms, b"", 0)
         if self._holds is not None:
-            self._holds.end_overdue(now_ms)
-        self._claiming.end_overdue(now_ms)
-        self._staging.end_overdue(now_ms)
+            self._holds.end_overdue(now_ms, LOCKS_ENDED_MAX)
+        self._claiming.end_overdue()
+        self._staging.end_overdue()
         self._entrance.forget_expired_ids(now_ms)
         return Done()
 
 
-def _sooner(one_ms: int, other_ms: int) -> int:
-    """The earlier of two moments, either of which may be NEVER_MS."""
-    if one_ms == NEVER_MS or NEVER_MS < other_ms < one_ms:
-        return other_ms
-    return one_ms
-
-
-def _check_numbers(numbers: list[int], count_max: int) -> None:
-    if len(numbers) > count_max:
+def _check_deferred_bytes(entries: list[Entry]) -> None:
+    """All of them are in memory before the first is handed out."""
+    size_bytes = sum([entry.size_bytes for entry in entries])
+    if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
         raise Refused(
             INVALID_ARGUMENT,
-            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
+            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
+            "can be received at once, or one message: ask for fewer.",
         )
-    if len(set(numbers)) < len(numbers):
-        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
 
 
 def _not_found(number: int, state: str) -> Refused:
     return Refused(
         MESSAGE_NOT_FOUND,
         f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
-    )
-
-
-def _not_received_so(session: bytes) -> Refused:
-    if session != NO_SESSION:
-        return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
-    return Refused(
-        NOT_ALLOWED,
-        "It is not possible for an entity that requires sessions to receive without a session: "
-        "accept a session first.",
     )

@@ -1,5 +1,8 @@
 """The message ids that a fragment accepted within its duplicate window.
 
+The window is a time that lasts: in memory it is measured by a clock that is not set. What is
+stored has the moment by the wall clock, because a restart knows no other.
+
 An id is kept as a digest of 128 bits with the moment it was accepted, 22 bytes in all, in one of
 many buckets that the digest chooses. Records are appended, so the expired ones are a prefix of
 their bucket; they are cut when the bucket is touched, and by a sweep that every send moves on.
@@ -64,7 +67,9 @@ class History:
         self._next_bucket = 0
         self._oldest_ms = NEVER_MS
         self._newest_ms = NEVER_MS
+        # By the wall clock, as the rows of the store are.
         self._stored_from_ms = NEVER_MS
+        self._stored_to_ms = NEVER_MS
         self._forgot_at_ms = NEVER_MS
 
     def __len__(self) -> int:
@@ -98,8 +103,7 @@ class History:
 
     def load(self, at_ms: int, digests: bytes, until_ms: int) -> None:
         """Take over what a store remembered, in the order it was accepted."""
-        if self._stored_from_ms == NEVER_MS:
-            self._stored_from_ms = at_ms
+        self.note_stored(at_ms)
         if at_ms > until_ms:
             self.add(at_ms, digests)
 
@@ -120,10 +124,15 @@ class History:
         self._count += len(digests) // DIGEST_BYTES
         if self._oldest_ms == NEVER_MS or at_ms < self._oldest_ms:
             self._oldest_ms = at_ms
-        if self._stored_from_ms == NEVER_MS:
-            self._stored_from_ms = at_ms
         if at_ms > self._newest_ms:
             self._newest_ms = at_ms
+
+    def note_stored(self, at_ms: int) -> None:
+        """The store has a row of this moment, by the wall clock."""
+        if self._stored_from_ms == NEVER_MS or at_ms < self._stored_from_ms:
+            self._stored_from_ms = at_ms
+        if at_ms > self._stored_to_ms:
+            self._stored_to_ms = at_ms
 
     def has(self, digest: bytes, until_ms: int) -> bool:
         """Whether this digest was accepted after `until_ms`."""
@@ -169,13 +178,15 @@ class History:
         return True
 
     def must_forget(self, until_ms: int, now_ms: int, window_ms: int) -> bool:
-        """Whether the store should forget what was accepted up to `until_ms`; says so once."""
+        """Whether the store should forget the rows up to `until_ms`, by the wall clock; says so
+        once. `now_ms` is by the clock that is not set.
+        """
         if self._stored_from_ms == NEVER_MS or self._stored_from_ms > until_ms:
             return False
         if now_ms - self._forgot_at_ms < window_ms // FORGETS_PER_WINDOW:
             return False
         self._forgot_at_ms = now_ms
-        self._stored_from_ms = until_ms + 1 if self._newest_ms > until_ms else NEVER_MS
+        self._stored_from_ms = until_ms + 1 if self._stored_to_ms > until_ms else NEVER_MS
         return True
 
     def _cut(self, index: int, until_ms: int) -> None:

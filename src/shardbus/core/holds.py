@@ -19,6 +19,7 @@ from shardbus.core.command import (
     SetState,
 )
 from shardbus.core.errors import (
+    NOT_ALLOWED,
     QUOTA_EXCEEDED,
     SERVER_BUSY,
     SESSION_CANNOT_BE_LOCKED,
@@ -26,6 +27,7 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.ledger import Ledger
+from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX, SHORT_STATE_BYTES_MAX
 from shardbus.core.line import Line
 from shardbus.core.lock import LockBatch
 from shardbus.core.message import MAIN_LINE
@@ -33,10 +35,24 @@ from shardbus.core.need import Need, NeedSession, NeedSessions, NeedState
 from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
 
+# More holds and locks than there can be.
+ALL: Final = SESSIONS_HELD_MAX + LOCKS_MAX + 1
+
 SESSION_LOST_TEXT: Final = (
     "The session lock has expired on the MessageSession, or it was released. "
     "Accept a new MessageSession."
 )
+
+
+def not_received_so(session: bytes) -> Refused:
+    """Why nothing is received with, or without, this token of a session."""
+    if session != NO_SESSION:
+        return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+    return Refused(
+        NOT_ALLOWED,
+        "It is not possible for an entity that requires sessions to receive without a session: "
+        "accept a session first.",
+    )
 
 
 @final
@@ -65,9 +81,9 @@ class Holds:
         self._candidate = self._fed
         self._fed = None
 
-    def of(self, token: bytes, now_ms: int) -> HeldSession:
+    def of(self, token: bytes) -> HeldSession:
         """The session that a token holds; refused when it does not (any more)."""
-        held = self._table.held(token, now_ms)
+        held = self._table.held(token, self._ledger.steady_ms)
         if held is None:
             raise Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
         return held
@@ -118,7 +134,7 @@ class Holds:
         session_id = command.session_id
         if session_id is not None:
             # Before anything changes: a refusal must leave everything as it is.
-            self._check_free(session_id, now_ms)
+            self._check_free(session_id)
         self.end_overdue(now_ms)
         if session_id is not None:
             has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
@@ -129,16 +145,16 @@ class Holds:
             return NoSession()
         return self._grant(candidate.session_id, candidate.line, command.token_seed, now_ms)
 
-    def _check_free(self, session_id: str, now_ms: int) -> None:
-        table = self._table
+    def _check_free(self, session_id: str) -> None:
+        table, steady_ms = self._table, self._ledger.steady_ms
         held = table.named(session_id)
-        if held is not None and held.deadline_ms() > now_ms:
+        if held is not None and held.deadline_ms() > steady_ms:
             raise Refused(
                 SESSION_CANNOT_BE_LOCKED,
                 f"The requested session '{session_id}' cannot be accepted: "
                 "it is locked by another receiver.",
             )
-        if table.is_full() and table.overdue(now_ms) is None:
+        if table.is_full() and table.overdue(steady_ms) is None:
             raise Refused(
                 SERVER_BUSY,
                 f"Fragment {self._fragment_number} has {table.held_count()} sessions locked, "
@@ -149,40 +165,46 @@ class Holds:
         ledger = self._ledger
         ledger.lock_counter += 1
         token = lock_token(self._fragment_number, ledger.lock_counter, seed)
-        deadline_ms = now_ms + ledger.rules.lock_ms
+        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
         batch = LockBatch(deadline_ms, [], is_session=True)
         self._table.hold(HeldSession(session_id, token, line, batch))
-        return SessionAccepted(session_id, token, deadline_ms)
+        return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
 
     # Holding on, and letting go.
 
     def renew(self, command: RenewSession, now_ms: int) -> Renewed:
-        held = self.of(command.session, now_ms)
-        deadline_ms = now_ms + self._ledger.rules.lock_ms
-        self._table.renew(held, deadline_ms)
-        return Renewed(deadline_ms)
+        ledger = self._ledger
+        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
+        self._table.renew(self.of(command.session), deadline_ms)
+        return Renewed(ledger.moment_of(deadline_ms, now_ms))
 
     def release(self, command: ReleaseSession, now_ms: int) -> Done:
-        held = self._table.held(command.session, now_ms)
+        held = self._table.held(command.session, self._ledger.steady_ms)
         if held is not None:
             self._ledger.give_back(self._ledger.locks.end_session(held.batch), now_ms)
             self._table.let_go(held)
         return Done()
 
-    def end_overdue(self, now_ms: int) -> None:
-        """Holds whose deadline has come are lost; what they had in hand counts as failed."""
-        held = self._table.overdue(now_ms)
-        while held is not None:
+    def end_overdue(self, now_ms: int, count_max: int = ALL) -> None:
+        """Holds whose deadline has come are lost; what they had in hand counts as failed.
+
+        At most about so many locks and holds end: if there are more, the next deadline says so.
+        """
+        steady_ms = self._ledger.steady_ms
+        held = self._table.overdue(steady_ms)
+        ended = 0
+        while held is not None and ended < count_max:
+            ended += 1 + held.batch.held
             entries = self._ledger.locks.end_session(held.batch)
             if entries:
                 self._ledger.fail(entries, now_ms, b"", 0)
             self._table.let_go(held)
-            held = self._table.overdue(now_ms)
+            held = self._table.overdue(steady_ms)
 
     # State.
 
-    def need_to_set_state(self, command: SetState, now_ms: int) -> Need | None:
-        held = self._table.held(command.session, now_ms)
+    def need_to_set_state(self, command: SetState) -> Need | None:
+        held = self._table.held(command.session, self._ledger.steady_ms)
         if held is None or held.state_bytes != STATE_UNREAD:
             return None
         return NeedState(held.session_id, held.token)
@@ -193,11 +215,14 @@ class Holds:
         assert held is not None, "a hold does not end while its state is being read"
         held.state_bytes = NO_STATE if state is None else len(state)
 
-    def get_state(self, command: GetState, now_ms: int) -> SessionState:
-        return SessionState(self.of(command.session, now_ms).session_id)
+    def get_state(self, command: GetState) -> SessionState:
+        held = self.of(command.session)
+        # How large it is is mostly not known before it is read.
+        self._ledger.lacking_bytes += self._ledger.rules.state_bytes_max
+        return SessionState(held.session_id)
 
     def set_state(self, command: SetState, now_ms: int) -> Done:
-        held = self.of(command.session, now_ms)
+        held = self.of(command.session)
         assert held.state_bytes != STATE_UNREAD, "its size is read before a state is replaced"
         state = command.state
         size_bytes = NO_STATE if state is None else len(state)
@@ -219,6 +244,9 @@ class Holds:
                 f"The state of session '{held.session_id}' would have {size_bytes} bytes, "
                 f"more than the {size_bytes_max} that a session state may have.",
             )
+        shortage = self._ledger.shortage
+        if shortage and size_bytes > max(held.state_bytes, SHORT_STATE_BYTES_MAX):
+            raise Refused(QUOTA_EXCEEDED, shortage)
         states = self._ledger.counters.states
         is_new = size_bytes != NO_STATE and held.state_bytes == NO_STATE
         if is_new and states >= self._ledger.bounds.states_max:

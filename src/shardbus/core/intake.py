@@ -31,7 +31,12 @@ from shardbus.core.command import (
 )
 from shardbus.core.holds import Holds
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, CLAIM_PIECE_BYTES_MAX, DEFERRED_COUNT_MAX
+from shardbus.core.limits import (
+    CANCEL_COUNT_MAX,
+    CLAIM_PIECE_BYTES_MAX,
+    DEFERRED_BYTES_MAX,
+    DEFERRED_COUNT_MAX,
+)
 from shardbus.core.line import Line
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.need import (
@@ -94,9 +99,9 @@ class Intake:
         if isinstance(command, (Send, Settle, Renew)):
             return None
         if isinstance(command, Receive):
-            return self._need_to_receive(command, now_ms)
+            return self._need_to_receive(command)
         if isinstance(command, Purge):
-            line = self.line(command.line, command.session, now_ms)
+            line = self.line(command.line, command.session)
             return None if line is None else self._need_page(command.line, command.session, line)
         if isinstance(command, ReceiveDeferred):
             return self._need_deferred(command)
@@ -105,14 +110,14 @@ class Intake:
         if isinstance(command, Finish):
             unread = self._transactions.unread(command.transaction_id)
             need = self._need_entries(unread, len(unread), bytes_max=0)
-            return self._need_stages(command, now_ms) if need is None else need
+            return self._need_stages(command) if need is None else need
         if isinstance(command, (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers)):
             return self._need_to_transfer(command)
         return self._need_rarely(command, now_ms)
 
     def _need_rarely(self, command: Command, now_ms: int) -> Need | None:
         if isinstance(command, (Transact, Prepare, Decide)):
-            return self._need_stages(command, now_ms) if command.work.stages else None
+            return self._need_stages(command) if command.work.stages else None
         if isinstance(command, Claim):
             return self._claiming.need_heads(command)
         if isinstance(command, ReadClaim):
@@ -123,23 +128,21 @@ class Intake:
             if isinstance(command, AcceptSession):
                 return self._holds.need_to_accept(command, now_ms)
             if isinstance(command, SetState):
-                return self._holds.need_to_set_state(command, now_ms)
+                return self._holds.need_to_set_state(command)
         return None
 
-    def _need_stages(
-        self, command: Transact | Prepare | Decide | Finish, now_ms: int
-    ) -> NeedStages | None:
-        need = self._transactions.unread_stages(command, now_ms)
+    def _need_stages(self, command: Transact | Prepare | Decide | Finish) -> NeedStages | None:
+        need = self._transactions.unread_stages(command)
         if need is None or all(name in self._fed_stages for name in need.stages):
             return None
         return need
 
-    def line(self, number: int, session: bytes, now_ms: int) -> Line | None:
+    def line(self, number: int, session: bytes) -> Line | None:
         """The window that a command takes from; None when the command is to be refused."""
         sessions = self._ledger.sessions
         if sessions is None or number != MAIN_LINE:
             return None if session else self._ledger.lines[number]
-        held = sessions.held(session, now_ms)
+        held = sessions.held(session, self._ledger.steady_ms)
         return None if held is None else held.line
 
     def want(self, line_number: int) -> None:
@@ -166,8 +169,8 @@ class Intake:
             bytes_max=bounds.page_bytes_max,
         )
 
-    def _need_to_receive(self, command: Receive, now_ms: int) -> Need | None:
-        line = self.line(command.line, command.session, now_ms)
+    def _need_to_receive(self, command: Receive) -> Need | None:
+        line = self.line(command.line, command.session)
         if line is None:
             return None
         need = self._need_page(command.line, command.session, line)
@@ -226,11 +229,19 @@ class Intake:
         return self._need_whole(bytes_max)
 
     def _need_whole(self, bytes_max: int) -> NeedEntries | None:
-        """The payloads that were too many to be read together with their messages."""
+        """The payloads that were too many to be read together with their messages.
+
+        None are read of messages that are too large together: they are refused.
+        """
         unread: list[int] = []
+        size_bytes = 0
         for number, entry in self._fed.items():
-            if entry is not None and entry.payload is None:
-                unread.append(number)
+            if entry is not None:
+                size_bytes += entry.size_bytes
+                if entry.payload is None:
+                    unread.append(number)
+        if size_bytes > DEFERRED_BYTES_MAX and len(self._fed) > 1:
+            return None
         return NeedEntries(unread, bytes_max=bytes_max) if unread else None
 
     def _need_entries(

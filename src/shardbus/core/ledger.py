@@ -40,6 +40,9 @@ class Ledger:
     def __init__(
         self, rules: FragmentRules, counters: Counters, next_due_ms: int, bounds: Bounds
     ) -> None:
+        # What the steady clock reads while a command is decided: what lasts is measured by it,
+        # and moments by the `now_ms` that goes from hand to hand (docs/adr/0035-two-clocks.md).
+        self.steady_ms = NEVER_MS
         self.rules = rules
         self.counters = counters
         self.next_due_ms = next_due_ms
@@ -48,8 +51,12 @@ class Ledger:
         # Of a topic: what its subscriptions are to get, and how much they hold already.
         self.published: list[Entry] = []
         self.subscribed_bytes = 0
+        # Why the store takes nothing more in; empty while it does.
+        self.shortage = ""
         # What is staged and no message yet.
         self.staged_bytes = 0
+        # What the answers that were decided and not given yet lack: the store has to be asked.
+        self.lacking_bytes = 0
         self.locks = LockTable()
         self.readers = ReaderTable()
         self.lock_counter = 0
@@ -67,6 +74,10 @@ class Ledger:
         """Time changes something at this moment (NEVER_MS: at none)."""
         if at_ms != NEVER_MS and (self.next_due_ms == NEVER_MS or at_ms < self.next_due_ms):
             self.next_due_ms = at_ms
+
+    def moment_of(self, deadline_ms: int, now_ms: int) -> int:
+        """A deadline of the steady clock as the moment it is by the wall clock of now."""
+        return now_ms + deadline_ms - self.steady_ms
 
     # Coming and waiting.
 
@@ -126,6 +137,36 @@ class Ledger:
                 taken.append(entry)
         if expired:
             self.expire(expired)
+        return taken
+
+    def take_to_lock(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
+        """Like `take`, but not more payloads that the store alone has than are read at once.
+
+        One that is larger is taken alone. What would be too much keeps its place, and so does all
+        that comes after it.
+        """
+        taken: list[Entry] = []
+        expired: list[Entry] = []
+        bytes_left = self.bounds.page_bytes_max
+        has_unread = False
+        while len(taken) < count_max:
+            entry = line.take()
+            if entry is None:
+                break
+            if entry.expires_at_ms != NEVER_MS and entry.is_expired(now_ms):
+                expired.append(entry)
+                continue
+            if entry.payload is None:
+                if has_unread and entry.size_bytes > bytes_left:
+                    line.put_back(entry)
+                    break
+                bytes_left -= entry.size_bytes
+                has_unread = True
+            taken.append(entry)
+        if expired:
+            self.expire(expired)
+        if has_unread:
+            self.lacking_bytes += self.bounds.page_bytes_max - bytes_left
         return taken
 
     def take_some(self, line: Line, count_max: int, bytes_max: int, now_ms: int) -> list[Entry]:

@@ -14,10 +14,15 @@ WINDOW_BYTES_MAX: Final = 2 * 1024 * 1024
 PAGE_COUNT_MAX: Final = 1024
 PAGE_BYTES_MAX: Final = 1024 * 1024
 WINDOW_COUNT_LOW: Final = 512
+# Payloads and states that the answers of one turn lack and that are read for them together; one
+# that is larger is read alone.
+LACKING_BYTES_MAX: Final = 4 * 1024 * 1024
 # Expired messages are taken out of a fragment in pieces of this size.
 DUE_COUNT_MAX: Final = 512
 
 LOCKS_MAX: Final = 100_000
+# Locks that end in one step because their time is over; the others end in the next.
+LOCKS_ENDED_MAX: Final = 4_096
 
 KEY_CHARACTERS_MAX: Final = 128
 REASON_CHARACTERS_MAX: Final = 4096
@@ -36,8 +41,12 @@ SESSION_WINDOW_BYTES_MAX: Final = 512 * 1024
 SESSION_WINDOWS_BYTES_MAX: Final = 64 * 1024 * 1024
 STATE_BYTES_MAX: Final = 256 * 1024
 STATES_MAX: Final = 1_000_000
+SHORT_STATE_BYTES_MAX: Final = 1024
+"""A session state of this size is set even while the store takes nothing more in."""
 
+# Deferred messages that one command takes, all or none: more bytes are refused, unless it is one.
 DEFERRED_COUNT_MAX: Final = 250
+DEFERRED_BYTES_MAX: Final = 16 * 1024 * 1024
 CANCEL_COUNT_MAX: Final = 10_000
 # What settlements may change of a message's properties, all of them together (reference 17).
 MODIFIED_BYTES_MAX: Final = 64 * 1024
@@ -52,6 +61,8 @@ REMEMBERED_MAX: Final = 4_000_000
 PREPARED_MAX: Final = 10_000
 PREPARED_BYTES_MAX: Final = 64 * 1024 * 1024
 DECISIONS_MAX: Final = 100_000
+# What is promised waits at most so long for a decision, whatever the clocks say.
+DECIDE_MS_MAX: Final = 60_000
 ROLLBACK_KEPT_MS: Final = 3_600_000
 
 # What one line has given out to be transferred and nobody has settled yet.
@@ -95,6 +106,8 @@ STAGED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 STAGED_COUNT_MAX: Final = 4 * 1024 * 1024
 PACKED_BYTES_MAX: Final = 64 * 1024 * 1024
 PACKED_COUNT_MAX: Final = 262_144
+# Of a publication so many messages are sent before others have their turn.
+ADMITTED_MAX: Final = 4_096
 STAGE_NAME_CHARACTERS_MAX: Final = 128
 STAGE_NAME_BYTES_MAX: Final = 4 * STAGE_NAME_CHARACTERS_MAX
 STAGE_MS_MIN: Final = 60_000

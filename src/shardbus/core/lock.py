@@ -1,10 +1,14 @@
-"""Who holds which message until when. Locks live in memory only: a restart lets all of them go."""
+"""Who holds which message until when. Locks live in memory only: a restart lets all of them go.
+
+Deadlines are readings of the steady clock: a wall clock that is set ends no lock and keeps none.
+"""
 
 from __future__ import annotations
 
 import heapq
 from typing import final
 
+from shardbus.core.limits import LOCKS_ENDED_MAX
 from shardbus.core.message import NEVER_MS, Entry
 
 
@@ -81,17 +85,17 @@ class LockTable:
         """When a lock that is held ends."""
         return self._locks[token].batch.deadline_ms
 
-    def held(self, token: bytes, now_ms: int) -> Entry | None:
+    def held(self, token: bytes, steady_ms: int) -> Entry | None:
         """The message this token locks; None once its deadline has come: the deadline decides."""
         lock = self._locks.get(token)
-        if lock is None or lock.batch.deadline_ms <= now_ms:
+        if lock is None or lock.batch.deadline_ms <= steady_ms:
             return None
         return lock.entry
 
-    def release(self, token: bytes, now_ms: int) -> Entry | None:
+    def release(self, token: bytes, steady_ms: int) -> Entry | None:
         """End a lock that is still held; None if it is not."""
         lock = self._locks.get(token)
-        if lock is None or lock.batch.deadline_ms <= now_ms:
+        if lock is None or lock.batch.deadline_ms <= steady_ms:
             return None
         del self._locks[token]
         self._locked.discard(lock.entry.sequence_number)
@@ -146,11 +150,16 @@ class LockTable:
         self._locked.discard(sequence_number)
         return read if entry is None else entry
 
-    def expire(self, now_ms: int) -> list[Entry]:
-        """End every lock whose deadline has come; the messages, in the order they were locked."""
+    def expire(self, steady_ms: int) -> list[Entry]:
+        """End locks whose deadline has come; the messages, in the order they were locked.
+
+        Enough for one step: if there are more, `next_deadline_ms` says so.
+        """
         expired: list[Entry] = []
-        while self._deadlines and (
-            self._deadlines[0][0] <= now_ms or self._deadlines[0][2].held == 0
+        while (
+            self._deadlines
+            and len(expired) < LOCKS_ENDED_MAX
+            and (self._deadlines[0][0] <= steady_ms or self._deadlines[0][2].held == 0)
         ):
             batch = heapq.heappop(self._deadlines)[2]
             if batch.held == 0:

@@ -6,6 +6,8 @@ from typing import Final, final
 
 NEVER_MS: Final = 0
 """As a moment: never (no expiry)."""
+AT_ONCE_MS: Final = 1
+"""As a moment: over, by any clock."""
 
 MAIN_LINE: Final = 0
 DEAD_LETTER_LINE: Final = 1
@@ -111,3 +113,10 @@ class Entry:
             f"Entry({self.sequence_number}, line={self.line}, state={self.state}, "
             f"delivery_count={self.delivery_count}, size_bytes={self.size_bytes})"
         )
+
+
+def sooner(one_ms: int, other_ms: int) -> int:
+    """The earlier of two readings of one clock, either of which may be NEVER_MS."""
+    if one_ms == NEVER_MS or NEVER_MS < other_ms < one_ms:
+        return other_ms
+    return one_ms

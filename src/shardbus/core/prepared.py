@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.command import Home, Settle, StageShare
+from shardbus.core.limits import DECIDE_MS_MAX
 from shardbus.core.message import Message
 from shardbus.core.packing import (
     Unpacker,
@@ -34,36 +35,44 @@ class Promise:
 
 @final
 class Prepared:
-    """All that a fragment has promised to do, should its transaction be committed."""
+    """All that a fragment has promised to do, should its transaction be committed.
+
+    It waits `wait_ms` to hear of that, until `deadline_ms` by the steady clock.
+    """
 
     def __init__(
         self,
         decider: Home,
-        expires_at_ms: int,
+        wait_ms: int,
         messages: list[Message],
         promises: list[Promise],
         stages: list[StageShare],
     ) -> None:
         self.decider = decider
-        self.expires_at_ms = expires_at_ms
+        self.wait_ms = wait_ms
         self.messages = messages
         self.promises = promises
         self.stages = stages
+        self.deadline_ms = 0
         self.size_bytes = 0
 
 
 @final
 class Decision:
-    """Whether a transaction is committed, since when, and who else is to be told."""
+    """Whether a transaction is committed, since when, and who else is to be told.
+
+    A rollback is kept until `kept_until_ms`, by the steady clock.
+    """
 
     def __init__(self, is_commit: bool, at_ms: int, others: list[Home]) -> None:
         self.is_commit = is_commit
         self.at_ms = at_ms
         self.others = others
+        self.kept_until_ms = 0
 
 
 def pack_prepared(prepared: Prepared) -> bytes:
-    parts = [_home(prepared.decider), packed_integer(prepared.expires_at_ms)]
+    parts = [_home(prepared.decider), packed_integer(prepared.wait_ms)]
     pack_messages(prepared.messages, parts)
     parts.append(packed_count(len(prepared.promises)))
     for promise in prepared.promises:
@@ -76,16 +85,19 @@ def pack_prepared(prepared: Prepared) -> bytes:
 
 
 def unpack_prepared(data: bytes) -> Prepared:
-    """What `pack_prepared` packed; ValueError when it is something else."""
+    """What `pack_prepared` packed; ValueError when it is something else.
+
+    In place of how long to wait it once was until when, which is later than any time to wait.
+    """
     unpacker = Unpacker(data)
-    decider, expires_at_ms = _unpack_home(unpacker), unpacker.integer()
+    decider, wait_ms = _unpack_home(unpacker), min(unpacker.integer(), DECIDE_MS_MAX)
     messages = unpacker.messages()
     promises = [_unpack_promise(unpacker) for _ in range(unpacker.count())]
     stages: list[StageShare] = []
     if not unpacker.is_at_end():
         stages = [_unpack_share(unpacker) for _ in range(unpacker.count())]
     unpacker.end()
-    prepared = Prepared(decider, expires_at_ms, messages, promises, stages)
+    prepared = Prepared(decider, wait_ms, messages, promises, stages)
     prepared.size_bytes = len(data)
     return prepared
 

@@ -3,7 +3,8 @@
 A READER record has as key the line (1 byte) and the name, and holds the lease, the last completed
 ordinal, the length of the owner, the owner, and the ordinals that were lost, as runs. A CLAIM
 record has the line, the ordinal and the name, and holds the bytes of the messages and their runs.
-Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory alone.
+Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory
+alone, as a reading of the steady clock.
 """
 
 from __future__ import annotations
@@ -100,25 +101,27 @@ class ReaderTable:
         self.run_count = 0
         self.deadline_ms = NEVER_MS
 
-    def load(self, records: dict[tuple[int, bytes], bytes], now_ms: int) -> None:
+    def load(self, records: dict[tuple[int, bytes], bytes], steady_ms: int) -> None:
         """Take over what was stored; whoever has claims counts as heard of now."""
         claims: list[tuple[int, int, str, bytes]] = []
         for (kind, key), data in records.items():
             if kind == READER:
-                reader = unpack_reader(key, data, now_ms)
+                reader = unpack_reader(key, data, steady_ms)
                 self.readers[reader.line, reader.name] = reader
             elif kind == CLAIM:
                 ordinal = int.from_bytes(key[1 : 1 + _INTEGER_BYTES], "big")
                 claims.append((ordinal, key[0], key[1 + _INTEGER_BYTES :].decode(), data))
         for ordinal, line, name, data in sorted(claims):
-            self.add_claim(self._owning(line, name, ordinal, now_ms), unpack_claim(ordinal, data))
+            self.add_claim(
+                self._owning(line, name, ordinal, steady_ms), unpack_claim(ordinal, data)
+            )
         self.note_deadline()
 
-    def _owning(self, line: int, name: str, ordinal: int, now_ms: int) -> Reader:
+    def _owning(self, line: int, name: str, ordinal: int, steady_ms: int) -> Reader:
         """The reader of a claim; one whose own record was given up comes back without an owner."""
         reader = self.readers.get((line, name))
         if reader is None:
-            reader = Reader(line, name, b"", LEASE_MS_DEFAULT, now_ms)
+            reader = Reader(line, name, b"", LEASE_MS_DEFAULT, steady_ms)
             reader.completed = ordinal - 1
             self.readers[line, name] = reader
         return reader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import FRAGMENTS_MAX, SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
 
 TOKEN_BYTES = 16
@@ -30,3 +31,14 @@ def lock_token(fragment: int, counter: int, seed: bytes) -> bytes:
 def fragment_of_token(token: bytes) -> int:
     """The fragment that gave out this lock token."""
     return token[0] << 8 | token[1]
+
+
+def check_numbers(numbers: list[int], count_max: int) -> None:
+    """Refused when a client names too many at once, or one twice."""
+    if len(numbers) > count_max:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
+        )
+    if len(set(numbers)) < len(numbers):
+        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")

@@ -1,7 +1,7 @@
 """Message sessions in memory: those that clients hold, and a bounded list of free ones (R26).
 
 Sends to a session that nobody holds leave no trace per message. Holds are volatile, as locks are:
-a restart lets all of them go.
+a restart lets all of them go, and deadlines are readings of the steady clock.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class SessionTable:
         """Who holds a session, even if the deadline has come and nobody noticed yet."""
         return self._held.get(session_id)
 
-    def held(self, token: bytes, now_ms: int) -> HeldSession | None:
+    def held(self, token: bytes, steady_ms: int) -> HeldSession | None:
         """The session of a token; None once its deadline has come: the deadline decides."""
         held = self._by_token.get(token)
-        return None if held is None or held.deadline_ms() <= now_ms else held
+        return None if held is None or held.deadline_ms() <= steady_ms else held
 
     def by_token(self, token: bytes) -> HeldSession | None:
         """The session of a token, even if the deadline has come and nobody noticed yet."""
@@ -101,10 +101,10 @@ class SessionTable:
             self._deadlines = [item for item in self._deadlines if self._is_held(item[2])]
             heapq.heapify(self._deadlines)
 
-    def overdue(self, now_ms: int) -> HeldSession | None:
+    def overdue(self, steady_ms: int) -> HeldSession | None:
         """A hold whose deadline has come."""
         deadline_ms = self.next_deadline_ms()
-        if deadline_ms == NEVER_MS or deadline_ms > now_ms:
+        if deadline_ms == NEVER_MS or deadline_ms > steady_ms:
             return None
         return self._deadlines[0][2]
 

@@ -34,21 +34,21 @@ class Settling:
 
     def settle(self, command: Settle, now_ms: int) -> Settled:
         """End those locks that are held."""
-        self.check(command, now_ms)
-        locks = self._ledger.locks
+        self.check(command)
+        locks, steady_ms = self._ledger.locks, self._ledger.steady_ms
         lost: list[bool] = []
         entries: list[Entry] = []
         for token in command.tokens:
-            entry = locks.release(token, now_ms)
+            entry = locks.release(token, steady_ms)
             lost.append(entry is None)
             if entry is not None:
                 entries.append(entry)
         self.end(command, entries, now_ms)
         return Settled(lost)
 
-    def check(self, command: Settle, now_ms: int) -> None:
+    def check(self, command: Settle) -> None:
         """Refused when the settlement is impossible, whoever holds the locks."""
-        if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens, now_ms):
+        if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens):
             raise Refused(
                 NOT_ALLOWED,
                 "A message of a dead-letter queue cannot be dead-lettered again: "
@@ -61,12 +61,12 @@ class Settling:
                 f"it is between 0 and {DELAY_MS_MAX} ms.",
             )
         if command.modified:
-            self._check_modified(command, now_ms)
+            self._check_modified(command)
 
-    def _check_modified(self, command: Settle, now_ms: int) -> None:
+    def _check_modified(self, command: Settle) -> None:
         """Each settlement may add properties, and a message may be settled thousands of times."""
         for token in command.tokens:
-            entry = self._ledger.locks.held(token, now_ms)
+            entry = self._ledger.locks.held(token, self._ledger.steady_ms)
             if entry is None or len(entry.modified) + len(command.modified) <= MODIFIED_BYTES_MAX:
                 continue
             size_bytes = len(merge(entry.modified, command.modified))
@@ -77,13 +77,14 @@ class Settling:
                     f"together; a message may have {MODIFIED_BYTES_MAX}.",
                 )
 
-    def check_held(self, commands: list[Settle], now_ms: int) -> None:
+    def check_held(self, commands: list[Settle]) -> None:
         """Refused unless every lock is held, and every message is settled once."""
+        locks, steady_ms = self._ledger.locks, self._ledger.steady_ms
         seen: set[bytes] = set()
         for command in commands:
-            self.check(command, now_ms)
+            self.check(command)
             for token in command.tokens:
-                if token in seen or self._ledger.locks.held(token, now_ms) is None:
+                if token in seen or locks.held(token, steady_ms) is None:
                     raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
                 seen.add(token)
 
@@ -104,9 +105,9 @@ class Settling:
             assert how == RELEASE
             self._ledger.give_back(entries, now_ms)
 
-    def _holds_dead_letter(self, tokens: list[bytes], now_ms: int) -> bool:
+    def _holds_dead_letter(self, tokens: list[bytes]) -> bool:
         for token in tokens:
-            entry = self._ledger.locks.held(token, now_ms)
+            entry = self._ledger.locks.held(token, self._ledger.steady_ms)
             if entry is not None and entry.line != MAIN_LINE:
                 return True
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.message import Message
+from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.runs import Runs
 
 StageShare = tuple[bytes, int]
@@ -81,12 +81,16 @@ class StagesHeld:
 
 @final
 class Producer:
-    """Which batch was published last, and when."""
+    """Which batch was published last, and when.
 
-    def __init__(self, name: bytes, batch: int, at_ms: int) -> None:
+    `noted_ms` is when by the steady clock, if the fragment has been in memory since (NEVER_MS).
+    """
+
+    def __init__(self, name: bytes, batch: int, at_ms: int, noted_ms: int = NEVER_MS) -> None:
         self.name = name
         self.batch = batch
         self.at_ms = at_ms
+        self.noted_ms = noted_ms
 
 
 @final

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.change import RecordChange
+from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MAX
 from shardbus.core.message import Message
 from shardbus.core.packing import Unpacker, pack_messages, packed_count, packed_integer
 from shardbus.core.records import PRODUCER, STAGE
@@ -49,7 +50,9 @@ class OpenStage:
         self.name = name
         self.pieces = Runs()
         self.amount = Amount()
-        self.expires_at_ms = 0
+        # By the steady clock; a stage that is loaded has its whole time again.
+        self.deadline_ms = 0
+        self.lifetime_ms = 0
         self.is_promised = False
 
     def held(self) -> HeldStage:
@@ -129,7 +132,7 @@ def stage_change(stage: OpenStage) -> RecordChange:
         amount.size_bytes,
         amount.packed_count,
         amount.packed_bytes,
-        stage.expires_at_ms,
+        stage.lifetime_ms,
     )
     data = b"".join([packed_integer(number) for number in numbers]) + stage.pieces.pack()
     return RecordChange(STAGE, stage.name, data)
@@ -148,7 +151,9 @@ def unpack_stage(name: bytes, data: bytes) -> OpenStage:
         amount.packed_count, amount.packed_bytes = unpacker.integer(), unpacker.integer()
     else:
         amount.add(first, unpacker.integer(), is_packed=True)
-    stage.expires_at_ms = unpacker.integer()
+    # It was a moment once, which says nothing about how long the stage was meant to be kept.
+    lifetime_ms = unpacker.integer()
+    stage.lifetime_ms = lifetime_ms if lifetime_ms <= STAGE_MS_MAX else STAGE_MS_DEFAULT
     stage.pieces = unpack_runs(unpacker.rest())
     return stage
 

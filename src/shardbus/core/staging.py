@@ -8,6 +8,7 @@ promised to a transaction: then only that one ends it.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import final
 
 from shardbus.core.change import RecordChange, StageDrop, StagePut
@@ -56,6 +57,7 @@ from shardbus.core.runs import runs_of
 from shardbus.core.stages import (
     Amount,
     OpenStage,
+    ReadPiece,
     ReadStage,
     packed_piece,
     plain_piece,
@@ -82,6 +84,11 @@ class Staging:
         self._entrance = entrance
         self._stages: dict[bytes, OpenStage] = {}
         self._producers: dict[bytes, Producer] = {}
+        # What a publication that is decided has still to send: pieces in their order, None after
+        # the last of a stage; of the first of them so many messages are sent.
+        self._rest: deque[tuple[OpenStage, int, ReadPiece | None]] = deque()
+        self._rest_offset = 0
+        self._rest_at_ms = NEVER_MS
         # When to look for stages that are over; it may be too early, never too late.
         self.deadline_ms = NEVER_MS
         for (kind, key), data in records.items():
@@ -90,9 +97,9 @@ class Staging:
             elif kind == PRODUCER:
                 self._producers[key] = unpack_producer(key, data)
 
-    def decide(self, command: StageCommand, now_ms: int) -> Done | StageReply:
+    def decide(self, command: StageCommand) -> Done | StageReply:
         if isinstance(command, Stage):
-            return self._stage(command, now_ms)
+            return self._stage(command)
         if isinstance(command, DropStages):
             for name in command.stages:
                 stage = self._stages.get(name)
@@ -104,22 +111,23 @@ class Staging:
             return StagesHeld([stage.held() for stage in found if stage is not None])
         return self._known_producers(command)
 
-    def end_overdue(self, now_ms: int) -> None:
+    def end_overdue(self) -> None:
         """Stages whose time is over go, unless somebody is publishing them."""
-        if self.deadline_ms == NEVER_MS or self.deadline_ms > now_ms:
+        steady_ms = self._ledger.steady_ms
+        if self.deadline_ms == NEVER_MS or self.deadline_ms > steady_ms:
             return
         self.deadline_ms = NEVER_MS
         for stage in list(self._stages.values()):
             if stage.is_promised:
                 continue
-            if stage.expires_at_ms <= now_ms:
+            if stage.deadline_ms <= steady_ms:
                 self._drop(stage)
             else:
                 self._note_deadline(stage)
 
     # Staging.
 
-    def _stage(self, command: Stage, now_ms: int) -> Done:
+    def _stage(self, command: Stage) -> Done:
         _check_stage(command)
         stage = self._stages.get(command.stage)
         if stage is not None and stage.pieces.contains(command.piece):
@@ -146,7 +154,9 @@ class Staging:
             self._stages[stage.name] = stage
         stage.pieces.include(runs_of([command.piece]))
         stage.amount.include(amount)
-        stage.expires_at_ms = max(stage.expires_at_ms, now_ms + command.lifetime_ms)
+        stage.lifetime_ms = max(stage.lifetime_ms, command.lifetime_ms)
+        deadline_ms = self._ledger.steady_ms + command.lifetime_ms
+        stage.deadline_ms = max(stage.deadline_ms, deadline_ms)
         self._ledger.staged_bytes += size_bytes
         self._note_deadline(stage)
         self._ledger.changes.append(put)
@@ -200,6 +210,7 @@ class Staging:
             )
 
     def _add(self, stage: OpenStage) -> None:
+        stage.deadline_ms = self._ledger.steady_ms + stage.lifetime_ms
         self._stages[stage.name] = stage
         self._ledger.staged_bytes += stage.amount.size_bytes
         self._note_deadline(stage)
@@ -211,8 +222,8 @@ class Staging:
         self._ledger.changes.append(RecordChange(STAGE, stage.name, None))
 
     def _note_deadline(self, stage: OpenStage) -> None:
-        if self.deadline_ms == NEVER_MS or stage.expires_at_ms < self.deadline_ms:
-            self.deadline_ms = stage.expires_at_ms
+        if self.deadline_ms == NEVER_MS or stage.deadline_ms < self.deadline_ms:
+            self.deadline_ms = stage.deadline_ms
 
     # Publishing, as a part of a transaction.
 
@@ -271,7 +282,7 @@ class Staging:
                 )
             messages += found.messages()
         if messages:
-            self._entrance.check_ids(messages, now_ms)
+            self._entrance.check_ids(messages)
 
     def promise(self, shares: list[StageShare]) -> None:
         """Only the transaction that these are promised to may end them."""
@@ -289,36 +300,53 @@ class Staging:
                 self._note_deadline(stage)
 
     def publish(self, shares: list[StageShare], read: dict[bytes, ReadStage], now_ms: int) -> None:
-        """Send all that is whole of these stages, and end them.
+        """Send all that is whole of these stages, and end them: what is too much for now by
+        `publish_on`, before anything else is decided or stored.
 
         What was damaged since it was promised is lost, as a message that is damaged is.
         """
-        messages: list[Message] = []
         for name, _ in shares:
             stage = self._stages.get(name)
             if stage is None:
                 continue
             for number, piece in read[name].pieces.items():
-                if piece.messages:
-                    messages += piece.messages
-                    continue
-                # In the order of the pieces: what comes before them has the lower numbers.
-                self._admit(messages, now_ms)
-                messages = []
-                self._entrance.adopt(name, number, piece, now_ms)
-            self._drop(stage)
-        self._admit(messages, now_ms)
+                self._rest.append((stage, number, piece))
+            self._rest.append((stage, 0, None))
+        self._rest_at_ms = now_ms
+        self.publish_on()
 
-    def _admit(self, messages: list[Message], now_ms: int) -> None:
-        if messages:
-            self._entrance.admit(messages, now_ms, is_checked=True)
+    @property
+    def is_publishing(self) -> bool:
+        """Whether a publication that is decided has more to send."""
+        return len(self._rest) > 0
+
+    def publish_on(self) -> None:
+        """Send more of it, in the order of the pieces, as if all were sent in the same moment."""
+        room = self._ledger.bounds.admitted_max
+        while self._rest and room > 0:
+            stage, number, piece = self._rest[0]
+            if piece is not None and piece.messages:
+                first = self._rest_offset
+                messages = piece.messages[first : first + room]
+                self._entrance.admit(messages, self._rest_at_ms, is_checked=True)
+                room -= len(messages)
+                self._rest_offset += len(messages)
+                if self._rest_offset < len(piece.messages):
+                    return
+                self._rest_offset = 0
+            elif piece is not None:
+                self._entrance.adopt(stage.name, number, piece, self._rest_at_ms)
+                room -= 1 + len(piece.ttls_ms)
+            else:
+                self._drop(stage)
+            self._rest.popleft()
 
     def note(self, publication: Publication, now_ms: int) -> None:
         """Remember that a batch is published."""
         name, batch = publication
         if name not in self._producers:
             self._make_room(now_ms)
-        producer = Producer(name, batch, now_ms)
+        producer = Producer(name, batch, now_ms, self._ledger.steady_ms)
         self._producers[name] = producer
         self._ledger.changes.append(producer_change(producer))
 
@@ -373,7 +401,7 @@ class Staging:
     def _check_producers(self, now_ms: int) -> None:
         if len(self._producers) < self._ledger.bounds.producers_max:
             return
-        if not any(_is_forgettable(each, now_ms) for each in self._producers.values()):
+        if not any(self._is_forgettable(each, now_ms) for each in self._producers.values()):
             raise Refused(
                 QUOTA_EXCEEDED,
                 f"Fragment {self._fragment_number} remembers {len(self._producers)} producers, "
@@ -384,13 +412,17 @@ class Staging:
         if len(self._producers) < self._ledger.bounds.producers_max:
             return
         for producer in list(self._producers.values()):
-            if _is_forgettable(producer, now_ms):
+            if self._is_forgettable(producer, now_ms):
                 del self._producers[producer.name]
                 self._ledger.changes.append(RecordChange(PRODUCER, producer.name, None))
 
-
-def _is_forgettable(producer: Producer, now_ms: int) -> bool:
-    return producer.at_ms + PRODUCER_KEPT_MS <= now_ms
+    def _is_forgettable(self, producer: Producer, now_ms: int) -> bool:
+        """Only the wall clock goes on while the fragment is not in memory, but alone it cannot end
+        what was noted since.
+        """
+        steady_ms, noted_ms = self._ledger.steady_ms, producer.noted_ms
+        is_old = noted_ms == NEVER_MS or noted_ms + PRODUCER_KEPT_MS <= steady_ms
+        return is_old and producer.at_ms + PRODUCER_KEPT_MS <= now_ms
 
 
 def _check_stage(command: Stage) -> None:

@@ -52,17 +52,15 @@ class Prepare:
     """Promise to do the work if the transaction is committed. Answered by `Done`.
 
     From then on the messages that it settles are nobody's, and nothing that it needs is refused,
-    until `Finish` says how the fragment `decider` has decided. The decision cannot be made any
-    more when it is `expires_at_ms` there.
+    until `Finish` says how the fragment `decider` has decided. After `wait_ms` anybody may ask it
+    to roll back what is not decided yet.
     """
 
-    def __init__(
-        self, transaction_id: bytes, work: Work, decider: Home, expires_at_ms: int
-    ) -> None:
+    def __init__(self, transaction_id: bytes, work: Work, decider: Home, wait_ms: int) -> None:
         self.transaction_id = transaction_id
         self.work = work
         self.decider = decider
-        self.expires_at_ms = expires_at_ms
+        self.wait_ms = wait_ms
 
 
 @final
@@ -73,25 +71,23 @@ class Decide:
     cannot be done: then nothing is decided, and the others must be told that nothing comes of it.
     """
 
-    def __init__(
-        self, transaction_id: bytes, work: Work, others: list[Home], expires_at_ms: int
-    ) -> None:
+    def __init__(self, transaction_id: bytes, work: Work, others: list[Home]) -> None:
         self.transaction_id = transaction_id
         self.work = work
         self.others = others
-        self.expires_at_ms = expires_at_ms
 
 
 @final
 class AskDecision:
     """How was this transaction decided? Answered by `Decided`.
 
-    A transaction that is undecided when its time is over is decided by this question: rolled back.
+    A transaction that is undecided when its time `is_over` is decided by this question: rolled
+    back. Whoever promised has measured that.
     """
 
-    def __init__(self, transaction_id: bytes, expires_at_ms: int) -> None:
+    def __init__(self, transaction_id: bytes, *, is_over: bool) -> None:
         self.transaction_id = transaction_id
-        self.expires_at_ms = expires_at_ms
+        self.is_over = is_over
 
 
 @final
@@ -131,12 +127,14 @@ class Decided:
 
 @final
 class Promised:
-    """A transaction that a fragment has prepared and not finished."""
+    """A transaction that a fragment has prepared and not finished; `is_over`: it has waited for the
+    decision as long as it was to.
+    """
 
-    def __init__(self, transaction_id: bytes, decider: Home, expires_at_ms: int) -> None:
+    def __init__(self, transaction_id: bytes, decider: Home, *, is_over: bool) -> None:
         self.transaction_id = transaction_id
         self.decider = decider
-        self.expires_at_ms = expires_at_ms
+        self.is_over = is_over
 
 
 @final

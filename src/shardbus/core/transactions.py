@@ -33,6 +33,7 @@ from shardbus.core.entrance import Entrance
 from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, Refused
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
+    DECIDE_MS_MAX,
     DECISIONS_MAX,
     PREPARED_BYTES_MAX,
     PREPARED_MAX,
@@ -89,9 +90,11 @@ class Transactions:
             if kind == PREPARED:
                 self._load(key, unpack_prepared(data))
             elif kind == DECISION:
-                self._decisions[key] = unpack_decision(data)
+                self._decisions[key] = decision = unpack_decision(data)
+                decision.kept_until_ms = ledger.steady_ms + ROLLBACK_KEPT_MS
 
     def _load(self, transaction_id: bytes, prepared: Prepared) -> None:
+        prepared.deadline_ms = self._ledger.steady_ms + prepared.wait_ms
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += prepared.size_bytes
         for promise in prepared.promises:
@@ -137,7 +140,7 @@ class Transactions:
                         numbers.append(number)
         return numbers
 
-    def unread_stages(self, command: TransactionCommand, now_ms: int) -> NeedStages | None:
+    def unread_stages(self, command: TransactionCommand) -> NeedStages | None:
         """The stages to read from the store before a command is decided."""
         if isinstance(command, Transact):
             return self._staging.need(command.work, is_promise=False)
@@ -145,8 +148,8 @@ class Transactions:
             is_known = command.transaction_id in self._prepared
             return None if is_known else self._staging.need(command.work, is_promise=True)
         if isinstance(command, Decide):
-            is_over = now_ms >= command.expires_at_ms or command.transaction_id in self._decisions
-            return None if is_over else self._staging.need(command.work, is_promise=False)
+            is_known = command.transaction_id in self._decisions
+            return None if is_known else self._staging.need(command.work, is_promise=False)
         if isinstance(command, Finish) and command.is_commit:
             prepared = self._prepared.get(command.transaction_id)
             if prepared is not None:
@@ -155,10 +158,10 @@ class Transactions:
 
     def _check(self, work: Work, now_ms: int) -> None:
         if work.messages:
-            self._entrance.check(work.messages, now_ms)
+            self._entrance.check(work.messages)
         if work.stages or work.publication is not None:
             self._staging.check(work, self._staged, now_ms)
-        self._settling.check_held(work.settlements, now_ms)
+        self._settling.check_held(work.settlements)
 
     def _do(self, work: Work, now_ms: int) -> None:
         if work.messages:
@@ -186,14 +189,14 @@ class Transactions:
         for settle in work.settlements:
             numbers: list[int] = []
             for token in settle.tokens:
-                entry = locks.held(token, now_ms)
+                entry = locks.held(token, self._ledger.steady_ms)
                 assert entry is not None, "checked above"
                 numbers.append(entry.sequence_number)
             deadlines_ms = [locks.deadline_ms(token) for token in settle.tokens]
             promises.append(Promise(settle, numbers, settle.tokens, deadlines_ms))
-        prepared = Prepared(
-            command.decider, command.expires_at_ms, work.messages, promises, work.stages
-        )
+        wait_ms = min(command.wait_ms, DECIDE_MS_MAX)
+        prepared = Prepared(command.decider, wait_ms, work.messages, promises, work.stages)
+        prepared.deadline_ms = self._ledger.steady_ms + wait_ms
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
@@ -228,8 +231,6 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
-        if now_ms >= command.expires_at_ms:
-            return self._roll_back(command.transaction_id, now_ms)
         self._check(command.work, now_ms)
         self._check_decisions()
         self._do(command.work, now_ms)
@@ -240,15 +241,17 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
-        if now_ms < command.expires_at_ms:
+        if not command.is_over:
             return Decided(UNDECIDED)
         return self._roll_back(command.transaction_id, now_ms)
 
     def _roll_back(self, transaction_id: bytes, now_ms: int) -> Decided:
-        """Kept for a while: should the clock be set back, a late commit still finds it."""
-        self._forget_rollbacks(now_ms)
+        """Kept for much longer than a command is on its way: a late commit still finds it."""
+        self._forget_rollbacks()
         self._check_decisions()
-        self._keep(transaction_id, Decision(False, now_ms, []))
+        decision = Decision(False, now_ms, [])
+        decision.kept_until_ms = self._ledger.steady_ms + ROLLBACK_KEPT_MS
+        self._keep(transaction_id, decision)
         return Decided(ROLLED_BACK)
 
     def _check_decisions(self) -> None:
@@ -270,11 +273,11 @@ class Transactions:
             self._drop(command.transaction_id)
         return Done()
 
-    def _forget_rollbacks(self, now_ms: int) -> None:
+    def _forget_rollbacks(self) -> None:
         old = [
             transaction_id
             for transaction_id, decision in self._decisions.items()
-            if not decision.is_commit and decision.at_ms + ROLLBACK_KEPT_MS <= now_ms
+            if not decision.is_commit and decision.kept_until_ms <= self._ledger.steady_ms
         ]
         for transaction_id in old:
             self._drop(transaction_id)
@@ -331,7 +334,7 @@ class Transactions:
             if batch is not None:
                 if not self._lock_in_session(entry, promise.tokens[position], batch):
                     returned.append(entry)
-            elif promise.deadlines_ms[position] > now_ms:
+            elif promise.deadlines_ms[position] > self._ledger.steady_ms:
                 token, deadline_ms = promise.tokens[position], promise.deadlines_ms[position]
                 self._ledger.locks.hold([entry], [token], deadline_ms)
             else:
@@ -351,8 +354,9 @@ class Transactions:
         return True
 
     def _in_doubt(self) -> InDoubt:
+        steady_ms = self._ledger.steady_ms
         promised = [
-            Promised(transaction_id, prepared.decider, prepared.expires_at_ms)
+            Promised(transaction_id, prepared.decider, is_over=prepared.deadline_ms <= steady_ms)
             for transaction_id, prepared in self._prepared.items()
         ]
         owed = [

@@ -16,6 +16,8 @@ from shardbus.rules.scope import NewIds, RuleMessage, Scope
 from shardbus.rules.values import TEXT, Property, fold
 
 RULE_NAME: Final = "RuleName"
+# An expression of so many characters is one comparison.
+SHORT_CHARACTERS: Final = 24
 
 
 @final
@@ -81,6 +83,8 @@ class RuleIndex:
         self._always: dict[int, _Entry] = {}
         self._sql: dict[int, _Checked] = {}
         self._sql_count = 0
+        # What it takes to ask all SQL rules, in short ones.
+        self.weight = 0
         self._correlations = CorrelationTree()
 
     def add(self, subscription: int, rule: Rule) -> None:
@@ -158,6 +162,7 @@ class RuleIndex:
             check = filter.check
             if not isinstance(check, FixedCheck):
                 self._sql[entry.number] = _Checked(entry, check)
+                self.weight += _weight(filter)
             elif check.fixed == TRUE:
                 self._always[entry.number] = entry
 
@@ -167,8 +172,14 @@ class RuleIndex:
             self._correlations.remove(entry.correlation)
         if isinstance(entry.rule.filter, SqlFilter):
             self._sql_count -= 1
-        self._sql.pop(entry.number, None)
+            if self._sql.pop(entry.number, None) is not None:
+                self.weight -= _weight(entry.rule.filter)
         self._always.pop(entry.number, None)
+
+
+def _weight(filter: SqlFilter) -> int:
+    """How many short conditions it is as long as, at least one."""
+    return 1 + len(filter.expression) // SHORT_CHARACTERS
 
 
 def _note_match(matches: dict[int, SubscriptionMatch], entry: _Entry, scope: Scope) -> None:

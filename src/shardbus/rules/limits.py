@@ -11,6 +11,15 @@ PARAMETERS_MAX: Final = 128
 RULE_NAME_CHARACTERS_MAX: Final = 50
 SQL_RULES_MAX: Final = 2_000
 CORRELATION_RULES_MAX: Final = 100_000
+# Each rule with an action makes a copy of its own of every message that it matches, and whoever may
+# receive may add rules: so many of a subscription, and of a topic in all its subscriptions.
+ACTION_RULES_MAX: Final = 100
+TOPIC_ACTION_RULES_MAX: Final = 1_000
+# Copies with other application properties share the payload of their message. Those with other
+# system properties do not: together they may have so many bytes of the largest message that the
+# topic takes. A few are possible however large that is.
+REWRITTEN_BYTES_MAX: Final = 256 * 1024 * 1024
+REWRITING_RULES_LEAST: Final = 4
 # Fields that one correlation filter compares; the index goes as deep as this.
 CORRELATION_FIELDS_MAX: Final = 128
 # Rules that a node of the index compares one by one before it sorts the next by another field.

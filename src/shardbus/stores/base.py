@@ -123,7 +123,21 @@ class MessageStore(Protocol):
     state before or after it, never between. `close` is called when both are quiet.
     Any method may raise StoreError; nothing else is raised for what the world does (full disk,
     damage, I/O errors).
+
+    `shortage` says why nothing more is to be taken in, and is empty while there is room; it may be
+    read at any time, and changes in commits and in `look`. What is there can be settled, moved and
+    removed all the same. In a store that `is_read_only` nothing can be.
     """
+
+    @property
+    def shortage(self) -> str: ...
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    def look(self) -> None:
+        """See whether there is room, which others may have taken or given back. For the writer."""
+        ...
 
     def fragments(self) -> list[FragmentId]:
         """All fragments that exist here (deleted ones do not, even before they are swept)."""

@@ -244,7 +244,7 @@ class Batch:
             self._remove(key, self._chunks.get(key))
         self._close_chunks(heads)
         appended = [delta.appended for delta in self._deltas.values() if delta.appended]
-        self._is_sharing = len(appended) > 1 and has_common(appended)
+        self._is_sharing = has_common(appended)
         for local, delta in self._deltas.items():
             last = self._append(delta, self.known.last_counters[local])
             self.known.last_counters[local] = max(last, delta.counters.last_counter)

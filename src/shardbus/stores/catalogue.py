@@ -13,11 +13,16 @@ from typing import Final, TypeVar, final
 from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.stores.base import StoreError
+from shardbus.stores.database import CHECKPOINT_PAGES, PAGE_BYTES, Log, spare_bytes_of
+from shardbus.stores.room import Room, is_no_room, no_room_text
+from shardbus.stores.snapshot import SqliteSnapshot
 
 T = TypeVar("T")
 
 # "SBct": tells our file from any other SQLite database.
 APPLICATION_ID: Final = 0x53426374
+# The share of a store's reserve that a catalogue needs.
+RESERVE_PART: Final = 4
 
 _MIGRATIONS: Final = (
     """
@@ -86,10 +91,22 @@ class SqliteCatalogue:
     Every write is durable when it returns. All methods are called from one thread at a time.
     """
 
-    def __init__(self, path: Path, *, now_ms: int) -> None:
-        """Open the file, or make it with mode 0600; `now_ms` is when a new namespace begins."""
+    def __init__(self, path: Path, *, now_ms: int, reserve_bytes: int = 0) -> None:
+        """Open the file, or make it with mode 0600; `now_ms` is when a new namespace begins.
+
+        Of `reserve_bytes`, which are those of a store, a part is kept here for a full disk: then
+        entities can be deleted and changed, but no new one gets an id.
+        """
         self._path = path
-        self._connection = self._guarded(lambda: _open(path, now_ms))
+        self._room = self._guarded(lambda: Room(path, reserve_bytes, RESERVE_PART))
+        self._connection = self._guarded(self._retried(lambda: _open(path, now_ms)))
+        self._log = Log(path.resolve(), self._connection, self._room)
+        self._guarded(self._begin)
+
+    @property
+    def shortage(self) -> str:
+        """Why no entity can be created; empty while there is room."""
+        return self._room.shortage
 
     def created_at_ms(self) -> int:
         return self._guarded(lambda: self._number("SELECT created_at_ms FROM namespace"))
@@ -120,10 +137,15 @@ class SqliteCatalogue:
 
     def reserve_id(self) -> int:
         """An entity id that was never given out before and never will be again."""
+        self._guarded(self._log.look)
+        if self.shortage:
+            raise StoreError(self.shortage)
         return self._guarded(
-            lambda: self._number(
-                "UPDATE namespace SET next_entity_id = next_entity_id + 1 "
-                "RETURNING next_entity_id - 1"
+            self._retried(
+                lambda: self._number(
+                    "UPDATE namespace SET next_entity_id = next_entity_id + 1 "
+                    "RETURNING next_entity_id - 1"
+                )
             )
         )
 
@@ -151,11 +173,43 @@ class SqliteCatalogue:
             "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, _checksum(0, text))
         )
 
+    def snapshot(self) -> SqliteSnapshot:
+        """What it holds now; in memory, since nobody else can read a file that is ours alone."""
+
+        def copied() -> SqliteSnapshot:
+            memory = sqlite3.connect(":memory:", check_same_thread=False)
+            self._connection.backup(memory)
+            return SqliteSnapshot(self._path, memory)
+
+        return self._guarded(copied)
+
     def close(self) -> None:
         self._guarded(self._connection.close)
 
     def _write(self, statement: str, values: tuple[int | str, ...]) -> None:
-        self._guarded(lambda: self._connection.execute(statement, values))
+        self._guarded(self._retried(lambda: self._connection.execute(statement, values)))
+        self._guarded(self._log.look)
+
+    def _begin(self) -> None:
+        if self._room.reserve_bytes:
+            pages = max(1, self._room.reserve_bytes // (2 * PAGE_BYTES))
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {min(pages, CHECKPOINT_PAGES)}")
+        self._room.begin(spare_bytes_of(self._connection))
+
+    def _retried(self, work: Callable[[], T]) -> Callable[[], T]:
+        """What does the work, if need be with the help of the reserve."""
+
+        def tried() -> T:
+            while True:
+                try:
+                    return work()
+                except (sqlite3.Error, OSError) as error:
+                    if not is_no_room(self._path, error):
+                        raise
+                    if not self._room.give_back(is_for_payload=False):
+                        raise
+
+        return tried
 
     def _rows(self) -> list[tuple[int, str, int]]:
         return self._connection.execute(
@@ -210,6 +264,8 @@ def _open(path: Path, now_ms: int) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int) -> None:
+    # First of all: what processes would share, and needs room for, is then kept in memory.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     # Read before anything is written: a file that is not ours must stay as it is.
     application_id = _pragma(connection, "application_id")
     version = _pragma(connection, "user_version")
@@ -221,7 +277,6 @@ def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int) -> None:
             f"{path} was written by a later version of Shardbus (schema {version}, this program "
             f"knows {SCHEMA_VERSION}): use that version"
         )
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     for number in range(version, SCHEMA_VERSION):
@@ -272,6 +327,8 @@ def _rules_from_json(text: str) -> list[AccessRule]:
 
 def _explained(path: Path, error: Exception) -> str:
     text = str(error)
+    if is_no_room(path, error):
+        return f"{path}: {no_room_text(path)} ({text})"
     if "locked" in text:
         return f"{path} is in use by another process: stop that one, or use another data directory"
     if "not a database" in text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import sqlite3
 from contextlib import ExitStack
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Final, final
 
 from shardbus.stores.base import StoreError
+from shardbus.stores.room import Room, is_no_room, no_room_text
+
+log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x53424D53
 SCHEMA_VERSION: Final = 5
@@ -44,7 +48,6 @@ _APPLICATION_ID_AT: Final = 68
 _HEADER_BYTES: Final = 100
 
 _ADVICE: Final = (
-    ("SQLITE_FULL", "the disk is full; free space, then it goes on by itself"),
     ("SQLITE_READONLY", "the file or its directory cannot be written; check permissions and mount"),
     ("SQLITE_CANTOPEN", "the file cannot be opened; check that the directory exists and is ours"),
     ("SQLITE_PERM", "the file may not be opened; check permissions"),
@@ -60,6 +63,8 @@ _ADVICE: Final = (
 def store_error(path: Path, error: Exception) -> StoreError:
     """What went wrong with the file, and what to do about it."""
     name = getattr(error, "sqlite_errorname", "") or ""
+    if is_no_room(path, error):
+        return StoreError(f"{path}: {no_room_text(path)} ({name}: {error})")
     for prefix, advice in _ADVICE:
         if name.startswith(prefix):
             return StoreError(f"{path}: {advice} ({name}: {error})")
@@ -98,26 +103,72 @@ class Log:
     Measured with one thread that only reads: 92 MB after 1,000 commits without this.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, room: Room) -> None:
+        self._database = path
         self._path = path.with_name(path.name + "-wal")
         self._connection = connection
+        self._room = room
         self._limit_bytes = LOG_BYTES_MAX
         self._commits = 0
 
     def bound(self) -> None:
-        """After a commit: begin the log anew if it is long, unless a read lasts too long."""
+        """After a commit: begin the log anew if it is long, unless a read lasts too long; and see
+        what room there is.
+
+        What fails here is no failure of the commit, and is tried again after the next.
+        """
         self._commits += 1
         # Not every time: the look is 6 % of what a commit of one message costs.
-        if self._commits % LOG_LOOK_COMMITS:
+        if self._commits % LOG_LOOK_COMMITS == 0 or self._room.is_near:
+            self.look()
+
+    def look(self) -> None:
+        """See how long the log is and what room there is, and do something about it."""
+        size_bytes = self._size_bytes()
+        if size_bytes > self._limit_bytes:
+            is_busy = self.begin_anew()
+            # Commits go on while another process reads for minutes: the next attempt is far away.
+            self._limit_bytes = 2 * size_bytes if is_busy else LOG_BYTES_MAX
+            size_bytes = self._size_bytes()
+        room = self._room
+        if not room.reserve_bytes or (room.is_ample(size_bytes) and not room.shortage):
             return
-        size_bytes = self._path.stat().st_size
-        if size_bytes <= self._limit_bytes:
-            return
+        spare_bytes = spare_bytes_of(self._connection)
+        if size_bytes > room.reserve_bytes // 4 or room.is_low(size_bytes, spare_bytes):
+            # What is in the log may find room in the file.
+            self.begin_anew()
+            size_bytes = self._size_bytes()
+        room.note(size_bytes, spare_bytes)
+
+    def begin_anew(self) -> bool:
+        """Copy the log into the file and cut it off, if need be with the help of the reserve;
+        whether something is in the way.
+        """
         self._connection.execute(f"PRAGMA busy_timeout = {LOG_WAIT_MS}")
-        is_busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
-        # Commits go on while another process reads for minutes: the next attempt is far away.
-        self._limit_bytes = 2 * size_bytes if is_busy else LOG_BYTES_MAX
+        try:
+            while True:
+                try:
+                    row = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    return bool(row[0])
+                except sqlite3.Error as error:
+                    is_full = is_no_room(self._database, error)
+                    if not is_full or not self._room.give_back(is_for_payload=False):
+                        log.debug("%s: the log stays: %s", self._database, error)
+                        return True
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+
+    def _size_bytes(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+
+def spare_bytes_of(connection: sqlite3.Connection) -> int:
+    """What is unused within a database: it takes so much more without growing."""
+    pages = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+    return pages * int(connection.execute("PRAGMA page_size").fetchone()[0])
 
 
 def prepare(path: Path, page_bytes: int = PAGE_BYTES) -> None:
@@ -141,8 +192,11 @@ def prepare(path: Path, page_bytes: int = PAGE_BYTES) -> None:
     _refuse_newer(path, _big_endian(header, _USER_VERSION_AT))
 
 
-def open_writer(path: Path, durability: str) -> sqlite3.Connection:
-    """A connection for the one writer, on the newest schema."""
+def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.Connection:
+    """A connection for the one writer, on the newest schema.
+
+    With a reserve the log is kept so short that the reserve can take a copy of it.
+    """
     synchronous = _SYNCHRONOUS.get(durability)
     if synchronous is None:
         raise StoreError(f"durability is 'full' or 'relaxed', not {durability!r}")
@@ -153,7 +207,8 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute(f"PRAGMA cache_size = -{WRITER_CACHE_KIB}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        pages = reserve_bytes // (2 * PAGE_BYTES) or CHECKPOINT_PAGES
+        connection.execute(f"PRAGMA wal_autocheckpoint = {min(pages, CHECKPOINT_PAGES)}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
         # Debian builds SQLite so that it overwrites what is deleted, which doubles the writing.
         connection.execute("PRAGMA secure_delete = OFF")
@@ -162,9 +217,13 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
     return connection
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write; a second process may use one beside the server."""
-    connection = _connect(path, "rw")
+def open_reader(path: Path, *, is_alone: bool = False) -> sqlite3.Connection:
+    """A connection that cannot write; a second process may use one beside the server.
+
+    One that `is_alone` is content with a file system that takes nothing, not even what readers
+    share: nobody may write the file meanwhile.
+    """
+    connection = _connect(path, _alone_mode(path) if is_alone else "rw")
     with ExitStack() as opened:
         opened.callback(connection.close)
         connection.execute("PRAGMA query_only = ON")
@@ -172,6 +231,13 @@ def open_reader(path: Path) -> sqlite3.Connection:
         _refuse_newer(path, user_version(connection))
         opened.pop_all()
     return connection
+
+
+def _alone_mode(path: Path) -> str:
+    """How to read a file that nobody writes, with its log if it has one."""
+    wal = path.with_name(path.name + "-wal")
+    has_log = wal.exists() and wal.stat().st_size > 0
+    return "ro" if has_log else "ro&immutable=1"
 
 
 def _make(path: Path, page_bytes: int) -> None:

@@ -190,11 +190,18 @@ class Shares:
 
 
 def has_common(payloads_of: list[list[Entry]]) -> bool:
-    """Whether any two of these lists have a payload in common."""
+    """Whether any two of these messages have a payload in common.
+
+    In one list alone those are copies that actions made, which have other properties.
+    """
+    if len(payloads_of) == 1:
+        [alone] = payloads_of
+        is_changed = any(entry.modified for entry in alone)
+        return is_changed and len({id(entry.payload) for entry in alone}) < len(alone)
     seen: set[int] = set()
     for entries in payloads_of:
         mine = {id(entry.payload) for entry in entries}
-        if not seen.isdisjoint(mine):
+        if len(mine) < len(entries) or not seen.isdisjoint(mine):
             return True
         seen |= mine
     return False

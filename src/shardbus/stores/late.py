@@ -16,6 +16,7 @@ from shardbus.stores.base import (
     MessageStore,
     Page,
     SessionPage,
+    StoreError,
 )
 
 
@@ -23,11 +24,19 @@ from shardbus.stores.base import (
 class LateStore:
     """A MessageStore that is opened by the first call that succeeds in it.
 
-    Until then every call tries, and raises the StoreError that says why it cannot be opened.
+    Until then every call tries, and raises the StoreError that says why it cannot be opened; reads
+    are content with a store that can only be read, if there is one.
     """
 
-    def __init__(self, open_store: Callable[[], MessageStore]) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], MessageStore],
+        open_to_read: Callable[[], MessageStore] | None = None,
+    ) -> None:
+        """`open_to_read` opens the store for reading alone, for as long as it cannot be written."""
         self._open_store = open_store
+        self._open_to_read = open_to_read
+        self._readable: MessageStore | None = None
         self._store: MessageStore | None = None
         # The writer and the reader may both come first.
         self._opening = threading.Lock()
@@ -43,14 +52,41 @@ class LateStore:
                     self._store = store
         return store
 
+    @property
+    def shortage(self) -> str:
+        return "" if self._store is None else self._store.shortage
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._store is None
+
+    def look(self) -> None:
+        if self._store is not None:
+            self._store.look()
+
+    def to_read(self) -> MessageStore:
+        """The store itself, or else one that can be read and no more."""
+        store = self._store or self._readable
+        if store is not None:
+            return store
+        try:
+            return self.open()
+        except StoreError as why:
+            if self._open_to_read is None:
+                raise
+            with self._opening:
+                if self._readable is None:
+                    self._readable = self._opened_to_read(self._open_to_read, why)
+                return self._readable
+
     def fragments(self) -> list[FragmentId]:
-        return self.open().fragments()
+        return self.to_read().fragments()
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
-        return self.open().recorded(kinds)
+        return self.to_read().recorded(kinds)
 
     def timed(self) -> list[FragmentId]:
-        return self.open().timed()
+        return self.to_read().timed()
 
     def create(self, fragments: Sequence[FragmentId]) -> None:
         self.open().create(fragments)
@@ -62,7 +98,7 @@ class LateStore:
         return self.open().sweep()
 
     def load(self, fragment: FragmentId) -> FragmentImage:
-        return self.open().load(fragment)
+        return self.to_read().load(fragment)
 
     def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
         return self.open().last_counters(fragments)
@@ -73,14 +109,14 @@ class LateStore:
     def read_line(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        return self.open().read_line(
+        return self.to_read().read_line(
             fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
         )
 
     def read_heads(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        return self.open().read_heads(
+        return self.to_read().read_heads(
             fragment, line, after=after, count_max=count_max, bytes_max=bytes_max
         )
 
@@ -94,7 +130,7 @@ class LateStore:
         bytes_max: int,
         session_id: str | None = None,
     ) -> Page:
-        return self.open().browse(
+        return self.to_read().browse(
             fragment,
             line,
             start=start,
@@ -106,38 +142,38 @@ class LateStore:
     def read_entries(
         self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
     ) -> list[Entry | None]:
-        return self.open().read_entries(fragment, sequence_numbers, bytes_max=bytes_max)
+        return self.to_read().read_entries(fragment, sequence_numbers, bytes_max=bytes_max)
 
     def read_session(
         self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        return self.open().read_session(
+        return self.to_read().read_session(
             fragment, session_id, after=after, count_max=count_max, bytes_max=bytes_max
         )
 
     def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
-        return self.open().read_sessions(fragment, after=after, count_max=count_max)
+        return self.to_read().read_sessions(fragment, after=after, count_max=count_max)
 
     def list_sessions(
         self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
     ) -> list[str]:
-        return self.open().list_sessions(
+        return self.to_read().list_sessions(
             fragment, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
         )
 
     def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
-        return self.open().read_state(fragment, session_id)
+        return self.to_read().read_state(fragment, session_id)
 
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]
     ) -> list[bytes | None]:
-        return self.open().read_payloads(fragment, sequence_numbers)
+        return self.to_read().read_payloads(fragment, sequence_numbers)
 
     def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
-        return self.open().read_stage(fragment, stage)
+        return self.to_read().read_stage(fragment, stage)
 
     def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
-        return self.open().check_stage(fragment, stage)
+        return self.to_read().check_stage(fragment, stage)
 
     def read_due(
         self,
@@ -148,10 +184,20 @@ class LateStore:
         bytes_max: int,
         claimed: Runs | None = None,
     ) -> Due:
-        return self.open().read_due(
+        return self.to_read().read_due(
             fragment, now_ms=now_ms, count_max=count_max, bytes_max=bytes_max, claimed=claimed
         )
 
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+        for store in (self._store, self._readable):
+            if store is not None:
+                store.close()
+
+    def _opened_to_read(
+        self, open_to_read: Callable[[], MessageStore], why: StoreError
+    ) -> MessageStore:
+        try:
+            return open_to_read()
+        except StoreError:
+            # Why it cannot be written is what there is to mend.
+            raise why from None

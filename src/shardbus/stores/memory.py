@@ -42,7 +42,13 @@ class MemoryStore:
     """A MessageStore in memory. It keeps copies, as a store on disk would."""
 
     def __init__(self) -> None:
+        # For tests: as if the disk were full.
+        self.shortage = ""
+        self.is_read_only = False
         self._fragments: dict[FragmentId, MemoryFragment] = {}
+
+    def look(self) -> None:
+        """Memory is not watched."""
 
     def fragments(self) -> list[FragmentId]:
         return list(self._fragments)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, final
+from typing import Literal, TypeVar, final
 
+from shardbus.core.change import Append, StagePut
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
@@ -27,14 +28,25 @@ from shardbus.stores.base import (
     UnknownFragment,
 )
 from shardbus.stores.chunk import encoded, unpack_counters
-from shardbus.stores.database import FileLock, Log, open_reader, open_writer, prepare, store_error
+from shardbus.stores.database import (
+    FileLock,
+    Log,
+    open_reader,
+    open_writer,
+    prepare,
+    spare_bytes_of,
+    store_error,
+)
 from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.due import DueReader
 from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
+from shardbus.stores.room import Room, is_no_room, no_room_text
 from shardbus.stores.session import ImageReader, SessionReader
 from shardbus.stores.writer import Writer
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # What SQLite says of values, not of the file: a constraint, a value that is too large.
 _UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
@@ -49,6 +61,8 @@ class SqliteStore:
     fragments alike, in the order they were made) since the log was last copied to the file.
     One process at a time may open a file; others may read it (`database.open_reader`).
     `recent_max` chunks are listed in the order of commits before they are sorted by fragment.
+    `reserve_bytes` are kept on the file system for the time when it is full; 0: none.
+    A store that is opened `to_read` alone needs no room at all, and refuses every write.
     """
 
     def __init__(
@@ -57,26 +71,46 @@ class SqliteStore:
         *,
         durability: Literal["full", "relaxed"] = "full",
         recent_max: int = RECENT_MAX,
+        reserve_bytes: int = 0,
+        to_read: bool = False,
     ) -> None:
         # SQLite keeps its log beside the file that a link names, not beside the link.
         self.path = Path(path).resolve()
+        self.is_read_only = to_read
         # Everything opened so far is given back when the next step fails.
         with ExitStack() as opened, Translated(self.path):
-            lock = FileLock(self.path)
-            opened.callback(lock.release)
-            prepare(self.path)
-            self._writer = Writer(open_writer(self.path, durability), recent_max)
-            opened.callback(self._writer.connection.close)
-            self._log = Log(self.path, self._writer.connection)
-            reading = open_reader(self.path)
+            if not to_read:
+                lock = FileLock(self.path)
+                opened.callback(lock.release)
+            self._room = Room(self.path, 0 if to_read else reserve_bytes)
+            if to_read:
+                reading = self._open_to_read()
+                self._writer = Writer(reading, recent_max)
+            else:
+                self._writer = Writer(self._with_reserve(durability), recent_max)
+                opened.callback(self._writer.connection.close)
+                reading = self._retried(lambda: open_reader(self.path))
             opened.callback(reading.close)
+            self._log = Log(self.path, self._writer.connection, self._room)
             self._reader = Reader(reading)
             self._due = DueReader(reading)
             self._sessions = SessionReader(reading)
             self._images = ImageReader(reading)
             # Replaced, never changed: the reader may look while the writer creates.
             self._locals = self._writer.fragments()
+            if not to_read:
+                self._room.begin(spare_bytes_of(self._writer.connection))
+                self._log.look()
             self._opened = opened.pop_all()
+
+    @property
+    def shortage(self) -> str:
+        return self._room.shortage
+
+    def look(self) -> None:
+        if not self.is_read_only:
+            with Translated(self.path):
+                self._log.look()
 
     def fragments(self) -> list[FragmentId]:
         return list(self._locals)
@@ -97,20 +131,19 @@ class SqliteStore:
     def create(self, fragments: Sequence[FragmentId]) -> None:
         new = [f for f in dict.fromkeys(fragments) if f not in self._locals]
         if new:
-            with Translated(self.path, self._writer):
-                created = self._writer.create(new)
+            if self.shortage:
+                raise StoreError(self.shortage)
+            created = self._written(lambda: self._writer.create(new), is_for_payload=True)
             self._locals = self._locals | created
 
     def delete(self, fragments: Sequence[FragmentId]) -> None:
         known = {f: self._locals[f] for f in fragments if f in self._locals}
         if known:
-            with Translated(self.path, self._writer):
-                self._writer.delete(list(known.values()))
+            self._written(lambda: self._writer.delete(list(known.values())), is_for_payload=False)
             self._locals = {f: n for f, n in self._locals.items() if f not in known}
 
     def sweep(self) -> bool:
-        with Translated(self.path, self._writer):
-            return self._writer.sweep()
+        return self._written(self._writer.sweep, is_for_payload=False)
 
     def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
         with Translated(self.path):
@@ -120,7 +153,11 @@ class SqliteStore:
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         located = [(self._local(commit.fragment), commit) for commit in commits]
         with Translated(self.path, self._writer):
-            self._writer.commit(located)
+            try:
+                self._writer.commit(located)
+            except sqlite3.Error as error:
+                # Rarely: whether there is payload in it is only asked when it did not fit.
+                self._again(error, lambda: self._writer.commit(located), has_payload(commits))
             self._log.bound()
 
     def load(self, fragment: FragmentId) -> FragmentImage:
@@ -277,7 +314,61 @@ class SqliteStore:
         """Also copies the log into the file and removes it."""
         with self._opened, Translated(self.path):
             self._reader.connection.close()
-            self._writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if not self.is_read_only:
+                self._log.begin_anew()
+
+    def _written(self, work: Callable[[], T], *, is_for_payload: bool) -> T:
+        with Translated(self.path, self._writer):
+            try:
+                done = work()
+            except sqlite3.Error as error:
+                done = self._again(error, work, is_for_payload)
+            self._log.bound()
+            return done
+
+    def _again(self, error: sqlite3.Error, work: Callable[[], T], is_for_payload: bool) -> T:
+        """Do what failed for want of room, with what the reserve gives; else raise why it failed.
+
+        SQLite has taken it back, and writes it where it was begun. New payload that does not fit is
+        certainly not stored, as soon as what was begun of it is cut off.
+        """
+        while is_no_room(self.path, error):
+            self._writer.roll_back()
+            # The failed attempt has left the log long: it is cut off before anything else.
+            is_left = self._log.begin_anew()
+            if not self._room.give_back(is_for_payload=is_for_payload):
+                if is_for_payload and not is_left:
+                    raise NotStored(f"{self.path}: {no_room_text(self.path)}") from error
+                break
+            try:
+                return work()
+            except sqlite3.Error as another:
+                error = another
+        raise error
+
+    def _with_reserve(self, durability: str) -> sqlite3.Connection:
+        def opened() -> sqlite3.Connection:
+            prepare(self.path)
+            return open_writer(self.path, durability, self._room.reserve_bytes)
+
+        return self._retried(opened)
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        if not self.path.exists():
+            raise StoreError(f"{self.path}: there is no such file to read")
+        prepare(self.path)
+        return open_reader(self.path, is_alone=True)
+
+    def _retried(self, work: Callable[[], T]) -> T:
+        """Do something at the start, if need be with the help of the reserve."""
+        while True:
+            try:
+                return work()
+            except (sqlite3.Error, OSError) as error:
+                if not is_no_room(self.path, error):
+                    raise
+                if not self._room.give_back(is_for_payload=False):
+                    raise
 
     def _ask(
         self, fragment: FragmentId, line: int, after: int, count_max: int, bytes_max: int
@@ -298,6 +389,13 @@ class SqliteStore:
                 f"{self.path}: holds no fragment {fragment.number} of entity {fragment.entity_id}"
             )
         return local
+
+
+def has_payload(commits: Sequence[FragmentCommit]) -> bool:
+    """Whether messages, staged or not, are new in one of these."""
+    return any(
+        isinstance(change, Append | StagePut) for commit in commits for change in commit.changes
+    )
 
 
 @final

@@ -305,7 +305,7 @@ def _small_bounds() -> Bounds:
         window_bytes_max=40,
         window_count_low=2,
         page_count_max=2,
-        page_bytes_max=20,
+        page_bytes_max=5,
         due_count_max=2,
         locks_max=12,
         sessions_held_max=HELD_MAX,
@@ -316,6 +316,7 @@ def _small_bounds() -> Bounds:
         remembered_max=REMEMBERED_MAX,
         claim_runs_max=RUNS_MAX,
         stages_max=2,
+        admitted_max=2,
         producers_max=1,
     )
 

@@ -248,7 +248,9 @@ class ReaderMachine(FragmentMachine):
 
     @invariant()
     def the_readers_are_those_of_the_model(self) -> None:
-        listed = self.desk.fragment.apply(ListReaders(), self.desk.now_ms).reply
+        listed = self.desk.fragment.apply(
+            ListReaders(), self.desk.now_ms, self.desk.steady_ms
+        ).reply
         assert isinstance(listed, Readers)
         readers = sorted(self.model.readers, key=lambda each: (each.line, each.name))
         told = [

@@ -131,7 +131,7 @@ class StageMachine(FragmentMachine):
         is_known = transaction_id in self.model.promised
         expected = None if is_known else self.why_not(shares, None)
 
-        command = Prepare(transaction_id, Work([], [], shares), (9, 9), self.desk.now_ms + 1_000)
+        command = Prepare(transaction_id, Work([], [], shares), (9, 9), 1_000)
         reply = self.ask(command)
 
         assert (reply.kind if isinstance(reply, Refused) else None) is expected
@@ -164,15 +164,16 @@ class StageMachine(FragmentMachine):
 
     @invariant()
     def the_stages_are_those_of_the_model(self) -> None:
-        fragment, now_ms = self.desk.fragment, self.desk.now_ms
-        held = fragment.apply(AskStages(list(STAGES)), now_ms).reply
+        fragment = self.desk.fragment
+        now_ms, steady_ms = self.desk.now_ms, self.desk.steady_ms
+        held = fragment.apply(AskStages(list(STAGES)), now_ms, steady_ms).reply
         assert isinstance(held, StagesHeld)
         told = {each.stage: (each.pieces.numbers(), each.count) for each in held.stages}
         assert told == {
             stage.name: (sorted(stage.pieces), len(stage.messages()))
             for stage in self.model.stages.values()
         }
-        known = fragment.apply(AskProducers(), now_ms).reply
+        known = fragment.apply(AskProducers(), now_ms, steady_ms).reply
         assert isinstance(known, Producers)
         assert {each.name: each.batch for each in known.producers} == self.model.batches
         staged_bytes = sum(each.size_bytes for each in held.stages)

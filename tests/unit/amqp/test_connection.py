@@ -132,7 +132,7 @@ def test_a_client_may_skip_sasl_only_where_that_is_allowed() -> None:
     no_sasl = ConnectionConfig(container_id="client", sasl_mechanism="")
     assert Wire(client=no_sasl, server=NO_SASL).open().client.is_open
 
-    refused = Wire(client=no_sasl).open()
+    refused = Wire(client=no_sasl, server=ConnectionConfig(sasl_required=True)).open()
     assert refused.server.is_closed
     assert refused.client.is_closed
 
@@ -184,7 +184,7 @@ def test_input_behind_a_sasl_init_waits_for_the_outcome() -> None:
 
 
 def test_a_flood_before_the_sasl_outcome_is_cut_off() -> None:
-    server = Connection(ConnectionConfig(max_frame_size=512), True, 0)
+    server = Connection(ConnectionConfig(accepted_frame_size=512), True, 0)
     server.receive(SASL_HEADER + sasl_frame(encode_init(SaslInit("ANONYMOUS", b"", ""))), 0)
 
     events = server.receive(bytes(2_000), 0)

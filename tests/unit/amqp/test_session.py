@@ -203,20 +203,6 @@ def test_more_transfers_than_the_window_allows_are_an_error() -> None:
     assert error_of(seen(lane.server.take_output())[-1]) == errors.WINDOW_VIOLATION
 
 
-def test_a_delivery_id_in_use_is_an_error() -> None:
-    lane = Lane()
-    head = Transfer()
-    head.handle = 0
-    head.delivery_id = 5
-    head.tag = b"t"
-
-    lane.server.receive(amqp_frame(0, head.encode() + b"x"), 0)
-    events = lane.server.receive(amqp_frame(0, head.encode() + b"x"), 0)
-
-    assert kinds(events)[-1] == "ConnectionClosed"
-    assert error_of(seen(lane.server.take_output())[-1]) == errors.NOT_ALLOWED
-
-
 def test_delivery_ids_are_contiguous_over_the_links_of_a_session() -> None:
     """Reference 4: JavaScript insists on it."""
     lane = Lane()

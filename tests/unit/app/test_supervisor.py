@@ -14,6 +14,7 @@ import pytest
 from shardbus.app.supervisor import Child, Supervisor
 
 WAIT_S = 30.0
+SILENT_MS = 1_000
 WAITS_FOR_STDIN = "import sys; print('up', flush=True); sys.stdin.read()"
 
 
@@ -112,6 +113,73 @@ def test_a_command_that_does_not_exist_is_tried_again(caplog: pytest.LogCaptureF
     assert caplog.text.count("broker-0 could not be started") >= 2
 
 
+BEATS = (
+    "import os, sys, threading, time\n"
+    "print(os.getpid(), flush=True)\n"
+    "def beat():\n"
+    "    while True: print('beat', flush=True); time.sleep(0.05)\n"
+    "threading.Thread(target=beat, daemon=True).start()\n"
+    "sys.stdin.read()\n"
+)
+
+
+def watched(script: str, silent_ms: int) -> Child:
+    return Child("broker-0", [sys.executable, "-c", script], silent_ms)
+
+
+def test_a_child_that_hangs_is_killed_and_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(lines: Lines) -> None:
+        await lines.until(1)
+        await asyncio.sleep(3 * SILENT_MS / 1000)
+        # It beats, so it is left alone, and its beats are for nobody else.
+        assert len(lines.said) == 1
+        os.kill(int(lines.said[0].split()[1]), signal.SIGSTOP)
+        await lines.until(2)
+
+    said = supervised([watched(BEATS, SILENT_MS)], story)
+
+    assert len(set(said)) == 2
+    assert f"broker-0 showed no sign of life for {SILENT_MS} ms and was killed" in caplog.text
+
+
+def test_a_child_that_never_beat_is_still_starting() -> None:
+    async def story(lines: Lines) -> None:
+        await lines.until(1)
+        await asyncio.sleep(3 * SILENT_MS / 1000)
+
+    said = supervised([watched(WAITS_FOR_STDIN, SILENT_MS)], story)
+
+    assert said == ["broker-0: up"]
+
+
+def test_nobody_is_killed_because_the_whole_machine_stood_still(tmp_path: Path) -> None:
+    """Supervisor and child are stopped together, for much longer than a child may be silent."""
+    supervisor = (
+        "import asyncio, sys\n"
+        "from shardbus.app.supervisor import Child, Supervisor\n"
+        f"child = Child('broker-0', [sys.executable, '-c', {BEATS!r}], {SILENT_MS})\n"
+        "say = lambda line: print(line, flush=True)\n"
+        "asyncio.run(Supervisor([child], restart_ms=1, say=say).run())\n"
+    )
+    said = tmp_path / "said"
+    with said.open("wb") as out:
+        process = subprocess.Popen([sys.executable, "-c", supervisor], stdout=out)
+    try:
+        _wait_for(lambda: said.read_text().count("\n") == 1, "the first line")
+        pids = [process.pid, int(said.read_text().split()[1])]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4 * SILENT_MS / 1000)
+        # The supervisor first: it must not hold the silence against the child.
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(2 * SILENT_MS / 1000)
+        assert said.read_text().count("\n") == 1
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_children_are_stopped_before_the_supervisor_is_done(tmp_path: Path) -> None:
     goodbye = tmp_path / "goodbye"
     script = (
@@ -155,11 +223,11 @@ def test_children_see_the_end_of_their_input_when_the_supervisor_is_killed(tmp_p
 
         process.kill()
 
-    _wait_for(ended)
+    _wait_for(ended.exists, f"{ended}")
 
 
-def _wait_for(path: Path) -> None:
+def _wait_for(is_there: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + WAIT_S
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
+    while not is_there():
+        assert time.monotonic() < deadline, f"{what} did not appear"
         time.sleep(0.01)

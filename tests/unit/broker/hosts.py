@@ -13,13 +13,17 @@ T = TypeVar("T")
 
 
 class SetClock:
-    """A clock that stands until it is set."""
+    """A clock that stands until it is set; `ahead_ms` sets the wall clock alone."""
 
     def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
         self.value_ms = now_ms
+        self.ahead_ms = 0
 
     def now_ms(self) -> int:
-        return self.value_ms
+        return self.value_ms + self.ahead_ms
+
+    def steady_ms(self) -> int:
+        return self.value_ms - 1_700_000_000_000
 
 
 class InlineWorker:
@@ -45,6 +49,9 @@ class FakeHost:
         self.statistics_of: dict[FragmentId, FragmentStatistics] = {}
         self.published: dict[int, list[Entity]] = {}
         """By topic: the subscriptions that it publishes to."""
+        self.clock = SetClock()
+        self.used_ms: dict[FragmentId, int] = {}
+        """When somebody used a fragment, by the steady clock; the others nobody ever did."""
         self.outage = ""
         self.step: Callable[[], None] = _go_on
         """Called before and after each effect: the place to crash."""
@@ -109,13 +116,13 @@ class FakeHost:
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         await self.reach()
-        return [
-            self.statistics_of.get(
-                FragmentId(entity_id, number),
-                FragmentStatistics(number, [0, 0, 0], 0, FRAGMENT_AVAILABLE, ""),
-            )
-            for number in numbers
-        ]
+        return [self._counted(FragmentId(entity_id, number)) for number in numbers]
+
+    def _counted(self, fragment: FragmentId) -> FragmentStatistics:
+        empty = FragmentStatistics(fragment.number, [0, 0, 0], 0, FRAGMENT_AVAILABLE, "")
+        found = self.statistics_of.get(fragment, empty)
+        found.unused_ms = self.clock.steady_ms() - self.used_ms.get(fragment, 0)
+        return found
 
 
 def _go_on() -> None:

@@ -36,6 +36,7 @@ class ScriptedDisk(Disk):
         self.broken_fragments: set[FragmentId] = set()
         self.transactions: list[list[FragmentId]] = []
         self.reads: list[str] = []
+        self.payload_reads: list[int] = []
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         self.transactions.append([commit.fragment for commit in commits])
@@ -48,6 +49,12 @@ class ScriptedDisk(Disk):
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
         if self.commit_failures and self.commit_failures.popleft() == "after":
             raise StoreError("the disk went away")
+
+    def read_payloads(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        self.payload_reads.append(len(sequence_numbers))
+        return super().read_payloads(fragment, sequence_numbers)
 
     def before_read(self, fragment: FragmentId, what: str) -> None:
         self.reads.append(what)

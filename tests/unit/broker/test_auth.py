@@ -29,6 +29,9 @@ class StillClock:
     def now_ms(self) -> int:
         return NOW_S * 1000
 
+    def steady_ms(self) -> int:
+        return 1
+
 
 class Rules:
     def __init__(self) -> None:
@@ -78,6 +81,9 @@ def test_the_python_sdks_own_token_is_accepted() -> None:
     class ClockAtZero:
         def now_ms(self) -> int:
             return 0
+
+        def steady_ms(self) -> int:
+            return 1
 
     credential = ServiceBusSharedKeyCredential("sender", "sender-key")
     token = credential.get_token("sb://localhost:5672/orders").token

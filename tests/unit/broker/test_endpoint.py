@@ -239,6 +239,7 @@ def test_locks_taken_for_a_gateway_that_is_gone_are_let_go() -> None:
 class Garbled(ScriptedPort):
     """A ServedFragment whose answers nobody can write down."""
 
+    fragment_id = FRAGMENT
     state = AVAILABLE
     reason = ""
     fragment_id = FRAGMENT

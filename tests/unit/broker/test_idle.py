@@ -30,6 +30,13 @@ def counted(world: World, entity: Entity) -> FragmentStatistics:
     return host.statistics_of.setdefault(FragmentId(entity.entity_id, home.number), found)
 
 
+def use(world: World, entity: Entity) -> None:
+    """Somebody uses the one fragment of an entity."""
+    [home] = entity.fragments
+    fragment = FragmentId(entity.entity_id, home.number)
+    world.hosts[home.broker_index].used_ms[fragment] = world.clock.steady_ms()
+
+
 def look(world: World, after_ms: int = 0) -> bool:
     """Let time pass, look as often as the bus would, and say whether 'orders' is still there."""
     until_ms = world.clock.value_ms + after_ms
@@ -60,7 +67,7 @@ def test_use_keeps_an_entity_for_the_whole_time_from_then_on() -> None:
     world = World()
     entity = create(world)
     look(world, IDLE_MS // 2)
-    counted(world, entity).last_used_ms = world.clock.value_ms
+    use(world, entity)
 
     assert look(world, IDLE_MS - 1)
     assert not look(world, LOOK_MS)
@@ -75,7 +82,21 @@ def test_an_update_is_use() -> None:
     asyncio.run(world.namespace.update_queue("orders", spec))
 
     assert look(world, IDLE_MS - 1)
-    assert not look(world, LOOK_MS)
+    # When it was is not known but by the wall clock: it counts from the look that showed it.
+    assert not look(world, 2 * LOOK_MS)
+
+
+@pytest.mark.parametrize("by_ms", [20 * IDLE_MS, -20 * IDLE_MS])
+def test_a_clock_that_is_set_deletes_nothing_early_and_keeps_nothing_for_long(by_ms: int) -> None:
+    world = World()
+    entity = create(world)
+    use(world, entity)
+    look(world, IDLE_MS // 2)
+
+    world.clock.ahead_ms += by_ms
+
+    assert look(world, IDLE_MS // 2 - 1)
+    assert not look(world, 2 * LOOK_MS)
 
 
 def test_an_entity_with_scheduled_messages_is_in_use() -> None:
@@ -112,7 +133,7 @@ def test_the_start_of_a_broker_is_use() -> None:
     world = World()
     entity = create(world)
     look(world, IDLE_MS // 2)
-    counted(world, entity).running_since_ms = world.clock.value_ms
+    use(world, entity)
 
     assert look(world, IDLE_MS - 1)
 
@@ -156,14 +177,13 @@ def test_use_between_the_look_and_the_turn_saves_an_entity() -> None:
     world = World()
     entity = create(world)
     look(world, IDLE_MS - 1)
-    part = counted(world, entity)
     host = world.hosts[entity.fragments[0].broker_index]
     looks: list[int] = []
 
     def used_after_the_first_look() -> None:
         looks.append(world.clock.value_ms)
         if len(looks) == 2:
-            part.last_used_ms = world.clock.value_ms
+            use(world, entity)
 
     host.step = used_after_the_first_look
     world.clock.value_ms += LOOK_MS

@@ -6,7 +6,7 @@ import pytest
 
 from shardbus.core.entity import Entity
 from shardbus.core.rule_spec import FALSE_FILTER, FilterSpec, RuleSpec
-from tests.unit.broker.test_idle import IDLE_MS, LOOK_MS, counted
+from tests.unit.broker.test_idle import IDLE_MS, LOOK_MS, counted, use
 from tests.unit.broker.topics import create_subscription, create_topic
 from tests.unit.broker.world import World
 
@@ -52,7 +52,7 @@ def test_what_its_subscriptions_are_used_for_keeps_a_topic() -> None:
     idle_topic(world)
     subscription = create_subscription(world, "s")
     look(world, "news", IDLE_MS // 2)
-    counted(world, subscription).last_used_ms = world.clock.value_ms
+    use(world, subscription)
 
     assert look(world, "news", IDLE_MS - 1)
     assert not look(world, "news", LOOK_MS)
@@ -113,10 +113,10 @@ def test_receiving_and_new_rules_keep_a_subscription() -> None:
     create_topic(world, is_partitioned=False)
     subscription = idle_subscription(world)
     look(world, "news/subscriptions/s", IDLE_MS // 2)
-    counted(world, subscription).last_used_ms = world.clock.value_ms
+    use(world, subscription)
     assert look(world, "news/subscriptions/s", IDLE_MS - LOOK_MS)
 
     asyncio.run(world.namespace.add_rule(subscription.name, RULE))
 
     assert look(world, "news/subscriptions/s", IDLE_MS - 1)
-    assert not look(world, "news/subscriptions/s", LOOK_MS)
+    assert not look(world, "news/subscriptions/s", 2 * LOOK_MS)

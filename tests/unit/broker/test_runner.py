@@ -1,5 +1,7 @@
 """Runs one fragment: drain the inbox, apply everything, commit once, then answer (D1)."""
 
+from typing import Final
+
 import pytest
 
 from shardbus.broker.runner import (
@@ -14,20 +16,33 @@ from shardbus.core.command import (
     ABANDON,
     COMPLETE,
     RELEASE,
+    AcceptSession,
+    Delivery,
+    GetState,
     Purge,
     Purged,
     Receive,
     Received,
     Renew,
     Sent,
+    SessionAccepted,
+    SessionState,
+    SetState,
     Tick,
 )
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
-from shardbus.core.limits import WINDOW_COUNT_MAX
+from shardbus.core.limits import LACKING_BYTES_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores.base import Page
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS, rules
+
+STATE_BYTES: Final = 1024 * 1024
+
+
+def deliveries_of(answer: Answer) -> list[Delivery]:
+    assert isinstance(answer, Received)
+    return answer.deliveries
 
 
 def unknown(answer: Answer) -> bool:
@@ -426,3 +441,45 @@ def test_deleting_a_busy_fragment_does_not_fail_the_commits_of_others(house: Hou
 
     assert unknown(told[0])
     assert isinstance(answers[0], Sent)
+
+
+def test_receives_of_one_turn_are_read_for_in_pieces(house: House) -> None:
+    """However many receivers ask at once, what is read for them is in memory a piece at a time."""
+    runner = house.runner()
+    size_bytes = PAGE_BYTES_MAX // 2
+    for _ in range(20):
+        house.answer(runner, send_of(bytes(size_bytes)))
+    deliveries: list[Delivery] = []
+    while more := house.receive(runner):
+        deliveries += more
+    house.settle(runner, RELEASE, *deliveries)
+
+    house.disk.payload_reads = []
+    command = Receive(MAIN_LINE, 2, is_locking=True, token_seed=SEED)
+    answers = [house.ask(runner, command) for _ in range(10)]
+    house.pass_s()
+
+    assert sum(house.disk.payload_reads) == 20
+    most = LACKING_BYTES_MAX // size_bytes
+    assert len(house.disk.payload_reads) > 1 and max(house.disk.payload_reads) <= most
+    found = [one for [answer] in answers for one in deliveries_of(answer)]
+    assert [one.entry.sequence_number for one in found] == list(range(1, 21))
+
+
+def test_states_that_many_ask_for_at_once_are_read_in_pieces(house: House) -> None:
+    runner = house.runner(fragment_rules=rules(requires_session=True, state_bytes_max=STATE_BYTES))
+    tokens: list[bytes] = []
+    for number in range(10):
+        accepted = house.answer(runner, AcceptSession(str(number), number.to_bytes(8, "big")))
+        assert isinstance(accepted, SessionAccepted)
+        tokens.append(accepted.token)
+        house.answer(runner, SetState(accepted.token, bytes(STATE_BYTES)))
+
+    house.latency_s = 1.0
+    answers = [house.ask(runner, GetState(token)) for token in tokens]
+    house.pass_s(3)
+
+    assert sum(len(answer) for answer in answers) == LACKING_BYTES_MAX // STATE_BYTES
+    house.pass_s(10)
+    for [answer] in answers:
+        assert isinstance(answer, SessionState) and answer.state == bytes(STATE_BYTES)

@@ -14,6 +14,7 @@ from shardbus.core.command import (
     Settle,
 )
 from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
+from shardbus.core.limits import LOCKS_ENDED_MAX
 from shardbus.core.message import MAIN_LINE, Message
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS, rules
@@ -224,7 +225,7 @@ def test_the_last_use_is_the_last_command_of_a_client(house: House) -> None:
 
     house.pass_s(600)
 
-    assert 0 <= runner.last_used_ms - start_ms < 1_000
+    assert 0 <= house.clock.now_ms() - runner.unused_ms - start_ms < 1_000
 
 
 def test_a_fragment_somebody_waits_for_is_in_use(house: House) -> None:
@@ -236,7 +237,28 @@ def test_a_fragment_somebody_waits_for_is_in_use(house: House) -> None:
 
     runner.watch(MAIN_LINE, wake)
     house.pass_s(600)
-    assert runner.last_used_ms == house.clock.now_ms()
+    assert runner.unused_ms == 0
 
     runner.unwatch(MAIN_LINE, wake)
-    assert runner.last_used_ms < house.clock.now_ms()
+    assert runner.unused_ms > 0
+
+
+def test_many_locks_that_end_together_end_in_several_commits(house: House) -> None:
+    """What comes back all at once holds nobody else up."""
+    runner = house.runner()
+    count = 2 * LOCKS_ENDED_MAX
+    for _ in range(count // 1_024):
+        house.answer(runner, send_of(*[b"a"] * 1_024))
+    deliveries: list[Delivery] = []
+    while more := house.receive(runner, 1_024):
+        deliveries += more
+    house.disk.transactions.clear()
+
+    house.pass_s(LOCK_MS / 1_000 + 1)
+
+    assert len(deliveries) == count
+    assert len(house.disk.transactions) >= 2
+    again = house.receive(runner, 1)
+    assert [(each.entry.sequence_number, each.delivery_count) for each in again] == [(1, 1)]
+    fragment = runner.statistics()
+    assert fragment is not None and fragment.locked() == 1

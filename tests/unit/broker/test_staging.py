@@ -103,6 +103,8 @@ class Lake(TwoBrokers):
         self.runner(index).stop()
 
     def settle_down(self) -> None:
+        # What was promised waits for its decision from when it is in memory again.
+        self.run(self.recovery.recover())
         self.pass_s(DECIDE_MS / 1000 + 1)
         for _ in range(3):
             self.run(self.recovery.recover())

@@ -2,15 +2,24 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
-from shardbus.broker.storage import COMMITS_PER_TRANSACTION_MAX, Storage, ThreadWorker
+from shardbus.broker.storage import (
+    COMMITS_PER_TRANSACTION_MAX,
+    READS_MAX,
+    Storage,
+    ThreadWorker,
+)
 from shardbus.core.change import Append, new_counters
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, StoreError
 from shardbus.stores.memory import MemoryStore
 from tests.unit.broker.house import LATENCY_S, House
+
+T = TypeVar("T")
 
 
 def commit_of(number: int, counter: int = 1) -> FragmentCommit:
@@ -215,6 +224,40 @@ def test_closing_finishes_what_was_submitted() -> None:
         assert ran == list(range(100))
 
     asyncio.run(main())
+
+
+def read_of(number: int) -> Callable[[MessageStore], int]:
+    return lambda store: number
+
+
+class EagerWorker:
+    """Runs jobs at once; the loop, which has other things to do, hears of it when it is let."""
+
+    def __init__(self) -> None:
+        self.ready: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
+        result = job()
+        self.ready.append(lambda: then(result))
+
+    def close(self) -> None:
+        """Nothing runs on."""
+
+
+def test_few_reads_are_ahead_of_the_loop(house: House) -> None:
+    """What was read and not taken over is in memory, whoever asked for it."""
+    worker = EagerWorker()
+    storage = Storage(house.disk, worker, worker, house.loop)
+    told: list[int | StoreError] = []
+
+    for number in range(3 * READS_MAX):
+        storage.read(read_of(number), told.append)
+    assert len(worker.ready) == READS_MAX
+    while worker.ready:
+        worker.ready.pop(0)()
+        assert len(worker.ready) <= READS_MAX
+
+    assert told == list(range(3 * READS_MAX))
 
 
 def told(answers: list[StoreError | None]) -> list[str]:

@@ -38,6 +38,8 @@ def move(brokers: TwoBrokers) -> BaseException | None:
 
 def settle_down(brokers: TwoBrokers) -> None:
     """Let everything recover that can, and every lock end."""
+    # What was promised waits for its decision from when it is in memory again.
+    brokers.run(brokers.recovery.recover())
     brokers.pass_s(DECIDE_MS / 1000 + 61)
     for _ in range(3):
         brokers.run(brokers.recovery.recover())
@@ -129,8 +131,7 @@ def test_an_undecided_transaction_keeps_its_messages_until_its_time_is_over(
     [delivery] = brokers.receive(brokers.near)
     part = brokers.part(brokers.near, settle=Settle(COMPLETE, [delivery.token]))
     decider = brokers.part(brokers.far).home
-    expires_at_ms = brokers.clock.now_ms() + DECIDE_MS
-    brokers.run(_done(ask(part.port, Prepare(TXN, part.work, decider, expires_at_ms))))
+    brokers.run(_done(ask(part.port, Prepare(TXN, part.work, decider, DECIDE_MS))))
     brokers.restart()
 
     brokers.run(brokers.recovery.recover())
@@ -167,8 +168,7 @@ def test_a_decider_that_is_lost_with_its_entity_means_a_rollback_after_a_while(
 ) -> None:
     """Not at once: an entity may be too new for the catalogue as a gateway knows it."""
     part = brokers.part(brokers.near, [b"never"])
-    expires_at_ms = brokers.clock.now_ms() + DECIDE_MS
-    brokers.run(_done(ask(part.port, Prepare(TXN, part.work, (12345, 0), expires_at_ms))))
+    brokers.run(_done(ask(part.port, Prepare(TXN, part.work, (12345, 0), DECIDE_MS))))
     brokers.pass_s(DECIDE_MS / 1000)
     brokers.run(brokers.recovery.recover())
     assert len(brokers.unfinished()) == 1

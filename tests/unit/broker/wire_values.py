@@ -185,8 +185,8 @@ _works = st.builds(
 _transacting = st.one_of(
     st.builds(Transact, _works),
     st.builds(Prepare, _transactions, _works, _homes, _i64),
-    st.builds(Decide, _transactions, _works, st.lists(_homes, max_size=3), _i64),
-    st.builds(AskDecision, _transactions, _i64),
+    st.builds(Decide, _transactions, _works, st.lists(_homes, max_size=3)),
+    st.builds(AskDecision, _transactions, is_over=st.booleans()),
     st.builds(Finish, _transactions, is_commit=st.booleans()),
     st.builds(ForgetDecision, _transactions),
     st.builds(ListTransactions),
@@ -284,7 +284,7 @@ replies = st.one_of(
     st.builds(Decided, st.integers(0, ROLLED_BACK)),
     st.builds(
         InDoubt,
-        st.lists(st.builds(Promised, _transactions, _homes, _i64), max_size=3),
+        st.lists(st.builds(Promised, _transactions, _homes, is_over=st.booleans()), max_size=3),
         st.lists(st.builds(Owed, _transactions, _i64, st.lists(_homes, max_size=3)), max_size=3),
     ),
     st.builds(TakenOver, _numbers),

@@ -20,6 +20,8 @@ class World:
         self.catalogue = FailingCatalogue()
         self.hosts = [FakeHost(f"b{number}") for number in range(brokers)]
         self.clock = SetClock()
+        for host in self.hosts:
+            host.clock = self.clock
         self.settings = NamespaceSettings(tier_named(tier, generation), development_rule())
         self.namespace = self.start()
 

@@ -30,13 +30,14 @@ from shardbus.core.command import (
 )
 from shardbus.core.fragment import Fragment
 from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
-from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message, sooner
 from shardbus.core.need import Need
 from shardbus.stores.base import FragmentCommit, FragmentId
 from shardbus.stores.memory import MemoryFragment, MemoryStore
 
 START_MS: Final = 1_000_000
 LOCK_MS: Final = 30_000
+STEADY_BEHIND_MS: Final = 765_432
 TURNS_MAX: Final = 10_000
 FRAGMENT: Final = FragmentId(1, 0)
 
@@ -148,6 +149,7 @@ class Desk:
         self._is_batching = is_batching
         self._pending: list[Change] = []
         self._seed = 0
+        self._set_by_ms = STEADY_BEHIND_MS
         self.fragment = self._loaded()
 
     # Whole conversations.
@@ -155,8 +157,11 @@ class Desk:
     def do(self, command: Command) -> Reply:
         """Apply a command as a runner would: read first, then decide, store, and tidy up."""
         self._read_what_is_lacking(command)
-        outcome = self.fragment.apply(command, self.now_ms)
+        outcome = self.fragment.apply(command, self.now_ms, self.steady_ms)
+        self._check_lacking(command, outcome.reply)
         self._pending += outcome.changes
+        while self.fragment.is_unfinished:
+            self._pending += self.fragment.decide_on()
         if not self._is_batching or not self.is_pending() or _is_lacking(outcome.reply):
             self._commit()
             self._fill(outcome.reply)
@@ -284,6 +289,23 @@ class Desk:
         assert isinstance(reply, SessionAccepted)
         return reply
 
+    def wake_at_ms(self) -> int:
+        """When time has something to do, by the wall clock, if that is not set again."""
+        deadline_ms = self.fragment.deadline_ms()
+        if deadline_ms != NEVER_MS:
+            deadline_ms += self.now_ms - self.steady_ms
+        return sooner(self.fragment.due_at_ms(), deadline_ms)
+
+    @property
+    def steady_ms(self) -> int:
+        """What a clock reads that is never set; by that alone nobody can tell what time it is."""
+        return self.now_ms - self._set_by_ms
+
+    def set_clock(self, by_ms: int) -> None:
+        """The wall clock jumps, forward or back; no time passes."""
+        self.now_ms += by_ms
+        self._set_by_ms += by_ms
+
     def seed(self) -> bytes:
         self._seed += 1
         return self._seed.to_bytes(8, "big")
@@ -300,6 +322,7 @@ class Desk:
             self._bounds,
             records=image.records,
             loaded_at_ms=self.now_ms,
+            steady_ms=self.steady_ms,
         )
 
     def _commit(self) -> None:
@@ -309,7 +332,7 @@ class Desk:
 
     def _read_what_is_lacking(self, command: Command) -> None:
         for _ in range(TURNS_MAX):
-            need = self.fragment.need(command, self.now_ms)
+            need = self.fragment.need(command, self.now_ms, self.steady_ms)
             if need is None:
                 return
             self.feed(need)
@@ -327,6 +350,13 @@ class Desk:
             due.entries, due.damaged, due.next_due_ms, self.now_ms
         )
         self._commit()
+
+    def _check_lacking(self, command: Command, reply: Reply) -> None:
+        """A receive leaves no more to be read than is read at once, unless it is one message."""
+        if isinstance(command, Receive) and isinstance(reply, Received):
+            unread = [each.entry for each in reply.deliveries if each.payload is None]
+            size_bytes = sum(entry.size_bytes for entry in unread)
+            assert len(unread) <= 1 or size_bytes <= self._bounds.page_bytes_max
 
     def _fill(self, reply: Reply) -> None:
         if isinstance(reply, Received):

@@ -24,7 +24,7 @@ def desk() -> StagingDesk:
 
 
 def promise(desk: StagingDesk) -> None:
-    command = Prepare(TRANSACTION, desk.publication(), (9, 9), desk.now_ms + LATER_MS)
+    command = Prepare(TRANSACTION, desk.publication(), (9, 9), LATER_MS)
     assert isinstance(desk.do(command), Done)
 
 

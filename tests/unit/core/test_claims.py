@@ -184,7 +184,9 @@ def test_a_claim_is_completed_in_one_small_commit() -> None:
     desk.open()
     desk.claim(1)
 
-    changes = desk.fragment.apply(CompleteClaim(MAIN_LINE, NAME, OWNER, 1), desk.now_ms).changes
+    changes = desk.fragment.apply(
+        CompleteClaim(MAIN_LINE, NAME, OWNER, 1), desk.now_ms, desk.steady_ms
+    ).changes
 
     assert [len(c.sequence_numbers) for c in changes if isinstance(c, Remove)] == [100]
     assert len(changes) == 3
@@ -324,7 +326,7 @@ def test_others_expire_beside_many_claimed_ones() -> None:
     desk.wait(1_000)
 
     assert counts(desk)[0] == 12
-    assert desk.fragment.wake_at_ms() == desk.now_ms + 4_000
+    assert desk.wake_at_ms() == desk.now_ms + 4_000
 
 
 def test_a_claimed_message_is_neither_purged_nor_transferred() -> None:

@@ -21,7 +21,7 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.core.limits import DEFERRED_COUNT_MAX, PAGE_BYTES_MAX
+from shardbus.core.limits import DEFERRED_BYTES_MAX, DEFERRED_COUNT_MAX, PAGE_BYTES_MAX
 from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from shardbus.core.properties import pack, unpack
 from tests.unit.core.desk import LOCK_MS, Desk, rules
@@ -315,3 +315,25 @@ def test_a_purge_leaves_deferred_messages_alone() -> None:
 
     assert isinstance(reply, Purged) and (reply.count, reply.has_more) == (0, False)
     assert number in desk.shelf.entries
+
+
+@pytest.mark.parametrize("is_locking", [True, False])
+def test_deferred_messages_that_are_too_large_together_are_refused_unread(is_locking: bool) -> None:
+    desk = Desk()
+    numbers: list[int] = []
+    for _ in range(2):
+        numbers += deferred(desk, bytes(DEFERRED_BYTES_MAX // 2 + 1))
+
+    with pytest.raises(Refused, match="ask for fewer") as caught:
+        desk.receive_deferred(*numbers, is_locking=is_locking)
+
+    assert caught.value.kind is INVALID_ARGUMENT
+    [delivery] = desk.receive_deferred(numbers[0], is_locking=is_locking)
+    assert delivery.entry.size_bytes == DEFERRED_BYTES_MAX // 2 + 1
+
+
+def test_one_deferred_message_may_be_of_any_size() -> None:
+    desk = Desk()
+    numbers = deferred(desk, bytes(DEFERRED_BYTES_MAX + 1))
+
+    assert len(desk.receive_deferred(*numbers)) == 1

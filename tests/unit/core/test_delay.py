@@ -67,7 +67,7 @@ def test_waking_is_asked_for_at_the_end_of_the_delay() -> None:
     desk.send(b"a")
     desk.settle(ABANDON, *desk.receive(), delay_ms=2_000)
 
-    assert desk.fragment.wake_at_ms() == START_MS + 2_000
+    assert desk.wake_at_ms() == START_MS + 2_000
 
 
 def test_a_delay_is_a_failed_delivery_and_the_last_one_kills() -> None:
@@ -86,7 +86,7 @@ def test_a_delay_does_not_outlive_the_message(dead_letters: bool) -> None:
     desk = Desk(rules(dead_letters_on_expiry=dead_letters))
     desk.send(b"a", ttl_ms=500)
     desk.settle(ABANDON, *desk.receive(), delay_ms=2_000)
-    assert desk.fragment.wake_at_ms() == START_MS + 500
+    assert desk.wake_at_ms() == START_MS + 500
 
     desk.wait(500)
 

@@ -193,7 +193,9 @@ def test_a_shorter_window_holds_from_now_on() -> None:
 def test_new_ids_are_stored_with_their_messages() -> None:
     desk = desk_with()
 
-    changes = desk.fragment.apply(Send([message("1"), message(None)]), START_MS).changes
+    changes = desk.fragment.apply(
+        Send([message("1"), message(None)]), START_MS, desk.steady_ms
+    ).changes
 
     [remember] = [change for change in changes if isinstance(change, Remember)]
     assert (remember.at_ms, len(remember.digests)) == (START_MS, DIGEST_BYTES)
@@ -216,13 +218,13 @@ def test_when_nobody_sends_any_more_everything_is_given_back() -> None:
     duplicates(desk, "1")
     desk.wait(1_000)
     duplicates(desk, "2")
-    assert desk.fragment.wake_at_ms() == START_MS + WINDOW_MS
+    assert desk.wake_at_ms() == START_MS + WINDOW_MS
 
     desk.wait(WINDOW_MS - 1_000)
-    assert desk.fragment.wake_at_ms() == START_MS + 1_000 + WINDOW_MS
+    assert desk.wake_at_ms() == START_MS + 1_000 + WINDOW_MS
     desk.wait(1_000)
 
-    assert desk.fragment.wake_at_ms() == 0
+    assert desk.wake_at_ms() == 0
     assert desk.shelf.kept.remembered == []
     assert len(desk.fragment._entrance._history) == 0
 
@@ -233,6 +235,6 @@ def test_rows_of_nothing_but_expired_ids_are_forgotten_after_a_reload() -> None:
     desk.now_ms += WINDOW_MS
     desk.reload()
 
-    outcome = desk.fragment.apply(Send([message("2")]), desk.now_ms)
+    outcome = desk.fragment.apply(Send([message("2")]), desk.now_ms, desk.steady_ms)
 
     assert any(isinstance(change, ForgetIds) for change in outcome.changes)

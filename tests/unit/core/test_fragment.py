@@ -171,7 +171,7 @@ def test_receive_and_delete_never_removes_what_it_cannot_hand_out() -> None:
     desk.settle(RELEASE, first, second, third)
     command = Receive(MAIN_LINE, 5, is_locking=False, token_seed=bytes(8))
 
-    reply = desk.fragment.apply(command, desk.now_ms).reply
+    reply = desk.fragment.apply(command, desk.now_ms, desk.steady_ms).reply
 
     assert isinstance(reply, Received)
     assert (reply.deliveries, reply.has_more) == ([], True)
@@ -252,7 +252,7 @@ def test_the_deadline_decides_although_nobody_took_the_lock_away() -> None:
     [delivery] = desk.receive()
     desk.now_ms += LOCK_MS
 
-    lost = desk.fragment.apply(Settle(COMPLETE, [delivery.token]), desk.now_ms)
+    lost = desk.fragment.apply(Settle(COMPLETE, [delivery.token]), desk.now_ms, desk.steady_ms)
 
     assert lost.changes == []
     desk.wait(0)
@@ -426,7 +426,7 @@ def test_a_lock_whose_time_has_come_cannot_be_renewed() -> None:
     desk.now_ms += LOCK_MS
 
     with pytest.raises(Refused):
-        desk.fragment.apply(Renew([delivery.token]), desk.now_ms)
+        desk.fragment.apply(Renew([delivery.token]), desk.now_ms, desk.steady_ms)
 
 
 def test_a_full_fragment_refuses_sends_and_loses_nothing() -> None:
@@ -507,11 +507,11 @@ def test_reloading_lets_all_locks_go_without_counting_a_delivery() -> None:
 def test_waking_is_asked_for_at_the_next_deadline() -> None:
     desk = Desk()
     desk.send(b"a", b"b")
-    assert desk.fragment.wake_at_ms() == 0
+    assert desk.wake_at_ms() == 0
     desk.receive()
     desk.wait(1_000)
     [second] = desk.receive()
 
-    assert desk.fragment.wake_at_ms() == START_MS + LOCK_MS
+    assert desk.wake_at_ms() == START_MS + LOCK_MS
     desk.wait(LOCK_MS - 1_000)
-    assert desk.fragment.wake_at_ms() == second.locked_until_ms
+    assert desk.wake_at_ms() == second.locked_until_ms

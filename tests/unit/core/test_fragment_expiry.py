@@ -39,7 +39,7 @@ def test_an_expired_message_is_not_delivered_although_nobody_looked_for_it() -> 
     desk.send(b"b")
     command = Receive(MAIN_LINE, 5, is_locking=True, token_seed=bytes(8))
 
-    reply = desk.fragment.apply(command, START_MS + 500).reply
+    reply = desk.fragment.apply(command, START_MS + 500, desk.steady_ms).reply
 
     assert isinstance(reply, Received)
     assert [delivery.payload for delivery in reply.deliveries] == [b"b"]
@@ -83,7 +83,7 @@ def test_dead_letters_do_not_expire() -> None:
     desk.wait(1 << 40)
 
     assert desk.payloads(line=DEAD_LETTER_LINE) == [b"a"]
-    assert desk.fragment.wake_at_ms() == desk.now_ms + LOCK_MS
+    assert desk.wake_at_ms() == desk.now_ms + LOCK_MS
 
 
 def test_a_locked_message_may_be_completed_after_it_expired() -> None:
@@ -127,19 +127,19 @@ def test_an_expired_message_that_is_locked_does_not_keep_the_fragment_busy() -> 
 
     desk.wait(500)
 
-    assert desk.fragment.wake_at_ms() == START_MS + LOCK_MS
+    assert desk.wake_at_ms() == START_MS + LOCK_MS
 
 
 def test_waking_is_asked_for_at_the_next_expiry() -> None:
     desk = Desk()
     desk.send(b"a", ttl_ms=900)
     desk.send(b"b", ttl_ms=500)
-    assert desk.fragment.wake_at_ms() == START_MS + 500
+    assert desk.wake_at_ms() == START_MS + 500
 
     desk.wait(500)
-    assert desk.fragment.wake_at_ms() == START_MS + 900
+    assert desk.wake_at_ms() == START_MS + 900
     desk.wait(400)
-    assert desk.fragment.wake_at_ms() == 0
+    assert desk.wake_at_ms() == 0
 
 
 def test_messages_that_wait_in_the_store_alone_expire_too() -> None:

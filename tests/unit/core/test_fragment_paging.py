@@ -2,7 +2,16 @@
 
 import tracemalloc
 
-from shardbus.core.command import ABANDON, COMPLETE, RELEASE, Purge, Purged, Receive, Received
+from shardbus.core.command import (
+    ABANDON,
+    COMPLETE,
+    RELEASE,
+    Delivery,
+    Purge,
+    Purged,
+    Receive,
+    Received,
+)
 from shardbus.core.limits import LOCKS_MAX, PAGE_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE
 from shardbus.core.need import NeedPayloads
@@ -27,6 +36,13 @@ def received(desk: Desk, count: int, *, line: int = MAIN_LINE) -> list[int]:
         numbers += [delivery.entry.sequence_number for delivery in deliveries]
         desk.settle(COMPLETE, *deliveries)
     return numbers
+
+
+def all_received(desk: Desk) -> list[Delivery]:
+    deliveries: list[Delivery] = []
+    while more := desk.receive(100):
+        deliveries += more
+    return deliveries
 
 
 def purged_now(desk: Desk) -> int:
@@ -181,7 +197,7 @@ def test_payloads_read_for_removal_are_bounded_by_their_bytes() -> None:
     desk.settle(RELEASE, *desk.receive(8))
 
     command = Receive(MAIN_LINE, 8, is_locking=False, token_seed=bytes(8))
-    need = desk.fragment.need(command, desk.now_ms)
+    need = desk.fragment.need(command, desk.now_ms, desk.steady_ms)
 
     assert isinstance(need, NeedPayloads) and len(need.sequence_numbers) == 4
     assert len(desk.receive(8, is_locking=False)) == 4
@@ -233,3 +249,28 @@ def test_memory_stays_bounded_under_long_traffic_of_large_messages() -> None:
         tracemalloc.stop()
 
     assert kept_bytes < 2 * WINDOW_BYTES_MAX
+
+
+def test_redelivered_messages_are_locked_as_far_as_they_are_read_at_once() -> None:
+    desk = Desk()
+    numbers = sent(desk, 10, bytes(PAGE_BYTES_MAX // 3))
+    desk.settle(RELEASE, *all_received(desk))
+
+    first = desk.receive(10)
+
+    assert [each.entry.sequence_number for each in first] == numbers[:3]
+    assert desk.fragment.locked() == 3
+    assert received(desk, 10) == numbers[3:]
+
+
+def test_a_redelivered_message_that_is_larger_than_a_page_is_locked_alone() -> None:
+    desk = Desk()
+    numbers = desk.send(b"a", bytes(2 * PAGE_BYTES_MAX), b"b")
+    desk.settle(ABANDON, *all_received(desk))
+
+    first, second, third = desk.receive(3), desk.receive(3), desk.receive(3)
+
+    found = [each.entry.sequence_number for each in first + second + third]
+    assert (len(first), found) == (1, numbers)
+    # What was left where it was has not been delivered.
+    assert [each.delivery_count for each in first + second + third] == [1, 1, 1]

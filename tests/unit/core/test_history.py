@@ -105,8 +105,9 @@ def test_the_store_forgets_now_and_then_and_only_when_something_expired() -> Non
     history = History()
     window_ms = 1_600
     assert not history.must_forget(0, window_ms, window_ms)
-    history.add(10_000, digest(1))
-    history.add(10_050, digest(2))
+    for at_ms, number in ((10_000, 1), (10_050, 2)):
+        history.add(at_ms, digest(number))
+        history.note_stored(at_ms)
 
     told = [
         now_ms

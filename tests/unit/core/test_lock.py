@@ -1,5 +1,6 @@
 """Who holds which message until when."""
 
+from shardbus.core.limits import LOCKS_ENDED_MAX
 from shardbus.core.lock import LockTable
 from shardbus.core.message import NEVER_MS, Entry
 
@@ -131,3 +132,18 @@ def test_memory_follows_the_held_locks_and_not_the_traffic() -> None:
 
     assert len(table) == 1
     assert table.pending_batches() < 200
+
+
+def test_so_many_locks_end_in_one_step_and_the_others_in_the_next() -> None:
+    table = LockTable()
+    count = 3 * LOCKS_ENDED_MAX
+    for first in range(0, count, 256):
+        numbers = range(first + 1, first + 257)
+        table.hold([entry(number) for number in numbers], [token(n) for n in numbers], 1_000)
+
+    steps: list[int] = []
+    while table.next_deadline_ms() == 1_000:
+        steps.append(len(table.expire(2_000)))
+
+    assert sum(steps) == count and max(steps) <= LOCKS_ENDED_MAX + 256
+    assert len(steps) == 3 and len(table) == 0

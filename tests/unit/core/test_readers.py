@@ -113,7 +113,7 @@ def test_claims_are_lost_when_the_lease_runs_out() -> None:
     desk.send(b"a", b"b")
     desk.open(lease_ms=20_000)
     desk.claim(1, 1)
-    assert desk.fragment.wake_at_ms() == desk.now_ms + 20_000
+    assert desk.wake_at_ms() == desk.now_ms + 20_000
 
     desk.wait(19_999)
     assert desk.read(1) == [b"a"]
@@ -170,7 +170,7 @@ def test_a_reader_without_claims_has_no_lease_to_lose() -> None:
     desk.claim(1)
     desk.complete(1)
 
-    assert desk.fragment.wake_at_ms() == NEVER_MS
+    assert desk.wake_at_ms() == NEVER_MS
     desk.wait(10 * LEASE_MS_DEFAULT)
     assert desk.open().lost == 0
 

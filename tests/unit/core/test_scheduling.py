@@ -31,11 +31,11 @@ def test_waking_is_asked_for_at_the_next_scheduled_moment() -> None:
     desk = Desk()
     desk.send(b"late", scheduled_at_ms=LATER_MS + 1_000)
     desk.send(b"soon", scheduled_at_ms=LATER_MS)
-    assert desk.fragment.wake_at_ms() == LATER_MS
+    assert desk.wake_at_ms() == LATER_MS
 
     desk.wait(5_000)
 
-    assert desk.fragment.wake_at_ms() == LATER_MS + 1_000
+    assert desk.wake_at_ms() == LATER_MS + 1_000
 
 
 def test_a_moment_that_has_passed_means_now() -> None:

@@ -215,7 +215,7 @@ def test_deadlines_of_sessions_follow_those_held_and_not_the_traffic() -> None:
     assert sessions is not None
     assert len(sessions._deadlines) < 100
     desk.wait(LOCK_MS)
-    assert desk.fragment.wake_at_ms() == 0
+    assert desk.wake_at_ms() == 0
 
 
 def test_the_locks_of_a_long_hold_follow_those_held_and_not_the_traffic() -> None:

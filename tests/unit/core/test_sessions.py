@@ -322,11 +322,11 @@ def test_a_renewed_hold_expires_at_its_new_deadline() -> None:
     desk.wait(1_000)
     desk.do(RenewSession(held.token))
 
-    assert desk.fragment.wake_at_ms() == START_MS + LOCK_MS + 1_000
+    assert desk.wake_at_ms() == START_MS + LOCK_MS + 1_000
     desk.wait(LOCK_MS)
 
     assert desk.fragment.held_sessions() == 0
-    assert desk.fragment.wake_at_ms() == 0
+    assert desk.wake_at_ms() == 0
 
 
 @pytest.mark.parametrize(("how", "count"), [(ABANDON, 1), (RELEASE, 0)])

@@ -53,7 +53,7 @@ def desk() -> StagingDesk:
 
 
 def prepare(desk: StagingDesk, work: Work) -> None:
-    command = Prepare(TRANSACTION, work, DECIDER, desk.now_ms + LATER_MS)
+    command = Prepare(TRANSACTION, work, DECIDER, LATER_MS)
     assert isinstance(desk.do(command), Done)
 
 
@@ -299,7 +299,7 @@ def test_a_stage_that_makes_no_sense_is_refused(desk: StagingDesk, command: Stag
 def test_a_stage_ends_when_its_time_is_over(desk: StagingDesk) -> None:
     desk.stage(b"brief", name=b"a", lifetime_ms=60_000)
     desk.stage(b"long", name=b"b", lifetime_ms=120_000)
-    assert desk.fragment.wake_at_ms() == desk.now_ms + 60_000
+    assert desk.wake_at_ms() == desk.now_ms + 60_000
     desk.reload()
 
     desk.wait(59_999)
@@ -308,9 +308,9 @@ def test_a_stage_ends_when_its_time_is_over(desk: StagingDesk) -> None:
 
     assert desk.held(b"a", b"b") == {b"b": 1}
     assert list(desk.shelf.kept.stages) == [b"b"]
-    assert desk.fragment.wake_at_ms() == desk.now_ms + 60_000
+    assert desk.wake_at_ms() == desk.now_ms + 60_000
     desk.wait(60_000)
-    assert desk.fragment.wake_at_ms() == NEVER_MS
+    assert desk.wake_at_ms() == NEVER_MS
     assert desk.fragment.size_bytes() == 0
 
 
@@ -343,7 +343,7 @@ def test_a_stage_whose_promise_is_rolled_back_expires_then(desk: StagingDesk) ->
     desk.wait(60_001)
 
     finish(desk, is_commit=False)
-    assert desk.fragment.wake_at_ms() <= desk.now_ms
+    assert desk.wake_at_ms() <= desk.now_ms
     desk.do(Tick())
 
     assert desk.held() == {}
@@ -446,17 +446,16 @@ def test_a_publication_that_makes_no_sense_is_refused(
 def test_the_decision_and_the_batch_are_stored_together(desk: StagingDesk) -> None:
     desk.stage(b"one")
     work = desk.publication(batch=3)
-    expires_at_ms = desk.now_ms + LATER_MS
 
-    decided = desk.do(Decide(TRANSACTION, work, [(1, 2)], expires_at_ms))
+    decided = desk.do(Decide(TRANSACTION, work, [(1, 2)]))
     desk.reload()
-    asked = desk.do(AskDecision(TRANSACTION, expires_at_ms))
+    asked = desk.do(AskDecision(TRANSACTION, is_over=False))
 
     assert isinstance(decided, Decided) and decided.how == COMMITTED
     assert isinstance(asked, Decided) and asked.how == COMMITTED
     assert desk.batches() == {PRODUCER: 3}
     assert desk.payloads(9) == [b"one"]
-    repeated = desk.do(Decide(TRANSACTION, work, [(1, 2)], expires_at_ms))
+    repeated = desk.do(Decide(TRANSACTION, work, [(1, 2)]))
     assert isinstance(repeated, Decided) and repeated.how == COMMITTED
 
 
@@ -466,7 +465,7 @@ def test_a_batch_that_was_published_before_is_not_decided_again(desk: StagingDes
     work = desk.publication(batch=3)
 
     with pytest.raises(Refused) as refused:
-        desk.do(Decide(TRANSACTION, work, [(1, 2)], desk.now_ms + LATER_MS))
+        desk.do(Decide(TRANSACTION, work, [(1, 2)]))
 
     assert refused.value.kind is ALREADY_PUBLISHED
     assert desk.held() == {NAME: 1}

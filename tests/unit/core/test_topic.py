@@ -143,7 +143,7 @@ def test_the_time_to_live_of_what_is_published_wakes_nobody_at_the_topic() -> No
     [due] = desk.fragment.published()
 
     assert due.expires_at_ms == START_MS + 5_000
-    assert desk.fragment.wake_at_ms() == NEVER_MS
+    assert desk.wake_at_ms() == NEVER_MS
 
 
 def test_delivered_messages_keep_their_numbers_and_wait_in_order() -> None:

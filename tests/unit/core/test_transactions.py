@@ -34,9 +34,10 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.core.limits import PREPARED_BYTES_MAX, ROLLBACK_KEPT_MS
+from shardbus.core.limits import DECIDE_MS_MAX, PREPARED_BYTES_MAX, ROLLBACK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, Message
-from shardbus.core.prepared import unpack_decision, unpack_prepared
+from shardbus.core.prepared import Prepared, pack_prepared, unpack_decision, unpack_prepared
+from shardbus.core.records import PREPARED
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 TXN = bytes(range(16))
@@ -60,7 +61,7 @@ def refusal(desk: Desk, command: Command) -> ErrorKind:
 
 
 def prepare(desk: Desk, work: Work) -> None:
-    command = Prepare(TXN, work, DECIDER, desk.now_ms + LATER_MS)
+    command = Prepare(TXN, work, DECIDER, LATER_MS)
     assert isinstance(desk.do(command), Done)
 
 
@@ -68,15 +69,14 @@ def finish(desk: Desk, *, is_commit: bool) -> None:
     assert isinstance(desk.do(Finish(TXN, is_commit=is_commit)), Done)
 
 
-def decide(desk: Desk, work: Work, expires_at_ms: int = -1) -> int:
-    at_ms = desk.now_ms + LATER_MS if expires_at_ms < 0 else expires_at_ms
-    answer = desk.do(Decide(TXN, work, OTHERS, at_ms))
+def decide(desk: Desk, work: Work) -> int:
+    answer = desk.do(Decide(TXN, work, OTHERS))
     assert isinstance(answer, Decided)
     return answer.how
 
 
-def asked(desk: Desk, expires_at_ms: int) -> int:
-    answer = desk.do(AskDecision(TXN, expires_at_ms))
+def asked(desk: Desk, *, is_over: bool) -> int:
+    answer = desk.do(AskDecision(TXN, is_over=is_over))
     assert isinstance(answer, Decided)
     return answer.how
 
@@ -319,12 +319,12 @@ def test_what_was_promised_is_not_refused_for_the_quota_any_more() -> None:
 def test_promises_are_bounded() -> None:
     desk = Desk()
     large = sends(bytes(PREPARED_BYTES_MAX // 2))
-    desk.do(Prepare(b"1", large, DECIDER, desk.now_ms + LATER_MS))
+    desk.do(Prepare(b"1", large, DECIDER, LATER_MS))
 
-    assert refusal(desk, Prepare(b"2", large, DECIDER, desk.now_ms + LATER_MS)) is SERVER_BUSY
+    assert refusal(desk, Prepare(b"2", large, DECIDER, LATER_MS)) is SERVER_BUSY
 
     desk.do(Finish(b"1", is_commit=False))
-    desk.do(Prepare(b"2", large, DECIDER, desk.now_ms + LATER_MS))
+    desk.do(Prepare(b"2", large, DECIDER, LATER_MS))
 
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
@@ -335,10 +335,43 @@ def test_a_promise_tells_who_decides_and_until_when(is_reloaded: bool) -> None:
         desk.reload()
 
     [promised] = in_doubt(desk).promised
-
     assert promised.transaction_id == TXN
     assert promised.decider == DECIDER
-    assert promised.expires_at_ms == desk.now_ms + LATER_MS
+    assert not promised.is_over
+
+    desk.now_ms += LATER_MS
+    assert in_doubt(desk).promised[0].is_over
+
+
+@pytest.mark.parametrize("by_ms", [-3_600_000, 3_600_000])
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_decision_is_waited_for_as_long_as_was_said_whatever_the_wall_clock_says(
+    is_reloaded: bool, by_ms: int
+) -> None:
+    desk = Desk()
+    desk.send(b"x")
+    [delivery] = desk.receive()
+    prepare(desk, settles(COMPLETE, delivery))
+
+    desk.set_clock(by_ms)
+    if is_reloaded:
+        desk.reload()
+    assert not in_doubt(desk).promised[0].is_over
+
+    desk.now_ms += LATER_MS
+    assert in_doubt(desk).promised[0].is_over
+
+
+def test_what_was_to_wait_until_a_moment_waits_for_a_bounded_time() -> None:
+    """Records of before say until when, by a clock that may have been set since."""
+    desk = Desk()
+    prepared = Prepared(DECIDER, desk.now_ms + 24 * 3_600_000, [], [], [])
+    desk.shelf.kept.records[PREPARED, TXN] = pack_prepared(prepared)
+    desk.reload()
+    assert not in_doubt(desk).promised[0].is_over
+
+    desk.now_ms += DECIDE_MS_MAX
+    assert in_doubt(desk).promised[0].is_over
 
 
 # Decided.
@@ -354,7 +387,7 @@ def test_a_decision_to_commit_is_kept_until_it_is_forgotten(is_reloaded: bool) -
     if is_reloaded:
         desk.reload()
 
-    assert asked(desk, 0) == COMMITTED
+    assert asked(desk, is_over=True) == COMMITTED
     assert decide(desk, sends(b"x")) == COMMITTED
     [owed] = in_doubt(desk).owed
     assert (owed.transaction_id, owed.others) == (TXN, OTHERS)
@@ -367,24 +400,13 @@ def test_a_decision_to_commit_is_kept_until_it_is_forgotten(is_reloaded: bool) -
 
 def test_who_asks_too_late_is_told_that_it_is_rolled_back_and_so_is_who_decides_then() -> None:
     desk = Desk()
-    expires_at_ms = desk.now_ms + LATER_MS
-    assert asked(desk, expires_at_ms) == UNDECIDED
-    desk.now_ms = expires_at_ms
-    assert asked(desk, expires_at_ms) == ROLLED_BACK
+    assert asked(desk, is_over=False) == UNDECIDED
+    assert asked(desk, is_over=True) == ROLLED_BACK
 
-    desk.now_ms = expires_at_ms - 1
-    assert decide(desk, sends(b"x"), expires_at_ms) == ROLLED_BACK
+    assert decide(desk, sends(b"x")) == ROLLED_BACK
 
     assert desk.payloads(10) == []
     assert in_doubt(desk).owed == []
-
-
-def test_a_decision_comes_too_late() -> None:
-    desk = Desk()
-
-    assert decide(desk, sends(b"x"), expires_at_ms=desk.now_ms) == ROLLED_BACK
-
-    assert desk.payloads(10) == []
 
 
 def test_what_cannot_be_done_is_not_decided() -> None:
@@ -392,19 +414,30 @@ def test_what_cannot_be_done_is_not_decided() -> None:
     desk.send(b"x")
     [delivery] = desk.receive()
     desk.settle(ABANDON, delivery)
-    command = Decide(TXN, settles(COMPLETE, delivery), OTHERS, desk.now_ms + LATER_MS)
+    command = Decide(TXN, settles(COMPLETE, delivery), OTHERS)
 
     assert refusal(desk, command) is MESSAGE_LOCK_LOST
 
-    assert asked(desk, desk.now_ms + LATER_MS) == UNDECIDED
+    assert asked(desk, is_over=False) == UNDECIDED
     assert not desk.shelf.kept.records
+
+
+def test_a_clock_that_is_ahead_for_a_moment_forgets_no_rollback() -> None:
+    """Else a commit that was on its way would be done in one fragment alone."""
+    desk = Desk()
+    asked(desk, is_over=True)
+    desk.set_clock(2 * ROLLBACK_KEPT_MS)
+    desk.do(AskDecision(b"another", is_over=True))
+    desk.set_clock(-2 * ROLLBACK_KEPT_MS)
+
+    assert decide(desk, sends(b"x")) == ROLLED_BACK
 
 
 def test_rollbacks_are_not_kept_for_ever() -> None:
     desk = Desk()
-    asked(desk, 0)
+    asked(desk, is_over=True)
     desk.now_ms += ROLLBACK_KEPT_MS
-    desk.do(AskDecision(b"another", 0))
+    desk.do(AskDecision(b"another", is_over=True))
 
     assert [key for _, key in desk.shelf.kept.records] == [b"another"]
 

@@ -25,6 +25,9 @@ class SetClock:
     def now_ms(self) -> int:
         return self.ms
 
+    def steady_ms(self) -> int:
+        return 1
+
 
 def pair(directory: Path, now_ms: int = NOW_MS) -> CertificateFiles:
     return development_certificate(directory, now_ms=now_ms)

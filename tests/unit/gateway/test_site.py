@@ -413,7 +413,7 @@ def test_health_says_what_is_wrong_and_that_the_rest_serves() -> None:
     endpoint.hosts[1].outage = "no route"
     asyncio.run(endpoint.namespace.recover())
 
-    response = ask(endpoint, "GET", "/health", authorization="")
+    response = ask(endpoint, "GET", "/health")
 
     assert response.status == 200
     answer = json.loads(response.body)

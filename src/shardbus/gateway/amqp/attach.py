@@ -433,7 +433,10 @@ class Attacher:
         router = wait.router
         dispatcher = router.session_dispatcher(accepted, MAIN_LINE)
         outbound = self._new_outbound(link, use.handle, dispatcher)
-        hold = SessionHold(accepted, router, self._shell, outbound.end)
+        handle = use.handle
+        hold = SessionHold(
+            accepted, router, self._shell, lambda: handle.entity.spec.lock_ms, outbound.end
+        )
         outbound.hold = hold
         self._holds.add(use.entity_id, link.name, hold)
         events = link.accept(

@@ -28,6 +28,7 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.outcomes import AmqpError
+from shardbus.broker.alarm import Alarm
 from shardbus.broker.auth import WrongKey
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused
@@ -114,7 +115,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_turned_away = False
         self._is_leaving = False
         self._requests: set[asyncio.Task[None]] = set()
-        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiry_alarm = Alarm(self._clock, self._loop, self._expire_grants)
         self._since_ms = self._linkless_since_ms = self._monotonic_ms()
         self._had_link = False
 
@@ -141,8 +142,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._handle(self._connection.transport_lost())
         for task in self._requests:
             task.cancel()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
+        self._expiry_alarm.cancel()
         self._door.leave(self)
         self._host.disconnected(self)
 
@@ -161,6 +161,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    def steady_ms(self) -> int:
+        return self._clock.steady_ms()
 
     def flush_soon(self) -> None:
         if not self._is_flush_scheduled:
@@ -432,16 +435,10 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _watch_expiry(self) -> None:
         """Wake when the next token ends, to end the links that lived by it."""
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-            self._expiry_timer = None
-        at_ms = self._grants.next_expiry_ms()
-        if at_ms != NEVER_MS and self._transport is not None:
-            delay_ms = max(0, at_ms - self._clock.now_ms()) + 1
-            self._expiry_timer = self._loop.call_later(delay_ms / 1000, self._expire_grants)
+        if self._transport is not None:
+            self._expiry_alarm.set(self._grants.next_expiry_ms(), NEVER_MS)
 
     def _expire_grants(self) -> None:
-        self._expiry_timer = None
         self._attacher.detach_unauthorized("The token has expired: put a new one and attach again.")
         self._flush()
         self._watch_expiry()

@@ -6,6 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from shardbus.amqp.canonical import canonical
 from shardbus.amqp.decoder import Reader
 from shardbus.amqp.encoder import NULL
 from shardbus.amqp.message import MessageHead, scan_message, split_batch
@@ -27,6 +28,13 @@ _UINT_MAX: Final = 0xFFFFFFFF
 def read_message(payload: bytes, now_ms: int) -> Message:
     """What the bus needs to know of an encoded message. Raises DecodeError or Refused."""
     head = scan_message(payload)
+    if head.is_loose:
+        written_anew = canonical(payload)
+        return _read_scanned(written_anew, scan_message(written_anew), now_ms)
+    return _read_scanned(payload, head, now_ms)
+
+
+def _read_scanned(payload: bytes, head: MessageHead, now_ms: int) -> Message:
     _check_header(payload, head)
     return Message(
         _unmarked(payload, head) if head.is_forwarded else payload,

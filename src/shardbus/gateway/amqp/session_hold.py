@@ -125,19 +125,25 @@ class SessionWait:
 
 @final
 class SessionHold:
-    """A session that a link holds: until the link ends, or the session is lost."""
+    """A session that a link holds: until the link ends, or the session is lost.
+
+    How long that may take is measured here, from each answer on: the moment that the answer tells
+    is for the client, and by a clock that may be set, or be that of another machine.
+    """
 
     def __init__(
         self,
         accepted: SessionAccepted,
         router: EntityRouter,
         shell: Shell,
+        lock_ms: Callable[[], int],
         on_lost: Callable[[Refused], None],
     ) -> None:
         self.session_id = accepted.session_id
         self.token = accepted.token
         self.is_over = False
-        self._deadline_ms = accepted.locked_until_ms
+        self._lock_ms = lock_ms
+        self._deadline_ms = shell.steady_ms() + lock_ms()
         self._router = router
         self._shell = shell
         self._on_lost = on_lost
@@ -161,24 +167,24 @@ class SessionHold:
         """A renewal is on its way: its answer decides, even if the deadline passes first."""
         self._renewals += 1
 
-    def renewed(self, deadline_ms: int | None) -> None:
-        """The answer to `renewing`; None when it failed."""
+    def renewed(self, *, is_done: bool) -> None:
+        """The answer to `renewing`."""
         self._renewals -= 1
-        if deadline_ms is not None:
-            self._deadline_ms = deadline_ms
+        if is_done:
+            self._deadline_ms = self._shell.steady_ms() + self._lock_ms()
         if not self.is_over:
             self._watch()
 
     def _watch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_ms = max(0, self._deadline_ms - self._shell.now_ms())
+        delay_ms = max(0, self._deadline_ms - self._shell.steady_ms())
         self._timer = self._shell.call_later(delay_ms, self._due)
 
     def _due(self) -> None:
         if self._renewals:
             return
-        if self._shell.now_ms() < self._deadline_ms:
+        if self._shell.steady_ms() < self._deadline_ms:
             self._watch()
         else:
             # Not released: that it ran out counts as a failed delivery of what it held.

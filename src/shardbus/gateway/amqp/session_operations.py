@@ -38,7 +38,7 @@ class SessionOperations:
         try:
             deadline_ms = await _held(hold, self._desk.operations.renew_session(hold.token))
         finally:
-            hold.renewed(deadline_ms)
+            hold.renewed(is_done=deadline_ms is not None)
         return Response(200, "OK", {"expiration": Timestamp(deadline_ms)})
 
     async def state(self, fields: Fields) -> Response:

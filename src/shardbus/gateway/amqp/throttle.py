@@ -36,7 +36,7 @@ class Throttle:
         # In thousandths, so that every millisecond adds a whole number.
         self._full = credits_per_s * 1000
         self._level = self._full
-        self._filled_at_ms = clock.now_ms()
+        self._filled_ms = clock.steady_ms()
         self._waiting: dict[int, Callable[[], None]] = {}
 
     def take(self, credits_wanted: int) -> None:
@@ -74,8 +74,7 @@ class Throttle:
             guarded(wake)
 
     def _fill(self) -> None:
-        now_ms = self._clock.now_ms()
-        # A clock that is set back brings nothing, and takes nothing away.
-        elapsed_ms = max(0, now_ms - self._filled_at_ms)
-        self._filled_at_ms = now_ms
+        steady_ms = self._clock.steady_ms()
+        elapsed_ms = steady_ms - self._filled_ms
+        self._filled_ms = steady_ms
         self._level = min(self._full, self._level + elapsed_ms * self._credits_per_s)

@@ -9,12 +9,15 @@ from http import HTTPStatus
 from typing import Final, Protocol, final
 from urllib.parse import quote
 
+from shardbus.broker.slowdown import WAITING_OF_PEER_MAX
 from shardbus.core.document import Fields
 
 TIMEOUT_S: Final = 90
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
-CALLS_MAX: Final = 32
-"""Asked at the same time; whoever comes then waits WAIT_S for a place."""
+CALLS_MAX: Final = 32 + WAITING_OF_PEER_MAX
+"""Asked at the same time; whoever comes then waits WAIT_S for a place. The bus holds no more than
+WAITING_OF_PEER_MAX answers to wrong keys back, so 32 are always left for who has a right one.
+"""
 WAIT_S: Final = 30
 
 Document = dict[str, object]

@@ -41,16 +41,30 @@ class _Claim:
 def claimed(
     bus: Bus, stores: OpenSource, token: str, ask: ClaimAsk, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """BusError when a claim is, or while it is read becomes, somebody else's or nobody's."""
+    """BusError when a claim is, or while it is read becomes, somebody else's or nobody's.
+
+    The bus is asked before this returns, so that nobody gets a place for what is refused.
+    """
     found = _Claims(bus, token, ask, ask.ordinals)
+    return _read(bus, stores, token, ask, columns, found)
+
+
+def _read(
+    bus: Bus,
+    stores: OpenSource,
+    token: str,
+    ask: ClaimAsk,
+    columns: list[str],
+    found: _Claims,
+) -> Iterator[pa.RecordBatch]:
     fragment = FragmentId(found.entity_id, ask.fragment)
     for claim in found.claims:
         if not claim.runs:
             continue
-        wanted = BulkAsk(ask.fragment, ask.line, claim.runs)
+        runs = BulkAsk(ask.fragment, ask.line, claim.runs)
         count = 0
         damaged: list[int] = []
-        for batch, unread in read_fragment(stores(found.broker), fragment, wanted, columns):
+        for batch, unread in read_fragment(stores(found.broker), fragment, runs, columns):
             count += batch.num_rows
             damaged += unread
             if batch.num_rows:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, final
 
 import pyarrow as pa
@@ -13,12 +13,23 @@ import pyarrow.flight as flight
 
 from shardbus.core.address import parse_address
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.gateway.flight.admission import TOKEN, Admission, Guests, token_of
 from shardbus.gateway.flight.bus import Bus, entity_path
 from shardbus.gateway.flight.claimed import ClaimAsk, claimed
 from shardbus.gateway.flight.describing import Described, with_first_numbers
+from shardbus.gateway.flight.peers import connections, hang_up, peer_name
+from shardbus.gateway.flight.places import (
+    FIRST_S_MAX,
+    SILENT_S_MAX,
+    STREAMS_MAX,
+    Places,
+    Stream,
+    Watch,
+)
 from shardbus.gateway.flight.putting import Put
 from shardbus.gateway.flight.reading import read_fragment
 from shardbus.gateway.flight.schema import schema_of
+from shardbus.gateway.flight.sinking import check_written
 from shardbus.gateway.flight.telling import Told
 from shardbus.gateway.flight.ticket import COMMAND, TICKET, Wish, read_object
 from shardbus.stores.base import FragmentId
@@ -26,7 +37,6 @@ from shardbus.stores.base_bulk import BulkAsk, BulkSource, OpenSource
 
 log = logging.getLogger(__name__)
 
-STREAMS_MAX: Final = 64
 ACTION_BYTES_MAX: Final = 1024 * 1024
 
 _ACTIONS: Final = {
@@ -42,34 +52,15 @@ _ACTIONS: Final = {
     "discard": "Forget what was put.",
 }
 _OF_STAGES: Final = ("publish", "discard")
-_TOKEN: Final = "token"
-_HEADER: Final = "authorization"
-
-
-@final
-class _Token(flight.ServerMiddleware):
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-
-@final
-class _Tokens(flight.ServerMiddlewareFactory):
-    """Keeps what a client showed; the bus looks at it, here nobody has a key."""
-
-    def start_call(
-        self, info: flight.CallInfo, headers: dict[str, list[str] | list[bytes]]
-    ) -> flight.ServerMiddleware | None:
-        shown = headers.get(_HEADER) or [""]
-        text = shown[0].decode("latin-1") if isinstance(shown[0], bytes) else shown[0]
-        return _Token(text)
 
 
 @final
 class Lane(flight.FlightServerBase):
     """Serves the fragments whose stores can be opened here.
 
-    A stream holds the batch that is being sent and the next one, and a store only while it makes
-    one: who reads slowly, or not at all, keeps one of STREAMS_MAX places and nothing else.
+    Who shows no good token is turned away when a call begins. A stream holds the batch that is
+    being sent and the next one, and a store only while it makes one: who reads slowly, or not at
+    all, keeps one of STREAMS_MAX places for a while and nothing else.
     """
 
     def __init__(
@@ -79,15 +70,37 @@ class Lane(flight.FlightServerBase):
         stores: OpenSource,
         *,
         certificate: tuple[str, str] | None = None,
+        strangers: Bus | None = None,
         streams_max: int = STREAMS_MAX,
     ) -> None:
-        """`certificate` is a chain and its key, in PEM, for TLS."""
+        """`certificate` is a chain and its key, in PEM, for TLS.
+
+        `strangers` is the bus that is asked about tokens that are not known yet, so that wrong ones
+        keep nobody waiting who asks `bus`.
+        """
         tls = [] if certificate is None else [certificate]
-        super().__init__(location, tls_certificates=tls, middleware={_TOKEN: _Tokens()})
+        self.admission = Admission(strangers or bus)
+        self._places = Places(self._hang_up, streams_max=streams_max)
         self._bus = bus
         self._stores = stores
-        self._streams_max = streams_max
-        self._room = threading.BoundedSemaphore(streams_max)
+        super().__init__(location, tls_certificates=tls, middleware={TOKEN: Guests(self.admission)})
+        self._watch = Watch(self._places, lambda: connections(self.port), self._hang_up)
+
+    @property
+    def streams_open(self) -> int:
+        return self._places.count()
+
+    @property
+    def places_taken(self) -> int:
+        return self._places.taken
+
+    def end_silent(self) -> None:
+        """End the streams that have waited too long for their clients; the lane looks itself."""
+        self._places.end_silent()
+
+    def shutdown(self) -> None:
+        self._watch.close()
+        super().shutdown()
 
     def list_actions(  # type: ignore[override]  # the stubs say Action, the server wants types
         self, context: flight.ServerCallContext
@@ -98,7 +111,7 @@ class Lane(flight.FlightServerBase):
         self, context: flight.ServerCallContext, action: flight.Action
     ) -> Iterator[bytes]:
         with Told():
-            answer = self._act(action.type, action.body.to_pybytes(), _token(context))
+            answer = self._act(action.type, action.body.to_pybytes(), token_of(context))
             return iter([json.dumps(answer).encode()])
 
     def get_schema(  # type: ignore[override]  # the stubs say Schema, the server wants a result
@@ -106,7 +119,7 @@ class Lane(flight.FlightServerBase):
     ) -> flight.SchemaResult:
         with Told():
             wish = _wish_of(descriptor)
-            self._describe(wish.entity, _token(context))
+            self._describe(wish.entity, token_of(context))
             return flight.SchemaResult(schema_of(wish.columns))
 
     def get_flight_info(
@@ -115,7 +128,7 @@ class Lane(flight.FlightServerBase):
         with Told():
             wish = _wish_of(descriptor)
             found = with_first_numbers(
-                self._describe(wish.entity, _token(context)), self._stores, _line(wish.entity)
+                self._describe(wish.entity, token_of(context)), self._stores, _line(wish.entity)
             )
             starts, stops = wish.numbers_by_fragment("from"), wish.numbers_by_fragment("to")
             endpoints: list[flight.FlightEndpoint] = []
@@ -138,15 +151,15 @@ class Lane(flight.FlightServerBase):
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.FlightDataStream:
         with Told():
-            wish = Wish(ticket.ticket, TICKET)
+            wish, peer = Wish(ticket.ticket, TICKET), peer_name(context.peer())
             number = wish.number("fragment")
             if wish.reader is None:
-                batches = self._browsed(wish, number, _token(context))
+                batches = self._browsed(wish, number, token_of(context))
             else:
                 ask = ClaimAsk(wish.entity, _line(wish.entity), number, wish.reader, wish.ordinals)
-                bus, token = self._bus, _token(context)
+                bus, token = self._bus, token_of(context)
                 batches = claimed(bus, self._stores, token, ask, wish.columns)
-            return flight.GeneratorStream(schema_of(wish.columns), self._bounded(batches))
+            return flight.GeneratorStream(schema_of(wish.columns), self._given(batches, peer))
 
     def _act(self, action: str, body: bytes, token: str) -> dict[str, object]:
         if action not in _ACTIONS:
@@ -170,14 +183,12 @@ class Lane(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        self._take_room()
-        try:
-            with Told():
-                put = Put(self._bus, _token(context), descriptor.command or b"")
-                put.run(reader)
+        with Told(), self._places.stream(peer_name(context.peer())) as stream:
+            put = Put(self._bus, token_of(context), descriptor.command or b"")
+            put.run(self._taken(reader, stream))
+            # To who has gone meanwhile nothing can be told; what was staged runs out by itself.
+            with suppress(OSError):
                 writer.write(pa.py_buffer(put.answer()))
-        finally:
-            self._room.release()
 
     def _describe(self, entity: str, token: str) -> Described:
         return Described(self._bus.get(entity_path(entity, "bulk"), token))
@@ -192,19 +203,35 @@ class Lane(flight.FlightServerBase):
         fragment = FragmentId(found.entity_id, number)
         return _browsed(lambda: self._stores(broker), fragment, ask, wish)
 
-    def _bounded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        self._take_room()
-        try:
-            with Told():
-                yield from batches
-        finally:
-            self._room.release()
+    def _given(self, batches: Iterator[pa.RecordBatch], peer: str) -> Iterator[pa.RecordBatch]:
+        """What is read, while there is a place for it and the client takes it."""
+        with Told(), self._places.stream(peer) as stream:
+            self._places.take(stream)
+            for batch in batches:
+                with self._places.client_turn(stream):
+                    yield batch
 
-    def _take_room(self) -> None:
-        if not self._room.acquire(blocking=False):
-            raise flight.FlightUnavailableError(
-                f"server-busy: {self._streams_max} streams are under way; try again later."
-            )
+    def _taken(
+        self, reader: flight.MetadataRecordBatchReader, stream: Stream
+    ) -> Iterator[pa.RecordBatch]:
+        """What a client puts. It has a place from its first batch on: who is silent needs none."""
+        with self._places.client_turn(stream, FIRST_S_MAX):
+            schema = reader.schema
+        check_written(schema)
+        patience_s: float = FIRST_S_MAX
+        while True:
+            with self._places.client_turn(stream, patience_s):
+                try:
+                    batch = reader.read_chunk().data
+                except StopIteration:
+                    return
+            self._places.take(stream)
+            patience_s = SILENT_S_MAX
+            if batch is not None:
+                yield batch
+
+    def _hang_up(self, peer: str) -> bool:
+        return hang_up(self.port, peer)
 
 
 def _browsed(
@@ -215,11 +242,6 @@ def _browsed(
             log.error("%s, %s: left out damaged messages %s", wish.entity, fragment, damaged)
         if batch.num_rows:
             yield batch
-
-
-def _token(context: flight.ServerCallContext) -> str:
-    shown = context.get_middleware(_TOKEN)
-    return shown.text if isinstance(shown, _Token) else ""
 
 
 def _line(entity: str) -> int:

@@ -9,15 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, final
 from urllib.parse import quote
 
-import pyarrow.flight as flight
+import pyarrow as pa
 
 from shardbus.amqp.errors import EncodeError
 from shardbus.amqp.message import encode_batch
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.flight.bus import Bus, Document, entity_path
-from shardbus.gateway.flight.drafts import Drafts
 from shardbus.gateway.flight.pieces import Pieces
-from shardbus.gateway.flight.sinking import check_written, drafts_of
+from shardbus.gateway.flight.sinking import drafts_of
 from shardbus.gateway.flight.ticket import read_object
 
 PIECES_MAX: Final = 4
@@ -39,17 +38,16 @@ class Put:
         self._pieces = Pieces()
         self.rows = 0
 
-    def run(self, reader: flight.MetadataRecordBatchReader) -> None:
-        """Stage everything that is read; Refused or BusError when that cannot be.
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Stage all of it; Refused or BusError when that cannot be.
 
         Some pieces are on their way at a time, since each waits for the disk of its fragment.
         Whatever happens, each was answered or given up when this ends, so that what is discarded
         after that does not come back from here.
         """
-        check_written(reader.schema)
         sent: deque[Future[Document]] = deque()
         with ThreadPoolExecutor(PIECES_MAX) as senders:
-            for number, messages in enumerate(self._gathered(reader)):
+            for number, messages in enumerate(self._gathered(batches)):
                 self.rows += len(messages)
                 if number == 0:
                     # How to gather the others is known from the answer to the first one.
@@ -66,8 +64,8 @@ class Put:
         """What a client is told in the end."""
         return json.dumps({"rows": self.rows}).encode()
 
-    def _gathered(self, reader: flight.MetadataRecordBatchReader) -> Iterator[list[bytes]]:
-        for drafts in _drafts(reader):
+    def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
+        for drafts in map(drafts_of, batches):
             try:
                 self._pieces.take_in(drafts)
             except EncodeError as error:
@@ -80,16 +78,6 @@ class Put:
         stage = quote(self._stage, safe="")
         path = entity_path(self._entity, f"stages/{stage}?piece={number}")
         return self._bus.put(path, self._token, encode_batch(messages))
-
-
-def _drafts(reader: flight.MetadataRecordBatchReader) -> Iterator[Drafts]:
-    while True:
-        try:
-            batch = reader.read_chunk().data
-        except StopIteration:
-            return
-        if batch is not None:
-            yield drafts_of(batch)
 
 
 def _text(members: dict[str, object], name: str) -> str:

@@ -19,11 +19,13 @@ from shardbus.gateway.http.documents import (
     error_document,
     health_document,
     namespace_document,
+    outside_health_document,
+    token_document,
 )
 from shardbus.gateway.http.documents_schema import Document
 from shardbus.gateway.http.exposition import CONTENT_TYPE
 from shardbus.gateway.http.fragments import FragmentsPage
-from shardbus.gateway.http.gate import Gate
+from shardbus.gateway.http.gate import Gate, token_of
 from shardbus.gateway.http.health import Brokers, is_serving
 from shardbus.gateway.http.message import JSON, Request, Response
 from shardbus.gateway.http.metrics import Metrics
@@ -59,7 +61,7 @@ class Api:
         is_open: bool = False,
         groups: Sequence[Group] = (),
     ) -> None:
-        """With `is_open` whoever can reach the process may see its metrics.
+        """With `is_open` whoever can reach the process may see its metrics and what is wrong.
 
         `groups` are parts of the API beside what it knows itself.
         """
@@ -68,7 +70,7 @@ class Api:
         self._metrics = metrics
         self._health = health
         self._brokers = brokers
-        self._metrics_right = 0 if is_open else LISTEN
+        self._inside_right = 0 if is_open else LISTEN
         self._table: list[tuple[Route, Answer]] = self._routes()
         self._schemas = dict(SCHEMAS)
         for group in (EntityPages(namespace, fragments), *groups):
@@ -98,7 +100,7 @@ class Api:
     async def respond(self, request: Request) -> Response:
         """The answer; Refused or Unavailable is raised."""
         if request.path == METRICS_PATH:
-            self._require(request, self._metrics_right, "")
+            self._require(request, self._inside_right, "")
             return Response(200, CONTENT_TYPE, await self._metrics.text())
         found = self._found(request)
         if not found:
@@ -111,15 +113,20 @@ class Api:
                 return _response(await answer(call))
         raise NoSuchMethod([route.method for route, _, _ in found])
 
-    def health(self) -> Reply:
+    def health(self, request: Request) -> Reply:
         """How the bus is: 503 only when no broker serves.
 
         What is left serves (R3), and a balancer that dropped every gateway that lacks a broker
-        would make the outage whole.
+        would make the outage whole. Reasons name entities, files and machines: they are told to
+        who may see the metrics, and a token that is shown has to be good.
         """
+        if token_of(request):
+            self._require(request, self._inside_right, "")
+        is_inside = not self._inside_right or bool(token_of(request))
         brokers = self._brokers()
         status = HTTPStatus.OK if is_serving(brokers) else HTTPStatus.SERVICE_UNAVAILABLE
-        return Reply(status, health_document(self._health(), brokers))
+        document = health_document(self._health(), brokers)
+        return Reply(status, document if is_inside else outside_health_document(document))
 
     def _found(self, request: Request) -> list[tuple[Route, Match, Answer]]:
         """The rows of the path that is meant, which differ in their methods."""
@@ -145,11 +152,21 @@ class Api:
             (
                 Route(
                     "/api/v1/health",
-                    "Whether all is well, and what is not; 503 when nothing serves.",
+                    "Whether all is well; 503 when nothing serves. What is not well is told to who "
+                    "shows a token with Listen or Manage on the namespace.",
                     "Health",
                     schema_of_503="Health",
                 ),
                 self._show_health,
+            ),
+            (
+                Route(
+                    "/api/v1/token",
+                    "What the token of this request is good for.",
+                    "Token",
+                    takes_any_token=True,
+                ),
+                self._show_token,
             ),
             (
                 Route("/api/v1/namespace", "The namespace.", "Namespace", right=MANAGE),
@@ -160,7 +177,7 @@ class Api:
                     "/api/v1/metrics",
                     "The numbers of /metrics; open while the bus has the development key.",
                     "Metrics",
-                    right=self._metrics_right,
+                    right=self._inside_right,
                     otherwise=MANAGE,
                 ),
                 self._show_metrics,
@@ -176,7 +193,10 @@ class Api:
         return self._description
 
     async def _show_health(self, call: Call) -> Document | Reply:
-        return self.health()
+        return self.health(call.request)
+
+    async def _show_token(self, call: Call) -> Document:
+        return token_document(self._gate.grant_of(call.request))
 
     async def _show_namespace(self, call: Call) -> Document:
         return namespace_document(self._namespace)

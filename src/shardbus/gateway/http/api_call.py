@@ -155,8 +155,8 @@ class Query:
 class Call:
     """One request that its sender may make, matched and read.
 
-    `name`, `rule` and `pipeline` are what the variables of the path stand for; `body` has the
-    members of the route's schema and none where it takes no body.
+    `name`, `rule`, `pipeline` and `backup` are what the variables of the path stand for; `body`
+    has the members of the route's schema and none where it takes no body.
     """
 
     def __init__(self, request: Request, match: Match, query: Query, body: Members) -> None:
@@ -164,6 +164,7 @@ class Call:
         self.name = match.name
         self.rule = match.rule
         self.pipeline = match.pipeline
+        self.backup = match.backup
         self.query = query
         self.body = body
 

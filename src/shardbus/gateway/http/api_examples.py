@@ -49,5 +49,6 @@ BODIES: Final[dict[str, Document]] = {
         "stages": [{"stage": "reader", "count": 1}],
     },
     "Discard": {"stages": ["reader"]},
+    "NewBackup": {"name": "nightly"},
     "NewPipeline": {"entity": "orders", "path": "archive/orders", "interval_ms": 10_000},
 }

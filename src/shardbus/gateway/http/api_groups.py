@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardbus.broker.bus import Bus
 from shardbus.gateway.http.api_access import AccessPages
+from shardbus.gateway.http.api_backups import BackupPages, Backups
 from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.api_pipelines import PipelinePages, Pipelines
@@ -21,6 +22,7 @@ def api_groups(
     *,
     read_batch: ReadBatch | None = None,
     pipelines: Pipelines | None = None,
+    backups: Backups | None = None,
 ) -> list[Group]:
     """In the order in which the description names them; stages need to know AMQP's messages."""
     places = Places(bus, counts, throttle)
@@ -33,4 +35,6 @@ def api_groups(
         groups.append(StagePages(places, read_batch))
     if pipelines is not None:
         groups.append(PipelinePages(pipelines))
+    if backups is not None:
+        groups.append(BackupPages(backups))
     return groups

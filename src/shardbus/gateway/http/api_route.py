@@ -11,12 +11,13 @@ from shardbus.gateway.http.documents_schema import Document
 
 PREFIX: Final = "api/v1/"
 
-_VARIABLES: Final = re.compile(r"\{(name|rule|pipeline)\}")
+_VARIABLES: Final = re.compile(r"\{(name|rule|pipeline|backup)\}")
 # An entity's name takes slashes and all that stands between; others are one segment.
 _PATTERNS: Final = {
     "name": "(?P<name>.+)",
     "rule": "(?P<rule>[^/]+)",
     "pipeline": "(?P<pipeline>[^/]+)",
+    "backup": "(?P<backup>[^/]+)",
 }
 
 
@@ -62,15 +63,17 @@ NAME: Final = Parameter(
 )
 RULE: Final = Parameter("rule", "path", "The name of a rule.", example="reader")
 PIPELINE: Final = Parameter("pipeline", "path", "The name of a pipeline.", example="archive")
+BACKUP: Final = Parameter("backup", "path", "The name of a backup.", example="nightly")
 
 
 @final
 class Route:
     """A method on a path of the API. `{name}` in it stands for an entity, slashes and all, and
-    `{rule}` and `{pipeline}` for a name without slashes.
+    `{rule}`, `{pipeline}` and `{backup}` for a name without slashes.
 
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
-    none; with neither the path is open. `schema` names what is answered, None for the description
+    none; with neither the path is open, or with `takes_any_token` to who shows a token that is good
+    for anything. `schema` names what is answered, None for the description
     of the API itself, and `schema_of_503` what is while nothing serves; `body` names what is sent,
     None where nothing is, or, with `takes_bytes`, bytes that are no JSON. A body of which no member
     is required may be left out. `identifier` is
@@ -88,6 +91,7 @@ class Route:
         takes_bytes: bool = False,
         right: int = 0,
         otherwise: int = 0,
+        takes_any_token: bool = False,
         parameters: tuple[Parameter, ...] = (),
         identifier: str = "",
         schema_of_503: str = "Error",
@@ -100,6 +104,7 @@ class Route:
         self.takes_bytes = takes_bytes
         self.right = right
         self.otherwise = otherwise
+        self.takes_any_token = takes_any_token
         self.parameters = parameters
         self.schema_of_503 = schema_of_503
         self.identifier = identifier or _identifier(method, schema)
@@ -123,6 +128,7 @@ class Route:
             unquote(values.get("name") or ""),
             unquote(values.get("rule") or ""),
             unquote(values.get("pipeline") or ""),
+            unquote(values.get("backup") or ""),
         )
 
 
@@ -130,10 +136,11 @@ class Route:
 class Match:
     """The variables of a path, decoded; empty where the route has none."""
 
-    def __init__(self, name: str, rule: str, pipeline: str = "") -> None:
+    def __init__(self, name: str, rule: str, pipeline: str = "", backup: str = "") -> None:
         self.name = name
         self.rule = rule
         self.pipeline = pipeline
+        self.backup = backup
 
 
 def canonical_path(raw_segments: Sequence[str]) -> str:

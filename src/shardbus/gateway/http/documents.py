@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardbus import __version__
+from shardbus.broker.auth import Grant
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE
 from shardbus.broker.namespace import Namespace
+from shardbus.core.access import ALL_RIGHTS, right_names
 from shardbus.core.entity import QUEUE, SUBSCRIPTION, TOPIC
 from shardbus.core.errors import ALL_KINDS
 from shardbus.gateway.http.documents_entities import (
@@ -62,6 +64,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "message": TEXT,
             "reasons": list_of(TEXT),
             "brokers": list_of(reference("BrokerHealth")),
+        },
+        optional=("reasons", "brokers"),
+    ),
+    "Token": object_of(
+        {
+            "rule": described(TEXT, "The access rule whose key signed it."),
+            "entity": described(TEXT, "The entity that has the rule; empty for the namespace."),
+            "resource": described(TEXT, "The path that it is for; empty for the namespace."),
+            "rights": list_of(one_of(*right_names(ALL_RIGHTS))),
+            "expires_at": MOMENT,
         }
     ),
     "BrokerHealth": object_of(
@@ -152,6 +164,26 @@ def health_document(reasons: list[str], brokers: Sequence[BrokerHealth] = ()) ->
         "message": "; ".join(reasons) or "Service is healthy.",
         "reasons": reasons,
         "brokers": [broker.to_document() for broker in brokers],
+    }
+
+
+def outside_health_document(document: Document) -> Document:
+    """How the bus is, without a word of what it is made of."""
+    is_healthy = document["status"] == "healthy"
+    hint = "Show a token with Listen or Manage on the namespace to be told what is wrong."
+    return {
+        "status": document["status"],
+        "message": document["message"] if is_healthy else hint,
+    }
+
+
+def token_document(grant: Grant) -> Document:
+    return {
+        "rule": grant.signer.rule_name,
+        "entity": grant.owner,
+        "resource": grant.path,
+        "rights": right_names(grant.rights),
+        "expires_at": format_moment(grant.expires_at_ms),
     }
 
 

@@ -38,9 +38,12 @@ def reference(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def object_of(properties: dict[str, Schema]) -> Schema:
-    """What is answered: every member is always there; later versions may add more."""
-    return {"type": "object", "required": list(properties), "properties": properties}
+def object_of(properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+    """What is answered: every member but the optional is always there; later versions may add
+    more.
+    """
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "required": required, "properties": properties}
 
 
 def body_of(properties: dict[str, Schema], required: tuple[str, ...] = ()) -> Schema:

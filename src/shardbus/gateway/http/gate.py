@@ -7,6 +7,7 @@ from typing import Final, final
 
 from shardbus.broker.auth import Authorizer, Grant, WrongKey, claims_required
 from shardbus.broker.namespace import Namespace
+from shardbus.broker.sas import parse_token
 from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.address import audience_path
 from shardbus.core.errors import UNAUTHORIZED, Refused
@@ -26,6 +27,25 @@ class Gate:
         self._namespace = namespace
         self._authorizer = authorizer
 
+    def grant_of(self, request: Request, audience: str | None = None) -> Grant:
+        """What the token of a request gives for an audience, or for what it is for itself.
+
+        Refused when there is no token, or none that is good for that.
+        """
+        token = token_of(request)
+        if not token:
+            raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
+        try:
+            wanted = parse_token(token).scope if audience is None else audience
+            grant = self._authorizer.verify_token(token, wanted)
+        except WrongKey:
+            raise
+        except Refused as refusal:
+            raise Refused(UNAUTHORIZED, refusal.message) from refusal
+        request.vouched()
+        request.grant = grant
+        return grant
+
     def require(self, request: Request, right: int, name: str, *, otherwise: int = 0) -> None:
         """Refused unless the token gives all of `right`, or of `otherwise`, on an entity.
 
@@ -34,18 +54,8 @@ class Gate:
         """
         if _URI.search(name):
             raise invalid(f"{shown(name)} is no name: it has '?', '#' or '://'.")
-        token = token_of(request)
-        if not token:
-            raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
+        grant = self.grant_of(request, "/" + name)
         path = audience_path("/" + name)
-        try:
-            grant = self._authorizer.verify_token(token, "/" + name)
-        except WrongKey:
-            raise
-        except Refused as refusal:
-            raise Refused(UNAUTHORIZED, refusal.message) from refusal
-        request.vouched()
-        request.grant = grant
         if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):
             return
         raise claims_required(right, f"sb://{self._namespace.settings.name}/{path}")

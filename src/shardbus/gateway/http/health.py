@@ -21,7 +21,7 @@ class BrokerHealth:
     """A broker and those of its fragments that are in use.
 
     `outage` says why it is out of reach. `out` are the fragments that do not serve: entity, number
-    and why.
+    and why. `shortage` says why others take nothing more in.
     """
 
     def __init__(self, name: str, outage: str) -> None:
@@ -29,19 +29,20 @@ class BrokerHealth:
         self.outage = outage
         self.fragments_in_use = 0
         self.out: list[tuple[str, int, str]] = []
+        self.shortage = ""
 
     @property
     def state(self) -> str:
         if self.outage or (self.out and len(self.out) == self.fragments_in_use):
             return UNAVAILABLE
-        return LIMITED if self.out else AVAILABLE
+        return LIMITED if self.out or self.shortage else AVAILABLE
 
     def to_document(self) -> Document:
         told = self.out[:FRAGMENTS_TOLD_MAX]
         return {
             "name": self.name,
             "state": self.state,
-            "reason": self.outage,
+            "reason": self.outage or self.shortage,
             "fragments_in_use": self.fragments_in_use,
             "fragments_out": len(self.out),
             "out": [
@@ -63,6 +64,8 @@ def broker_healths(bus: Bus, names: Sequence[str], outages: Sequence[str]) -> li
             broker.fragments_in_use += 1
             if fragment.state == UNAVAILABLE:
                 broker.out.append((handle.entity.name, home.number, fragment.reason))
+            elif fragment.is_available and fragment.reason:
+                broker.shortage = fragment.reason
     return found
 
 

@@ -14,6 +14,7 @@ from shardbus.broker.host import (
     FRAGMENT_AVAILABLE,
     FRAGMENT_UNAVAILABLE,
     EntityStatistics,
+    FragmentStatistics,
 )
 from shardbus.broker.namespace import Namespace
 from shardbus.core.entity import MEGABYTE, TOPIC, Entity
@@ -58,6 +59,9 @@ CPU: Final = "process_cpu_seconds_total"
 START: Final = "process_start_time_seconds"
 MEMORY: Final = "process_resident_memory_bytes"
 FILES: Final = "process_open_fds"
+
+DRAINING: Final = "draining"
+"""Of a fragment: it is available, but its store takes nothing more in."""
 
 TABLE: Final = (
     (INFO, GAUGE, "Always 1; the labels tell the version and the tier."),
@@ -197,8 +201,8 @@ def _add_entity(families: dict[str, Family], entity: Entity, statistics: EntityS
     name = entity.name
     for state, count in _states(entity, statistics).items():
         families[MESSAGES].add(count, entity=name, state=state)
-    for state in (FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE):
-        fragments = sum(part.state == state for part in statistics.fragments)
+    for state in (FRAGMENT_AVAILABLE, DRAINING, FRAGMENT_UNAVAILABLE):
+        fragments = sum(_state(part) == state for part in statistics.fragments)
         families[FRAGMENTS].add(fragments, entity=name, state=state)
     families[STATES].add(statistics.state_count, entity=name)
     families[SIZE].add(statistics.size_bytes, entity=name)
@@ -208,6 +212,11 @@ def _add_entity(families: dict[str, Family], entity: Entity, statistics: EntityS
         # A counter that falls looks like a restart, and what follows like new messages.
         families[SENT].add(statistics.sent_total, entity=name)
         families[DUPLICATES].add(statistics.duplicate_count, entity=name)
+
+
+def _state(part: FragmentStatistics) -> str:
+    is_draining = part.state == FRAGMENT_AVAILABLE and bool(part.reason)
+    return DRAINING if is_draining else part.state
 
 
 def _states(entity: Entity, statistics: EntityStatistics) -> dict[str, int]:

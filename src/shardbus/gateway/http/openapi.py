@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shardbus import __version__
 from shardbus.core.access import right_names
 from shardbus.gateway.http.api_examples import BODIES
 from shardbus.gateway.http.api_route import Route
@@ -38,7 +37,8 @@ def openapi_document(routes: list[Route], schemas: Mapping[str, Schema]) -> Docu
         "openapi": "3.1.0",
         "info": {
             "title": "Shardbus",
-            "version": __version__,
+            # Of the API: which version of the bus this is, is not for everybody.
+            "version": "1",
             "description": "What the management dialect of the bus does not say. Members may be "
             "added within v1; none is removed or changed.",
         },
@@ -63,7 +63,7 @@ def _operation(route: Route, schemas: Mapping[str, Schema]) -> Document:
         "summary": route.summary,
         "description": _who(route),
         "parameters": [parameter.to_document() for parameter in route.parameters],
-        "security": [{_SECURITY: []}] if route.right else [],
+        "security": [{_SECURITY: []}] if route.right or route.takes_any_token else [],
         "responses": _responses(route),
     }
     if route.body is not None:
@@ -103,6 +103,8 @@ def _response(text: str, schema: Document) -> Document:
 
 
 def _who(route: Route) -> str:
+    if route.takes_any_token:
+        return "Needs a token, whatever that is for."
     if not route.right:
         return "Open to everybody."
     needed = " and ".join(right_names(route.right))

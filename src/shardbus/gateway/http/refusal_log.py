@@ -44,7 +44,7 @@ class RefusalLog:
 
     def _turn(self) -> None:
         """Begin to count again when a minute is over."""
-        window = self._clock.now_ms() // WINDOW_MS
+        window = self._clock.steady_ms() // WINDOW_MS
         if window == self._window:
             return
         if self._left_out:

@@ -18,7 +18,7 @@ from shardbus.gateway.http.api import Api, NoSuchMethod, is_api_target, refusal_
 from shardbus.gateway.http.api_call import Reply
 from shardbus.gateway.http.atom import error_document
 from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.documents import health_document
+from shardbus.gateway.http.documents import health_document, outside_health_document
 from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Response
 from shardbus.gateway.http.messaging import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
@@ -149,7 +149,7 @@ class Site:
             return Response(200, TEXT, _WELCOME)
         # A queue may be named "health" too; management always says its api-version.
         if request.path == "health" and is_read and "api-version" not in request.query:
-            return self._healthy()
+            return self._healthy(request)
         if self._api is not None and self._api.has(request):
             return await self._api.respond(request)
         target = read_target(request)
@@ -167,11 +167,11 @@ class Site:
         is_possible = request.method != "POST" and "api-version" in request.query
         return is_possible and self._admin.is_entity(request.path)
 
-    def _healthy(self) -> Response:
+    def _healthy(self, request: Request) -> Response:
         if self._api is not None:
-            reply = self._api.health()
+            reply = self._api.health(request)
         else:
-            reply = Reply(200, health_document(self._health()))
+            reply = Reply(200, outside_health_document(health_document(self._health())))
         answer = reply.document
         if answer["status"] == "healthy":
             # As the emulator says it, to the letter.

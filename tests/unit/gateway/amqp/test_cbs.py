@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from shardbus.amqp.codec import encode
+from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import Message
 from shardbus.amqp.types import Int, Ulong, Uuid, Value
@@ -46,6 +47,23 @@ def counter(bench: Bench) -> Counter:
 
 def status_of(answer: Message) -> Value:
     return answer.application_properties["status-code"]
+
+
+def test_a_client_without_a_sasl_layer_proves_itself_by_a_token(bench: Bench) -> None:
+    """R34, R36: so comes the JavaScript SDK that has a token and no key."""
+    config = ConnectionConfig(container_id="client", sasl_mechanism="", idle_timeout_ms=0)
+    client = bench.client(config)
+    stranger = client.receiver("q", name="before")
+    counter = Counter(bench, client)
+    bench.pass_s()
+
+    answer = counter.put(bench.token(AUDIENCE))
+    link = client.receiver("q", name="after")
+    bench.pass_s()
+
+    assert client.detach_error(stranger).condition == "amqp:unauthorized-access"
+    assert status_of(answer) == Int(202)
+    assert client.is_opened(link)
 
 
 def test_a_token_opens_what_it_names(bench: Bench, counter: Counter) -> None:

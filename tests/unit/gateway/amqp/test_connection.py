@@ -70,7 +70,7 @@ def test_a_silent_client_is_told_and_dropped(bench: Bench) -> None:
     client.receiver("q")
     bench.pass_s()
     client.is_beating = False
-    bench.pass_s(200)
+    bench.pass_s(440)
     assert not client.is_closed()
 
     bench.pass_s(75)
@@ -117,7 +117,7 @@ def test_one_connection_too_many_is_told_why_and_the_others_go_on(
         b"\xff" * 100,
         SASL_HEADER + b"\xff\xff\xff\xff\x02\x01\x00\x00",
         SASL_HEADER + b"\x00\x00\x00\x08\x02\x01\x00\x00",
-        b"AMQP\x00\x01\x00\x00",
+        b"AMQP\x00\x00\x09\x01",
     ],
 )
 def test_garbage_ends_its_connection_and_no_other(bench: Bench, garbage: bytes) -> None:

@@ -296,7 +296,7 @@ def test_a_slow_reader_has_no_more_locked_for_it_than_it_was_sent(bench: Bench) 
         client.grant(link, credit)
         bench.pass_s()
 
-    written = client.frames("transfer")
+    written = client.frames("transfer")[::2]
     assert WRITE_BUFFER_BYTES_MAX < client.transport.get_write_buffer_size() < 2_000_000
     assert len(bench.left("q")) == 40 - len(written)
 

@@ -54,6 +54,8 @@ class LaneSite:
     def __init__(self, directory: Path, *, streams_max: int = 64) -> None:
         self.path = directory / "broker-0.db"
         self.bus = TableBus()
+        self.strangers = TableBus()
+        self.strangers.answers["token"] = {"rule": "root", "entity": ""}
         self.pen = Pen(FragmentId(ENTITY_ID, 0))
         self.store = SqliteStore(self.path, durability="relaxed")
         self.store.create([self.pen.fragment])
@@ -61,6 +63,7 @@ class LaneSite:
             "grpc://127.0.0.1:0",
             self.bus,
             lambda broker: BulkReader(directory / f"{broker}.db"),
+            strangers=self.strangers,
             streams_max=streams_max,
         )
         self.client = self.connect()

@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from shardbus.gateway.flight.bus import BusClient, BusError, entity_path
+from shardbus.broker.slowdown import WAITING_OF_PEER_MAX
+from shardbus.gateway.flight.bus import CALLS_MAX, BusClient, BusError, entity_path
 from tests.support.server import free_port
 
 
@@ -133,3 +134,8 @@ def test_a_token_that_no_header_can_hold_is_refused(bus: BusClient) -> None:
 def test_names_of_entities_are_quoted() -> None:
     assert entity_path("a b/$DeadLetterQueue", "bulk") == "entities/a%20b/$DeadLetterQueue/bulk"
     assert entity_path("a?b#c%", "readers") == "entities/a%3Fb%23c%25/readers"
+
+
+def test_guessers_cannot_hold_every_place() -> None:
+    """The bus holds so many answers back for one address, and the lane is one."""
+    assert CALLS_MAX - WAITING_OF_PEER_MAX == 32

@@ -7,6 +7,7 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
+from shardbus import __version__
 from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import ALL_KINDS, Unavailable
@@ -430,3 +431,32 @@ def test_the_description_is_written_once_however_often_strangers_ask(web: Web) -
 
     assert json.loads(first.body)["openapi"]
     assert again.body is first.body
+
+
+def test_a_token_is_told_what_it_is_good_for(web: Web) -> None:
+    """R34: whatever that is, and nobody without one is told anything."""
+    spec = QueueSpec()
+    spec.access_rules = [AccessRule("reader", LISTEN, "r")]
+    web.create("Guarded", spec=spec)
+    web.run(web.namespace.set_rules([AccessRule("in", SEND, "s")]))
+
+    def shown(token: str) -> Json:
+        return show(web, "/api/v1/token", token=token)
+
+    of_queue = shown(web.token("sb://bus/Guarded", key_name="reader", key="r"))
+    of_all = shown(web.token(key_name="in", key="s"))
+    narrow = shown(web.token("sb://bus/q", key_name="in", key="s"))
+
+    assert (of_queue["rule"], of_queue["entity"]) == ("reader", "guarded")
+    assert (of_queue["resource"], of_queue["rights"]) == ("guarded", ["Listen"])
+    assert (of_all["entity"], of_all["resource"], of_all["rights"]) == ("", "", ["Send"])
+    assert narrow["resource"] == "q"
+    for token in ("", "nonsense", web.token(key="wrong"), web.token(valid_s=-5)):
+        show(web, "/api/v1/token", status=401, token=token)
+
+
+def test_a_stranger_does_not_learn_the_version(web: Web) -> None:
+    response = web.fetch("GET", "/api/v1/openapi.json", token="")
+
+    assert json.loads(response.body)["info"]["version"] == "1"
+    assert __version__.encode() not in response.body

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from shardbus.core.access import LISTEN, SEND, AccessRule
+from shardbus.core.entity import QueueSpec
 from shardbus.gateway.http.message import Response
 from tests.unit.gateway.http.web import Web
 
@@ -11,7 +13,7 @@ PATHS = ("/health", "/api/v1/health")
 
 
 def ask(web: Web, path: str = PATHS[1], method: str = "GET") -> Response:
-    return web.fetch(method, path, token="")
+    return web.fetch(method, path)
 
 
 def document(response: Response) -> dict[str, object]:
@@ -22,7 +24,60 @@ def document(response: Response) -> dict[str, object]:
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("path", PATHS)
 def test_health_is_open(web: Web, path: str, method: str) -> None:
-    assert ask(web, path, method).status == 200
+    assert web.fetch(method, path, token="").status == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_stranger_is_told_how_the_bus_is_and_nothing_of_what_is_inside(
+    web: Web, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R34."""
+    web.send("many")
+    handle = web.bus.find("many")
+    assert handle is not None
+    monkeypatch.setattr(handle.runners[3], "state", "unavailable")
+    monkeypatch.setattr(handle.runners[3], "reason", "/srv/b0.db: disk full")
+    web.reasons = ["many, fragment 3: /srv/b0.db: disk full"]
+
+    shown = web.fetch("GET", path, token="")
+
+    assert document(shown)["status"] == "degraded"
+    assert document(shown).keys() == {"status", "message"}
+    for secret in (b"many", b"b0", b"disk", b"/"):
+        assert secret not in shown.body
+    web.outage = "broker b0 is out: no route to 10.0.0.7"
+    gone = web.fetch("GET", path, token="")
+    assert (gone.status, document(gone)["status"]) == (503, "unavailable")
+    assert b"b0" not in gone.body
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_is_wrong_is_told_to_who_may_see_the_metrics(path: str) -> None:
+    """R34."""
+    spec = QueueSpec()
+    spec.access_rules = [AccessRule("reader", LISTEN, "r")]
+    web, opened = Web(), Web(is_open=True)
+    web.create("guarded", spec=spec)
+    web.run(
+        web.namespace.set_rules([AccessRule("probe", LISTEN, "k"), AccessRule("in", SEND, "s")])
+    )
+    web.reasons = opened.reasons = ["broker-2 does not answer"]
+
+    def reasons(one: Web, token: str) -> object:
+        return document(one.fetch("GET", path, token=token)).get("reasons")
+
+    assert reasons(opened, "") == web.reasons
+    assert reasons(web, web.token()) == web.reasons
+    assert reasons(web, web.token(key_name="probe", key="k")) == web.reasons
+    for token in (
+        web.token(key="wrong"),
+        web.token(key_name="in", key="s"),
+        web.token("sb://shardbus/guarded", key_name="reader", key="r"),
+        "nonsense",
+    ):
+        assert web.fetch("GET", path, token=token).status == 401
+    web.close()
+    opened.close()
 
 
 def test_a_healthy_bus_tells_of_its_brokers(web: Web) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from shardbus.gateway.amqp.sent import read_batch
 from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.metrics import TABLE
+from tests.unit.gateway.http.kept_backups import Kept as KeptBackups
 from tests.unit.gateway.http.kept_pipelines import Kept
 from tests.unit.gateway.http.web import Web
 
@@ -14,7 +15,9 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "http-api.md
 
 
 def test_every_path_is_on_the_page(web: Web) -> None:
-    groups = api_groups(web.bus, web.counts, read_batch=read_batch, pipelines=Kept())
+    groups = api_groups(
+        web.bus, web.counts, read_batch=read_batch, pipelines=Kept(), backups=KeptBackups()
+    )
     web.with_groups(groups)
     paths = json.loads(web.fetch("GET", "/api/v1/openapi.json").body)["paths"]
 

@@ -1,0 +1,179 @@
+"""What a backup consists of: written last, so that a backup with a manifest is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from shardbus import __version__
+from shardbus.app.failures import CommandError, Usage
+from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
+from shardbus.core.document import Fields
+from shardbus.stores.check import CATALOGUE
+from shardbus.stores.database import sync_directory
+
+FILE: Final = "manifest.json"
+FORMAT: Final = 1
+MANIFEST_BYTES_MAX: Final = 1024 * 1024
+
+_STORE: Final = re.compile(r"broker-(0|[1-9]\d?)\.db", re.ASCII)
+_PIPELINE: Final = re.compile(rf"{PIPELINES}/[A-Za-z0-9][A-Za-z0-9._-]*\.json", re.ASCII)
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """One file of a backup. Only stores have fragments and messages."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    fragments: int = 0
+    messages: int = 0
+
+    def to_document(self) -> dict[str, str | int]:
+        return {
+            "name": self.name,
+            "size_bytes": self.size_bytes,
+            "sha256": self.sha256,
+            "fragments": self.fragments,
+            "messages": self.messages,
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All files are of the moment `cut_at_ms`; `hold_ms` is how long writes waited for it."""
+
+    name: str
+    version: str
+    began_at_ms: int
+    cut_at_ms: int
+    hold_ms: int
+    files: Sequence[ManifestFile]
+
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def messages(self) -> int:
+        return sum(file.messages for file in self.files)
+
+    def to_text(self) -> str:
+        document: dict[str, object] = {
+            "format": FORMAT,
+            "shardbus": self.version,
+            "name": self.name,
+            "began_at_ms": self.began_at_ms,
+            "cut_at_ms": self.cut_at_ms,
+            "hold_ms": self.hold_ms,
+            "files": [file.to_document() for file in self.files],
+        }
+        return json.dumps({**document, "sha256": _digest(document)}, indent=2) + "\n"
+
+
+def new_manifest(
+    name: str, *, began_at_ms: int, cut_at_ms: int, hold_ms: int, files: Sequence[ManifestFile]
+) -> Manifest:
+    """That of a backup which this version has made."""
+    return Manifest(name, __version__, began_at_ms, cut_at_ms, hold_ms, files)
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Make the backup a whole one; OSError when that fails, and then it is none."""
+    write_new(directory / f"{FILE}.new", manifest.to_text().encode())
+    (directory / f"{FILE}.new").rename(directory / FILE)
+    sync_directory(directory)
+    sync_directory(directory.parent)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """A file that was not there before, on disk, for its owner alone."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a backup; CommandError when there is none, or it is not as it was written."""
+    if not directory.is_dir():
+        raise Usage(f"{directory} is not a directory; name the directory of a backup")
+    path = directory / FILE
+    try:
+        with path.open("rb") as file:
+            text = file.read(MANIFEST_BYTES_MAX + 1)
+    except FileNotFoundError as error:
+        raise CommandError(
+            f"{directory} has no {FILE}: it is no backup, or one that was never finished; "
+            "nothing was restored"
+        ) from error
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        if len(text) > MANIFEST_BYTES_MAX:
+            raise ValueError(f"it has more than {MANIFEST_BYTES_MAX} bytes")
+        return _manifest(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{path} is damaged: {error}; nothing was restored") from error
+
+
+def _manifest(document: object) -> Manifest:
+    fields = Fields(document, "manifest")
+    if fields.integer("format") != FORMAT:
+        raise ValueError(
+            f"it has the format {fields.integer('format')}, and this version knows {FORMAT}"
+        )
+    assert isinstance(document, dict)
+    if fields.text("sha256") != _digest({k: v for k, v in document.items() if k != "sha256"}):
+        raise ValueError("its checksum does not match")
+    files = [_file(Fields(each, "file")) for each in fields.values("files")]
+    _check_names([file.name for file in files])
+    return Manifest(
+        fields.text("name"),
+        fields.text("shardbus"),
+        fields.integer("began_at_ms"),
+        fields.integer("cut_at_ms"),
+        fields.integer("hold_ms"),
+        files,
+    )
+
+
+def _file(fields: Fields) -> ManifestFile:
+    name, digest = fields.text("name"), fields.text("sha256")
+    # Wherever the backup comes from, it must not write anywhere but in the data directory.
+    if name != CATALOGUE and not _STORE.fullmatch(name) and not _PIPELINE.fullmatch(name):
+        raise ValueError(f"{name!r} is no file of a backup")
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(f"{name} has no SHA-256")
+    return ManifestFile(
+        name,
+        fields.integer("size_bytes"),
+        digest,
+        fields.integer("fragments"),
+        fields.integer("messages"),
+    )
+
+
+def _check_names(names: list[str]) -> None:
+    """The catalogue and the stores of all brokers from the first on, each once."""
+    if len(set(names)) < len(names):
+        raise ValueError("it names a file twice")
+    stores = {name for name in names if _STORE.fullmatch(name)}
+    needed = {CATALOGUE, *(f"broker-{index}.db" for index in range(max(1, len(stores))))}
+    missing = sorted(needed - set(names))
+    if missing:
+        raise ValueError(f"it does not name {', '.join(missing)}")
+
+
+def _digest(document: dict[str, object]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

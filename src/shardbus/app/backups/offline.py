@@ -1,0 +1,96 @@
+"""A backup of a data directory that nobody serves."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from shardbus.app.backups.definitions import read_definitions, write_definitions
+from shardbus.app.backups.manifest import Manifest, ManifestFile, new_manifest, write_manifest
+from shardbus.app.check_report import unserved
+from shardbus.app.console import Console, Json
+from shardbus.app.failures import CommandError, Usage
+from shardbus.app.progress import Progress
+from shardbus.gateway.http.moment import format_moment
+from shardbus.stores.base import StoreError
+from shardbus.stores.check import CATALOGUE, store_files
+from shardbus.stores.database import FileLock
+from shardbus.stores.snapshot import unserved_snapshot
+
+
+def run_offline(console: Console, data_dir: Path, target: Path) -> int:
+    """The exit code; raises CommandError, and leaves no target, when it cannot be made."""
+    if not data_dir.is_dir() or not (data_dir / CATALOGUE).exists():
+        raise Usage(f"{data_dir} holds no {CATALOGUE}: name the data directory of a server")
+    with unserved(data_dir), ExitStack() as locks:
+        stores = store_files(data_dir)
+        for path in stores:
+            locks.callback(FileLock(path.resolve()).release)
+        manifest = _backed_up(data_dir, [*stores, data_dir / CATALOGUE], target)
+    if isinstance(manifest, Exception):
+        raise CommandError(f"{manifest}; there is no backup") from manifest
+    document: dict[str, Json] = {
+        "name": manifest.name,
+        "path": str(target),
+        "cut_at": format_moment(manifest.cut_at_ms),
+        "size_bytes": manifest.size_bytes(),
+        "messages": manifest.messages(),
+        "files": [file.to_document() for file in manifest.files],
+    }
+    text = (
+        f"{target}: {len(manifest.files)} files, {manifest.size_bytes()} bytes, "
+        f"{manifest.messages()} messages"
+    )
+    console.show(document, text)
+    return 0
+
+
+def _backed_up(data_dir: Path, files: list[Path], target: Path) -> Manifest | Exception:
+    """What was made, or why nothing was: not raised, which would look like a lock that is taken."""
+    try:
+        target.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise Usage(f"{target} is there already; name a new directory") from error
+    except OSError as error:
+        raise Usage(f"{target} cannot be made: {error.strerror}") from error
+    try:
+        return _written(data_dir, files, target)
+    except (StoreError, OSError) as error:
+        shutil.rmtree(target, ignore_errors=True)
+        return error
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _written(data_dir: Path, files: list[Path], target: Path) -> Manifest:
+    now_ms = time.time_ns() // 1_000_000
+    copies = [_copied(path, target / path.name) for path in files]
+    copies += write_definitions(target, read_definitions(data_dir))
+    manifest = new_manifest(
+        target.name, began_at_ms=now_ms, cut_at_ms=now_ms, hold_ms=0, files=copies
+    )
+    write_manifest(target, manifest)
+    return manifest
+
+
+def _copied(source: Path, target: Path) -> ManifestFile:
+    snapshot = unserved_snapshot(source)
+    progress = Progress(f"copying {source.name}, bytes", snapshot.size_bytes())
+    done_bytes = 0
+
+    def watch(now_bytes: int) -> None:
+        nonlocal done_bytes
+        progress.advance(now_bytes - done_bytes)
+        done_bytes = now_bytes
+
+    try:
+        copied = snapshot.copy(target, watch)
+    finally:
+        progress.end()
+        snapshot.close()
+    return ManifestFile(
+        target.name, copied.size_bytes, copied.sha256, copied.fragments, copied.messages
+    )

@@ -1,0 +1,159 @@
+"""Makes a data directory of a backup: checked, copied, examined, and only then put in place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from shardbus.app.backups.definitions import at_rest
+from shardbus.app.backups.manifest import Manifest, ManifestFile, read_manifest, write_new
+from shardbus.app.check_report import examined
+from shardbus.app.console import Console, Json
+from shardbus.app.failures import CommandError, Usage
+from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
+from shardbus.app.progress import Progress
+from shardbus.gateway.http.moment import format_moment
+from shardbus.stores.database import sync_directory
+
+BLOCK_BYTES: Final = 1024 * 1024
+
+
+def run_restore(console: Console, backup: Path, data_dir: Path) -> int:
+    """The exit code, as that of `check`; raises CommandError when nothing was restored."""
+    target = data_dir.resolve()
+    _check_target(target)
+    manifest = read_manifest(backup)
+    _check_there(backup, manifest)
+    with _beside(target) as aside:
+        _copy_all(backup, manifest, aside)
+        verdict = examined(aside)
+        _put_in_place(aside, target)
+    document: dict[str, Json] = {
+        "backup": manifest.name,
+        "data_dir": str(target),
+        "cut_at": format_moment(manifest.cut_at_ms),
+        "files": len(manifest.files),
+        "size_bytes": manifest.size_bytes(),
+        "messages": manifest.messages(),
+        "check": verdict.document(),
+    }
+    text = (
+        f"{target}: restored from {manifest.name}, the namespace as it was at "
+        f"{format_moment(manifest.cut_at_ms)}; {len(manifest.files)} files, "
+        f"{manifest.size_bytes()} bytes, {manifest.messages()} messages"
+    )
+    console.show(document, f"{text}\n{verdict.text()}")
+    return verdict.exit_code()
+
+
+def _check_target(target: Path) -> None:
+    if target.exists() and not target.is_dir():
+        raise Usage(f"{target} is there and is no directory; name a new one")
+    if target.is_dir() and any(target.iterdir()):
+        raise Usage(
+            f"{target} is not empty, and nothing is ever restored over what is there; "
+            "name a new directory"
+        )
+    if target.is_dir() and os.path.ismount(target):
+        raise Usage(
+            f"{target} is a mount point, which cannot be put in place as a whole; "
+            f"restore into a new directory below it, as {target / 'data'}"
+        )
+    if not target.parent.is_dir():
+        raise Usage(f"{target.parent} is not a directory; make it first")
+
+
+def _check_there(backup: Path, manifest: Manifest) -> None:
+    """All files, and all of them whole; what can be told without reading them."""
+    wrong: list[str] = []
+    for file in manifest.files:
+        path = backup / file.name
+        if path.is_symlink() or not path.is_file():
+            wrong.append(f"{file.name} is missing")
+        elif path.stat().st_size != file.size_bytes:
+            wrong.append(
+                f"{file.name} has {path.stat().st_size} bytes instead of {file.size_bytes}"
+            )
+    _refuse(backup, wrong)
+
+
+def _refuse(backup: Path, wrong: list[str]) -> None:
+    if wrong:
+        raise CommandError(
+            f"the backup {backup} is damaged: {'; '.join(wrong)}; nothing was restored"
+        )
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A new directory on the same disk, gone in the end unless it has become the target."""
+    aside = target.with_name(f".{target.name}.restoring-{secrets.token_hex(4)}")
+    try:
+        aside.mkdir(mode=0o700)
+    except OSError as error:
+        raise Usage(f"{target.parent} cannot be written: {error.strerror}") from error
+    try:
+        yield aside
+    except OSError as error:
+        raise CommandError(
+            f"{error.filename or target}: {error.strerror or error}; nothing was restored"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _copy_all(backup: Path, manifest: Manifest, aside: Path) -> None:
+    wrong: list[str] = []
+    progress = Progress("restoring bytes", manifest.size_bytes())
+    try:
+        for file in manifest.files:
+            if file.name.startswith(f"{PIPELINES}/"):
+                is_whole = _copy_definition(backup, file, aside)
+            else:
+                is_whole = _copy_file(backup, file, aside, progress)
+            if not is_whole:
+                wrong.append(f"{file.name} is not as it was written (its SHA-256 is another)")
+    finally:
+        progress.end()
+    _refuse(backup, wrong)
+    sync_directory(aside)
+
+
+def _copy_file(backup: Path, file: ManifestFile, aside: Path, progress: Progress) -> bool:
+    """Whether what was copied is what the manifest says."""
+    digest = hashlib.sha256()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with (
+        (backup / file.name).open("rb") as source,
+        os.fdopen(os.open(aside / file.name, flags, 0o600), "wb") as target,
+    ):
+        while block := source.read(BLOCK_BYTES):
+            digest.update(block)
+            target.write(block)
+            progress.advance(len(block))
+        target.flush()
+        os.fsync(target.fileno())
+    return digest.hexdigest() == file.sha256
+
+
+def _copy_definition(backup: Path, file: ManifestFile, aside: Path) -> bool:
+    content = (backup / file.name).read_bytes()
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        return False
+    (aside / PIPELINES).mkdir(mode=0o700, exist_ok=True)
+    write_new(aside / file.name, at_rest(content))
+    sync_directory(aside / PIPELINES)
+    return True
+
+
+def _put_in_place(aside: Path, target: Path) -> None:
+    """One step: before it there is nothing, and after it there is everything."""
+    # Over an empty directory, too; one that somebody filled meanwhile is refused by the system.
+    aside.rename(target)
+    sync_directory(target.parent)

@@ -1,0 +1,25 @@
+"""Every scenario there is, by the name that the table and the command line use."""
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.simulation.forward_scenario import run_forwarding
+from tests.simulation.reader_scenario import run_readers
+from tests.simulation.scenario import run, run_clocks, run_linked, run_linked_clocks
+from tests.simulation.stage_scenario import run_stages
+from tests.simulation.topic_scenario import run_topics
+from tests.simulation.transaction_scenario import run_transactions
+
+Play = Callable[[int], object]
+
+PLAYS: Final[dict[str, Play]] = {
+    "queues": run,
+    "links": run_linked,
+    "clocks": run_clocks,
+    "linked clocks": run_linked_clocks,
+    "topics": run_topics,
+    "transactions": run_transactions,
+    "forwarding": run_forwarding,
+    "stages": run_stages,
+    "readers": run_readers,
+}

@@ -1,0 +1,254 @@
+"""Two brokers on real files in virtual time, one of them slow, and backups of both."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+from shardbus.app.broker_store import CatalogueStill, StoreStill
+from shardbus.broker.asking import ask
+from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.backup import Backup, BackupPart, FileCopy, Order, Room
+from shardbus.broker.backup_part import LocalPart, Still
+from shardbus.broker.broker import Broker
+from shardbus.broker.bus import Bus, EntityHandle
+from shardbus.broker.namespace import Namespace, NamespaceSettings
+from shardbus.broker.recovering_transactions import Recovery
+from shardbus.broker.storage import Storage
+from shardbus.broker.transactions import DECIDE_MS, Part, Transactor
+from shardbus.core.command import COMPLETE, Delivery, Receive, Received, Send, Settle, Work
+from shardbus.core.entity import QueueSpec
+from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.tier import NEWER, STANDARD, tier_named
+from shardbus.stores.base import FragmentId
+from shardbus.stores.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite import SqliteStore
+from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
+
+T = TypeVar("T")
+
+# Queues are named by the index of their broker.
+NEAR, FAR = 0, 1
+TXN = bytes(16)
+# Longer than a transaction over both stores takes.
+LATE_S = 0.05
+
+
+class BackupWorld:
+    """A queue is on the first broker and another on the second; `slowness_s` is of their disks."""
+
+    def __init__(self, directory: Path, slowness_s: tuple[float, float] = (0.001, 0.004)) -> None:
+        self.directory = directory
+        directory.mkdir(exist_ok=True)
+        self.backups = directory / "backups"
+        self.slowness_s = list(slowness_s)
+        self.loop = VirtualLoop()
+        self.clock = VirtualClock(self.loop)
+        self._seeds = count()
+        self.stores = [
+            SqliteStore(directory / f"broker-{index}.db", durability="relaxed")
+            for index in range(2)
+        ]
+        self.catalogue = SqliteCatalogue(directory / "catalogue.db", now_ms=self.clock.now_ms())
+        self.storages = [
+            Storage(store, self.worker(index), self.worker(index), self.loop)
+            for index, store in enumerate(self.stores)
+        ]
+        self.brokers = [
+            Broker(f"broker-{index}", storage, self.clock, self.loop)
+            for index, storage in enumerate(self.storages)
+        ]
+        self._serve()
+        self.parts = self._parts()
+        self.late: int | None = None
+        """The broker that hears last that it is to stand still, and how much later."""
+        self.late_s = LATE_S
+
+    def _serve(self) -> None:
+        settings = NamespaceSettings(tier_named(STANDARD, NEWER), development_rule())
+        settings.is_partitioned_by_default = False
+        self._catalogue_worker = self.worker(0)
+        self.namespace = Namespace(
+            self.catalogue, self.brokers, self.clock, settings, self._catalogue_worker
+        )
+        self.bus = Bus(
+            self.namespace,
+            self.brokers,
+            Authorizer(self.namespace, self.clock),
+            clock=self.clock,
+            loop=self.loop,
+            new_seed=self.seed,
+        )
+        self.recovery = Recovery(self.bus, self.clock)
+        self.run(self.namespace.recover())
+
+    def _parts(self) -> list[LocalPart]:
+        parts = [
+            self.part(broker.name, StoreStill(storage, store.path))
+            for broker, storage, store in zip(self.brokers, self.storages, self.stores, strict=True)
+        ]
+        still = CatalogueStill(
+            self.catalogue, self._catalogue_worker, self.directory / "catalogue.db"
+        )
+        return [*parts, self.part("catalogue", still)]
+
+    def part(self, name: str, still: Still) -> LocalPart:
+        return LocalPart(
+            name, still, self.backups, loop=self.loop, new_worker=lambda: self.worker(0)
+        )
+
+    def worker(self, index: int) -> VirtualWorker:
+        return VirtualWorker(self.loop, lambda: self.slowness_s[index], _nobody_dies)
+
+    def seed(self) -> bytes:
+        return next(self._seeds).to_bytes(8, "big")
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    def pass_s(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    def close(self) -> None:
+        for part in self.parts:
+            self.run(part.close())
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.run(_gathered(tasks))
+        self.loop.close()
+        for store in self.stores:
+            store.close()
+        self.catalogue.close()
+
+    # What clients do.
+
+    def make_queues(self) -> None:
+        """One on each broker at least."""
+        for number in range(100):
+            self.run(self.namespace.create_queue(f"queue-{number}", QueueSpec()))
+            if {home for home, _ in self._homes()} == {0, 1}:
+                return
+        raise AssertionError("all queues are on one broker")
+
+    def _homes(self) -> list[tuple[int, str]]:
+        entities = self.catalogue.entities()
+        return [(entity.fragments[0].broker_index, entity.name) for entity in entities]
+
+    def _name(self, broker_index: int) -> str:
+        return next(name for home, name in self._homes() if home == broker_index)
+
+    def handle(self, which: int) -> EntityHandle:
+        handle = self.bus.find(self._name(which))
+        assert handle is not None
+        return handle
+
+    def send(self, which: int, *payloads: bytes) -> None:
+        self.run(self.sending(which, *payloads))
+
+    async def sending(self, which: int, *payloads: bytes) -> None:
+        messages = [Message(payload) for payload in payloads]
+        await ask(self.handle(which).runners[0], Send(messages))
+
+    async def receiving(self, which: int) -> list[Delivery]:
+        command = Receive(MAIN_LINE, 10, is_locking=True, token_seed=self.seed())
+        answer = await ask(self.handle(which).runners[0], command)
+        assert isinstance(answer, Received)
+        return answer.deliveries
+
+    async def move(self) -> None:
+        """Move what is in the near queue to the far one, in one transaction."""
+        deliveries = await self.receiving(NEAR)
+        settle = Settle(COMPLETE, [delivery.token for delivery in deliveries])
+        messages = [Message(delivery.payload or b"") for delivery in deliveries]
+        parts = [self._work(NEAR, Work([], [settle])), self._work(FAR, Work(messages, []))]
+        await Transactor(self.clock).commit(TXN, parts)
+
+    def _work(self, which: int, work: Work) -> Part:
+        handle = self.handle(which)
+        home = (handle.entity.entity_id, handle.router.numbers[0])
+        return Part(handle.runners[0], home, work)
+
+    # What operators do.
+
+    def backup(self, backup_id: str = "1") -> Backup:
+        stores: list[BackupPart] = list(self.parts[:-1])
+        if self.late is not None:
+            stores[self.late] = LatePart(self.parts[self.late], self.late_s)
+        return Backup(Order(backup_id, "copy"), stores, self.parts[-1], self.clock)
+
+    async def back_up(self, meanwhile: Callable[[], None] = lambda: None) -> list[FileCopy]:
+        backup = self.backup()
+        await backup.prepare()
+        await backup.cut(meanwhile)
+        copies = await backup.copy(lambda _: None)
+        await backup.keep()
+        return copies
+
+    def restored(self) -> BackupWorld:
+        """Another world that begins with the files of the backup."""
+        directory = self.directory.with_name(f"{self.directory.name}-restored")
+        directory.mkdir()
+        for file in (self.backups / "copy").iterdir():
+            shutil.copy(file, directory / file.name)
+        return BackupWorld(directory)
+
+    def settle_down(self) -> None:
+        """Let everything be decided that was promised."""
+        self.pass_s(DECIDE_MS / 1000 + 61)
+        for _ in range(3):
+            self.run(self.recovery.recover())
+            self.pass_s(1)
+
+    # What is there.
+
+    def contents(self, which: int) -> list[bytes]:
+        """What a queue holds on disk, locked or promised or not."""
+        handle = self.handle(which)
+        home = handle.entity.fragments[0]
+        fragment = FragmentId(handle.entity.entity_id, home.number)
+        page = self.stores[home.broker_index].browse(
+            fragment, MAIN_LINE, start=0, count_max=100, bytes_max=1_000_000
+        )
+        return [entry.payload or b"" for entry in page.entries]
+
+
+class LatePart:
+    """A `BackupPart` of a broker that is far away."""
+
+    def __init__(self, part: LocalPart, late_s: float) -> None:
+        self.name = part.name
+        self._part = part
+        self._late_s = late_s
+
+    async def prepare(self, order: Order) -> Room:
+        return await self._part.prepare(order)
+
+    async def hold(self, backup_id: str) -> None:
+        await asyncio.sleep(self._late_s)
+        await self._part.hold(backup_id)
+
+    async def let_go(self, backup_id: str) -> None:
+        await self._part.let_go(backup_id)
+
+    async def copy(self, backup_id: str) -> None:
+        await self._part.copy(backup_id)
+
+    async def look(self, backup_id: str) -> FileCopy:
+        return await self._part.look(backup_id)
+
+    async def end(self, backup_id: str, *, is_kept: bool) -> None:
+        await self._part.end(backup_id, is_kept=is_kept)
+
+
+def _nobody_dies() -> None:
+    raise AssertionError("nothing crashes here")
+
+
+async def _gathered(tasks: set[asyncio.Task[object]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)

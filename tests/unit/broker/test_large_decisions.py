@@ -1,0 +1,342 @@
+"""A large decision is taken in many turns of the loop, and is still one decision (D1, D2)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from shardbus.broker.broker import Broker
+from shardbus.broker.publishing import (
+    COPY_STEPS,
+    MESSAGE_WEIGHT,
+    STEPS_MAX,
+    PayloadFormat,
+    Publisher,
+)
+from shardbus.broker.runner import Runner
+from shardbus.core.command import Done, Sent, Stage, Transact, Work
+from shardbus.core.errors import Unavailable
+from shardbus.core.limits import ADMITTED_MAX
+from shardbus.core.message import MAIN_LINE, Message
+from tests.unit.broker.house import LATENCY_S, House, send_of
+from tests.unit.broker.news import (
+    SEED,
+    TOPIC_ID,
+    TextView,
+    Topic,
+    packed,
+    publish_of,
+    rewritten,
+    sql_rule,
+)
+from tests.unit.core.desk import rules
+
+STAGE = b"attempt"
+TURNS_MAX = 1_000
+RULES = 40
+MESSAGES = 3_000
+DELIVERED_MAX = STEPS_MAX // COPY_STEPS
+
+
+class Turns:
+    """Counts turns of the loop while something is under way, and what is done in each."""
+
+    def __init__(self, house: House, is_on: Callable[[], bool]) -> None:
+        self.number = 0
+        self.done: Counter[int] = Counter()
+        self._loop = house.loop
+        self._is_on = is_on
+
+    def begin(self) -> None:
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.number += 1
+        if self._is_on() and self.number < TURNS_MAX:
+            self._loop.call_soon(self._turn)
+
+
+class SlowTopic(Topic):
+    """A topic with so many rules that a batch cannot be matched in one turn."""
+
+    def __init__(self, house: House) -> None:
+        self.turns = Turns(house, lambda: self.runner().is_half_way)
+        super().__init__(house)
+        self.tell()
+        self.subscribe("all")
+        for number in range(RULES):
+            self.subscribe(f"s{number}", sql_rule("r", f"number = '{number}'"))
+        self.publish(b"number=x|")
+        assert self.drain("all") == [b"number=x|"]
+
+    def new_broker(self) -> Broker:
+        house = self.house
+        return Broker("b", house.storage, house.clock, house.loop, new_publisher=self.publisher)
+
+    def publisher(self) -> Publisher:
+        def view_of(payload: bytes) -> TextView:
+            self.turns.done[self.turns.number] += 1
+            return TextView(payload)
+
+        return Publisher(PayloadFormat(view_of, rewritten, packed), SEED)
+
+    def is_half_way(self) -> bool:
+        return self.runner().is_half_way
+
+
+def large_batch() -> list[bytes]:
+    return [b"number=%d|%d" % (number % (RULES + 1), number) for number in range(MESSAGES)]
+
+
+def one_turn(house: House) -> None:
+    house.loop.run_until_complete(asyncio.sleep(0))
+
+
+def half_way(house: House, topic: SlowTopic) -> None:
+    """Let the loop turn until a decision has been begun."""
+    for _ in range(10):
+        if topic.is_half_way():
+            return
+        one_turn(house)
+    raise AssertionError("nothing is published in pieces")
+
+
+def being_delivered(house: House, topic: Topic) -> None:
+    """Let the loop turn until the first subscription has some of what is published, not all."""
+    for _ in range(1_000):
+        fragment = topic.reader("a").statistics()
+        if fragment is not None and fragment.counters.lines[MAIN_LINE].count > 1:
+            return
+        one_turn(house)
+    raise AssertionError("nothing is taken over in pieces")
+
+
+def test_a_large_publish_is_matched_in_many_turns(house: House) -> None:
+    topic = SlowTopic(house)
+    topic.turns.done.clear()
+
+    answers = house.ask(topic.runner(), publish_of(*large_batch()))
+    topic.turns.begin()
+    house.pass_s()
+
+    [answer] = answers
+    assert isinstance(answer, Sent) and answer.count == MESSAGES
+    in_a_turn = STEPS_MAX // (MESSAGE_WEIGHT + RULES)
+    assert len(topic.turns.done) >= MESSAGES // in_a_turn
+    assert max(topic.turns.done.values()) <= in_a_turn + 1
+    assert topic.drain("all") == large_batch()
+    assert topic.drain("s7") == [each for each in large_batch() if each.startswith(b"number=7|")]
+
+
+def test_others_are_answered_while_a_large_publish_is_decided(house: House) -> None:
+    topic = SlowTopic(house)
+    queue = house.runner()
+    house.pass_s()
+
+    answers = house.ask(topic.runner(), publish_of(*large_batch()))
+    half_way(house, topic)
+    decided: list[bool] = []
+    queue.submit(send_of(b"a"), lambda answer: None)
+    house.loop.call_soon(lambda: decided.append(topic.is_half_way()))
+    one_turn(house)
+
+    # A turn later the queue has decided, and the topic has not.
+    assert decided == [True] and answers == []
+    fragment = queue.statistics()
+    assert fragment is not None and fragment.counters.last_counter == 1
+
+
+def test_many_small_publishes_share_turns_and_the_transaction(house: House) -> None:
+    topic = SlowTopic(house)
+    topic.turns.done.clear()
+    house.disk.transactions.clear()
+
+    answers = [house.ask(topic.runner(), publish_of(each)) for each in large_batch()[:1_000]]
+    topic.turns.begin()
+    house.pass_s()
+
+    assert all(isinstance(answer, Sent) for [answer] in answers)
+    assert len(house.disk.transactions) == 1
+
+
+def test_nothing_is_stored_or_told_half_way(house: House) -> None:
+    topic = SlowTopic(house)
+    house.disk.transactions.clear()
+
+    answers = house.ask(topic.runner(), publish_of(*large_batch()))
+    half_way(house, topic)
+    later = house.ask(topic.runner(), publish_of(b"number=later|"))
+    one_turn(house)
+
+    assert house.disk.transactions == [] and answers == [] == later
+    assert topic.stored(topic.subscriptions["all"].entity_id) == []
+    house.pass_s()
+    assert len(house.disk.transactions) == 1
+    assert topic.drain("all")[-1] == b"number=later|"
+
+
+def test_a_publish_that_ends_half_way_leaves_nothing(house: House) -> None:
+    topic = SlowTopic(house)
+
+    answers = house.ask(topic.runner(), publish_of(*large_batch()))
+    half_way(house, topic)
+    topic.restart()
+    house.pass_s()
+
+    [answer] = answers
+    assert isinstance(answer, Unavailable)
+    topic.tell()
+    assert topic.publish(b"number=1|").first
+    assert topic.drain("all") == topic.drain("s1") == [b"number=1|"]
+
+
+def test_who_subscribes_half_way_gets_none_of_it(house: House) -> None:
+    """A batch is published by the rules by which it was begun: nobody gets a part of it."""
+    topic = SlowTopic(house)
+
+    answers = house.ask(topic.runner(), publish_of(*large_batch()))
+    half_way(house, topic)
+    # Another that waits is not begun before the rules have changed.
+    next_one = house.ask(topic.runner(), publish_of(*[b"number=2|"] * MESSAGES))
+    topic.subscribe("late")
+    house.pass_s()
+    topic.publish(b"number=1|")
+
+    assert isinstance(answers[0], Sent) and isinstance(next_one[0], Sent)
+    assert topic.drain("late") == [b"number=2|"] * MESSAGES + [b"number=1|"]
+    assert len(topic.drain("all")) == 2 * MESSAGES + 1
+
+
+def test_copies_are_taken_over_in_many_turns(house: House) -> None:
+    topic = Topic(house)
+    topic.tell()
+    topic.subscribe("a")
+    topic.subscribe("b")
+    house.pass_s()
+    batch = [b"%d" % number for number in range(3 * DELIVERED_MAX)]
+
+    topic.publish(*batch)
+
+    assert topic.drain("a") == topic.drain("b") == batch
+
+
+@pytest.mark.parametrize("gone", ["a", "b"])
+def test_a_subscription_that_goes_while_copies_are_taken_over_is_left_out(
+    house: House, gone: str
+) -> None:
+    topic = Topic(house)
+    topic.tell()
+    topic.subscribe("a")
+    topic.subscribe("b")
+    house.pass_s()
+    topic.publish(b"x")
+    batch = [b"%d" % number for number in range(2 * DELIVERED_MAX)]
+
+    answers = house.ask(topic.runner(), publish_of(*batch))
+    being_delivered(house, topic)
+    topic.reader(gone).stop()
+    topic.unsubscribe(gone)
+    house.pass_s()
+
+    [answer] = answers
+    assert isinstance(answer, Sent)
+    [left] = topic.subscriptions
+    assert topic.drain(left) == [b"x", *batch]
+
+
+def test_a_topic_that_goes_while_copies_are_taken_over_leaves_nothing(
+    house: House,
+) -> None:
+    topic = Topic(house)
+    topic.tell()
+    topic.subscribe("a")
+    topic.subscribe("b")
+    house.pass_s()
+    topic.publish(b"x")
+
+    answers = house.ask(topic.runner(), publish_of(*[b"y"] * 2 * DELIVERED_MAX))
+    being_delivered(house, topic)
+    runner = topic.runner()
+    runner.stop()
+    house.pass_s(5)
+
+    assert isinstance(answers[0], Unavailable)
+    assert topic.drain("a") == topic.drain("b") == [b"x"]
+    assert topic.stored(TOPIC_ID) == []
+
+
+def staged(house: House, runner: Runner, count: int) -> Transact:
+    """What publishes a stage of so many messages."""
+    per_piece = ADMITTED_MAX // 4
+    for piece in range(count // per_piece):
+        ids = range(piece * per_piece, (piece + 1) * per_piece)
+        messages = [Message(b"%d" % each, message_id=str(each)) for each in ids]
+        assert isinstance(house.answer(runner, Stage(STAGE, piece + 1, messages, 60_000)), Done)
+    return Transact(Work([], [], [(STAGE, count)], None))
+
+
+def test_a_large_stage_is_published_in_many_turns(house: House) -> None:
+    runner = house.runner(fragment_rules=rules(duplicate_window_ms=60_000))
+    count = 5 * ADMITTED_MAX
+    command = staged(house, runner, count)
+    turns = Turns(house, lambda: runner.is_half_way)
+    house.disk.transactions.clear()
+
+    answers = house.ask(runner, command)
+    later = house.ask(runner, send_of(b"later"))
+    while not runner.is_half_way:
+        house.loop.run_until_complete(asyncio.sleep(LATENCY_S))
+    turns.begin()
+    one_turn(house)
+    assert answers == [] == later and house.disk.transactions == []
+    house.pass_s()
+
+    assert turns.number >= 4
+    assert isinstance(answers[0], Done) and isinstance(later[0], Sent)
+    page = house.disk.kept.browse(
+        runner.fragment_id, MAIN_LINE, start=0, count_max=count + 1, bytes_max=1 << 30
+    )
+    assert [entry.payload for entry in page.entries] == [
+        *[b"%d" % each for each in range(count)],
+        b"later",
+    ]
+    # The stage and what came after it are not stored in pieces.
+    assert len(house.disk.transactions) <= 2
+
+
+def test_a_stage_that_is_half_published_is_whole_after_a_restart(house: House) -> None:
+    runner = house.runner(fragment_rules=rules(duplicate_window_ms=60_000))
+    count = 3 * ADMITTED_MAX
+    command = staged(house, runner, count)
+
+    answers = house.ask(runner, command)
+    while not runner.is_half_way:
+        house.loop.run_until_complete(asyncio.sleep(LATENCY_S))
+    runner.stop()
+    house.pass_s()
+    again = Runner(
+        runner.fragment_id,
+        rules(duplicate_window_ms=60_000),
+        house.storage,
+        house.clock,
+        house.loop,
+    )
+
+    assert isinstance(answers[0], Unavailable)
+    assert isinstance(house.answer(again, command), Done)
+    fragment = again.statistics()
+    assert fragment is not None and fragment.counters.lines[MAIN_LINE].count == count
+
+
+def test_a_large_stage_reaches_the_subscriptions_of_a_topic_whole(house: House) -> None:
+    topic = SlowTopic(house)
+    count = 2 * ADMITTED_MAX
+    command = staged(house, topic.runner(), count)
+    house.disk.transactions.clear()
+
+    answer = house.answer(topic.runner(), command)
+
+    assert isinstance(answer, Done)
+    assert len(house.disk.transactions) == 1
+    assert topic.drain("all") == [b"%d" % each for each in range(count)]

@@ -1,0 +1,36 @@
+"""Whoever makes backups, for tests of those who ask for them."""
+
+from shardbus.core.errors import NOT_FOUND, Refused
+from shardbus.gateway.http.documents_schema import Document
+
+
+class Kept:
+    """An `api_backups.Backups` that makes none."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def all(self) -> list[Document]:
+        return [self.show("nightly")]
+
+    def show(self, name: str) -> Document:
+        if name != "nightly":
+            raise Refused(NOT_FOUND, "There is no such backup.")
+        return {
+            "name": "nightly",
+            "state": "done",
+            "error": "",
+            "path": "/backups/nightly",
+            "began_at": "2026-01-02T03:04:05.000Z",
+            "cut_at": None,
+            "hold_ms": 0,
+            "done_bytes": 0,
+            "size_bytes": 0,
+            "messages": 0,
+            "is_gathered": True,
+            "files": [],
+        }
+
+    async def start(self, name: str) -> Document:
+        self.asked.append(name)
+        return self.show("nightly")
