@@ -10,6 +10,7 @@ from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
 from shardbus.broker import backup, backup_part, slowdown
+from shardbus.core.limits import TRANSFER_MARK_KEPT_MS, TRANSFER_MARKS_MAX
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -33,6 +34,7 @@ SECOND: Final = 1000
 CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
 SAID: Final = {
+    "lines of fragments that forward": [TRANSFER_MARKS_MAX, TRANSFER_MARK_KEPT_MS // 86_400_000],
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
     "HTTP connections |": [descriptors.HTTP_LEAST],
     "connections that have said nothing": [reception.SILENT_MAX],
