@@ -10,7 +10,11 @@ from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
 from shardbus.broker import backup, backup_part, slowdown
-from shardbus.core.limits import TRANSFER_MARK_KEPT_MS, TRANSFER_MARKS_MAX
+from shardbus.core.limits import (
+    SHORT_STATE_BYTES_MAX,
+    TRANSFER_MARK_KEPT_MS,
+    TRANSFER_MARKS_MAX,
+)
 from shardbus.gateway import reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -25,7 +29,7 @@ from shardbus.gateway.amqp import (
 )
 from shardbus.gateway.flight import admission, bus, places
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
-from shardbus.stores import snapshot
+from shardbus.stores import base_backup, snapshot
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -33,6 +37,7 @@ MB: Final = 1024 * 1024
 SECOND: Final = 1000
 CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
+RESERVE_MB: Final = 16
 SAID: Final = {
     "lines of fragments that forward": [TRANSFER_MARKS_MAX, TRANSFER_MARK_KEPT_MS // 86_400_000],
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
@@ -101,10 +106,11 @@ SAID: Final = {
     "fields in the query": [message.QUERY_FIELDS_MAX],
     "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
+    "free space beside": [RESERVE_MB, SHORT_STATE_BYTES_MAX // KB],
     "stores that stand still": [backup.HOLD_MS_MAX // SECOND, backup.HOLD_ATTEMPTS],
     "the log of a store that is": [snapshot.LOG_BYTES_MAX // MB // KB],
     "a part that nobody asks": [backup_part.FORSAKEN_MS // SECOND],
-    "what stays free": [backup.SPARE_BYTES // MB],
+    "what stays free": [base_backup.SPARE_BYTES // MB],
     "backups that the server": [kept.RECORDS_MAX],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
@@ -124,6 +130,12 @@ def test_a_row_has_the_numbers_of_the_code(start: str) -> None:
 
     numbers = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", row)}
     assert set(SAID[start]) <= numbers
+
+
+def test_the_default_of_the_reserve_is_on_the_page() -> None:
+    [row] = [row for row in settings.TABLE if row.name == "reserve_mb"]
+
+    assert row.default == RESERVE_MB
 
 
 def test_the_default_of_connections_is_on_the_page() -> None:

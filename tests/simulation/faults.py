@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
+from shardbus.core.change import Append, Remove
 from shardbus.core.message import Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 # How often a state is damaged where a record is.
 STATE_DAMAGE = 0.3
+# In how many worlds disks fill up, and how many commits with new messages a reserve then takes.
+FILLING = 0.3
+RESERVE_COMMITS = 2
 
 
 class Faults:
@@ -44,12 +48,27 @@ class Faults:
         self.stall = 0.002 * severity
         self.damage = 0.01 * severity
         self.unfit = 0.003 * severity
+        # Dice of its own, so that the histories of worlds where no disk fills up stay as they were.
+        aside = Random()
+        aside.setstate(chance.getstate())
+        self._room = Random(aside.getrandbits(64))
+        self._fills = 0.01 * severity if self._room.random() < FILLING else 0.0
 
     def stop(self) -> None:
         self._is_over = True
 
     def happens(self, rate: float) -> bool:
         return not self._is_over and rate > 0 and self._chance.random() < rate
+
+    def full_s(self) -> float:
+        """For how long a disk is full from now on; mostly it is not."""
+        if self._is_over or not self._fills or self._room.random() >= self._fills:
+            return 0.0
+        return self._room.uniform(0.5, 12.0)
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
 
     def latency_s(self) -> float:
         if self.happens(self.stall):
@@ -92,6 +111,62 @@ class UnfitCommits:
             if self._are_alone:
                 self._owed.update({commit.fragment: commit for commit in fit})
             raise NotStored("planted: this cannot be stored")
+
+
+class Filling:
+    """A disk that fills up now and then: what gives back is stored, what brings more is not."""
+
+    def __init__(
+        self,
+        faults: Faults,
+        kept: MemoryStore,
+        now_s: Callable[[], float],
+        *,
+        are_sent: bool,
+    ) -> None:
+        """`are_sent` says that messages come by being sent, and in no other way."""
+        self._faults = faults
+        self._kept = kept
+        self._are_sent = are_sent
+        self._now_s = now_s
+        self._until_s = 0.0
+        self._reserve = 0
+        # Who brought something since: what was under way when the disk was full, and no more.
+        self._late: set[FragmentId] = set()
+
+    def look(self) -> None:
+        if self._faults.is_over or self._now_s() >= self._until_s:
+            self._kept.shortage = ""
+
+    def meet(self, commits: Sequence[FragmentCommit]) -> None:
+        """Raises NotStored when there is no room for these, and fills up when it is time."""
+        full_s = self._faults.full_s()
+        if full_s and not self._kept.shortage:
+            befell("full disk")
+            self._kept.shortage = "planted: the disk is full"
+            self._until_s = self._now_s() + full_s
+            self._reserve = RESERVE_COMMITS
+            self._late = set()
+        bringing = {commit.fragment for commit in commits if _brings(commit)}
+        if not self._kept.shortage or not bringing or not self._are_sent:
+            return
+        if bringing & self._late:
+            raise Violation(f"{bringing & self._late} take messages in although the disk is full")
+        if not self._reserve:
+            raise NotStored("planted: there is no room for it")
+        self._reserve -= 1
+        self._late |= bringing
+
+
+def _brings(commit: FragmentCommit) -> bool:
+    """Whether there is more than before; a message whose moment has come is only moved."""
+    new = gone = 0
+    for change in commit.changes:
+        if isinstance(change, Append):
+            new += len(change.entries)
+        elif isinstance(change, Remove):
+            gone += len(change.sequence_numbers)
+    return new > gone
 
 
 class Disk:
@@ -268,10 +343,15 @@ class FaultyStore(Disk):
         self._reads_fail_until_s = 0.0
         self._commits = 0
         self.unfit = UnfitCommits(faults, are_alone=True)
+        self._filling = Filling(faults, self.kept, now_s, are_sent=True)
+
+    def look(self) -> None:
+        self._filling.look()
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         faults = self._faults
         self.unfit.meet(commits)
+        self._filling.meet(commits)
         if faults.happens(faults.crash_before):
             raise Crash
         if faults.happens(faults.commit_fails_before):

@@ -15,7 +15,7 @@ from shardbus.core.command import NO_SESSION, Command
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Unavailable
 from shardbus.stores.base import FragmentCommit, FragmentId, Page, StoreError
-from tests.simulation.faults import Disk, Faults, UnfitCommits
+from tests.simulation.faults import Disk, Faults, Filling, UnfitCommits
 from tests.simulation.payloads import FORMAT
 from tests.simulation.tally import asked, befell
 from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker, Wall
@@ -32,14 +32,19 @@ Stored = Callable[[Sequence[FragmentCommit]], None]
 class WitnessedDisk(Disk):
     """A disk with bad luck; somebody hears what it stores."""
 
-    def __init__(self, faults: Faults, stored: Stored) -> None:
+    def __init__(self, faults: Faults, stored: Stored, now_s: Callable[[], float]) -> None:
         super().__init__()
+        self._filling = Filling(faults, self.kept, now_s, are_sent=False)
         self._faults = faults
         self._stored = stored
         self.unfit = UnfitCommits(faults, are_alone=False)
 
+    def look(self) -> None:
+        self._filling.look()
+
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         faults = self._faults
+        self._filling.meet(commits)
         self.unfit.meet(commits)
         if faults.happens(faults.crash_before):
             raise Crash
@@ -75,7 +80,7 @@ class Site:
     ) -> None:
         self.name = name
         self.faults = faults
-        self.disk = WitnessedDisk(faults, stored)
+        self.disk = WitnessedDisk(faults, stored, loop.time)
         self.crashes = 0
         self.wall = Wall()
         # Told when the broker is there again.

@@ -10,7 +10,7 @@ from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.staging import DECIDE_MS, Staging
 from shardbus.core.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
 from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import STAGE_LOST, Refused, Unavailable
+from shardbus.core.errors import QUOTA_EXCEEDED, STAGE_LOST, Refused, Unavailable
 from shardbus.core.limits import STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.records import DECISION, PREPARED, STAGE
@@ -137,7 +137,8 @@ class Run:
             if not isinstance(answer, Refused | Unavailable):
                 town.book.events["staged"] += 1
                 return True
-            if isinstance(answer, Refused):
+            # A full disk takes nothing in; a moment later it may.
+            if isinstance(answer, Refused) and answer.kind is not QUOTA_EXCEEDED:
                 raise Violation(f"nothing is wrong with piece {piece}: {answer}")
             self._is_doubtful = True
             await asyncio.sleep(town.chance.uniform(0.0, 1.0))

@@ -64,6 +64,31 @@ def test_threads_that_come_together_open_one_store() -> None:
     assert all(one is found[0] for one in found)
 
 
+def test_what_cannot_be_written_is_read_and_says_why_it_is_not_written() -> None:
+    opener, readable = Opener(), MemoryStore()
+    readable.create([FRAGMENT])
+    store: MessageStore = LateStore(opener, lambda: readable)
+
+    assert store.fragments() == [FRAGMENT]
+    assert store.load(FRAGMENT).counters.last_counter == 0
+    assert store.is_read_only
+    with pytest.raises(StoreError, match="not mounted"):
+        store.delete([FRAGMENT])
+
+    opener.is_there = True
+    store.create([FragmentId(2, 0)])
+    assert not store.is_read_only
+    assert store.fragments() == [FragmentId(2, 0)]
+
+
+def test_what_cannot_even_be_read_says_why_it_cannot_be_written() -> None:
+    def unreadable() -> MessageStore:
+        raise StoreError("not even that")
+
+    with pytest.raises(StoreError, match="not mounted"):
+        LateStore(Opener(), unreadable).fragments()
+
+
 def test_what_never_opened_is_closed_without_a_word() -> None:
     opener = Opener()
     LateStore(opener).close()

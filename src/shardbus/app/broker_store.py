@@ -19,9 +19,10 @@ from shardbus.broker.storage import Storage, ThreadWorker, Worker
 from shardbus.core.entity import MEGABYTE
 from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.stores.base import MessageStore, StoreError
+from shardbus.stores.base_backup import Snapshot
 from shardbus.stores.catalogue import SqliteCatalogue
 from shardbus.stores.late import LateStore
-from shardbus.stores.snapshot import Snapshot, database_bytes, open_snapshot
+from shardbus.stores.snapshot import database_bytes, open_snapshot
 from shardbus.stores.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)

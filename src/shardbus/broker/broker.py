@@ -18,6 +18,7 @@ from shardbus.broker.outlet import Outlet
 from shardbus.broker.publishing import Publisher
 from shardbus.broker.runner import UNAVAILABLE, Runner
 from shardbus.broker.storage import Storage
+from shardbus.broker.turn import Turns
 from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
@@ -67,6 +68,7 @@ class Broker:
         self._new_publisher = new_publisher
         # Of each topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
+        self._telling = Turns()
 
     @property
     def storage(self) -> Storage:
@@ -108,19 +110,36 @@ class Broker:
         is due whether or not anyone publishes.
         """
         publisher = self._publisher(topic)
-        publisher.hold()
-        try:
-            while publisher.is_busy:
-                await self._stand_still(publisher)
+        async with self._telling.take(str(topic.entity_id)):
             former = publisher.subscriptions
-            publisher.tell(topic, subscriptions)
-        finally:
-            publisher.let_go()
+            publisher.hold()
+            try:
+                await self._teach(publisher, topic, subscriptions)
+            finally:
+                publisher.let_go()
+        if self._publishers.get(topic.entity_id) is not publisher:
+            # The topic was deleted meanwhile.
+            return
         changed = [each for each in subscriptions if former.get(each.entity_id) is not each]
         for entity in (topic, *changed):
             self.configure(entity, numbers)
         for number in numbers:
             self.runner(topic, number).start()
+
+    async def _teach(
+        self, publisher: Publisher, topic: Entity, subscriptions: Sequence[Entity]
+    ) -> None:
+        """Tell a publisher, in as many turns of the loop as there are many rules."""
+        while publisher.is_busy:
+            await self._stand_still(publisher)
+        lesson = publisher.lesson(topic, subscriptions)
+        try:
+            for _ in lesson:
+                await asyncio.sleep(0)
+        finally:
+            # Whoever asked may be gone: half of the rules are none.
+            for _ in lesson:
+                pass
 
     async def _stand_still(self, publisher: Publisher) -> None:
         """Wait until nothing is half published."""

@@ -5,6 +5,7 @@ import pytest
 from shardbus.core.bounds import Bounds
 from shardbus.core.command import GetState, ReleaseSession, SessionState, SetState
 from shardbus.core.errors import QUOTA_EXCEEDED, SESSION_LOCK_LOST, Refused
+from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.core.message import MAIN_LINE
 from tests.unit.core.desk import FRAGMENT, LOCK_MS, Desk, rules
 
@@ -129,3 +130,22 @@ def test_a_damaged_state_can_be_replaced_and_is_counted_once() -> None:
 
     assert state_of(desk, again.token) == b"new!"
     assert totals(desk) == (1, 7)
+
+
+def test_a_store_without_room_takes_a_small_state_and_one_no_larger_than_before() -> None:
+    """Whoever drains sessions and notes how far he came can go on."""
+    desk = Desk(rules(requires_session=True, state_bytes_max=100_000))
+    held = desk.accept("a")
+    large = bytes(SHORT_STATE_BYTES_MAX + 1)
+    desk.fragment.note_shortage("the disk is full")
+    with pytest.raises(Refused, match="the disk is full") as refused:
+        desk.do(SetState(held.token, large))
+    assert refused.value.kind is QUOTA_EXCEEDED
+
+    desk.do(SetState(held.token, large[1:]))
+    desk.fragment.note_shortage("")
+    desk.do(SetState(held.token, large))
+    desk.fragment.note_shortage("the disk is full")
+    desk.do(SetState(held.token, large))
+    desk.do(SetState(held.token, None))
+    assert state_of(desk, held.token) is None
