@@ -37,6 +37,10 @@ CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
 RESERVE_MB: Final = 16
 SAID: Final = {
+    "lines of fragments that forward": [
+        core_limits.TRANSFER_MARKS_MAX,
+        core_limits.TRANSFER_MARK_KEPT_MS // 86_400_000,
+    ],
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
     "HTTP connections |": [descriptors.HTTP_LEAST],
     "connections that have said nothing": [reception.SILENT_MAX],
