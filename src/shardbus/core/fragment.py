@@ -65,20 +65,17 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
-    INVALID_ARGUMENT,
     MESSAGE_LOCK_LOST,
-    MESSAGE_NOT_FOUND,
     NOT_ALLOWED,
     SERVER_BUSY,
     Refused,
 )
 from shardbus.core.history import History
 from shardbus.core.holds import Holds, not_received_so
-from shardbus.core.intake import Intake
+from shardbus.core.intake import Intake, check_deferred_bytes
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     CANCEL_COUNT_MAX,
-    DEFERRED_BYTES_MAX,
     DEFERRED_COUNT_MAX,
     LOCKS_ENDED_MAX,
 )
@@ -94,7 +91,7 @@ from shardbus.core.message import (
 )
 from shardbus.core.need import Need
 from shardbus.core.runs import Runs
-from shardbus.core.sequence import check_numbers, lock_token
+from shardbus.core.sequence import check_numbers, lock_token, not_found
 from shardbus.core.sessions import HeldSession
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
@@ -515,9 +512,9 @@ class Fragment:
                 or entry.is_expired(now_ms)
                 or (session_id is not None and entry.session_id != session_id)
             ):
-                raise _not_found(number, "deferred")
+                raise not_found(number, "deferred")
             entries.append(entry)
-        _check_deferred_bytes(entries)
+        check_deferred_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:
@@ -584,7 +581,7 @@ class Fragment:
         for number in command.sequence_numbers:
             entry = self.intake.entries.get(number)
             if entry is None or entry.state != SCHEDULED:
-                raise _not_found(number, "scheduled")
+                raise not_found(number, "scheduled")
             entries.append(entry)
         self._ledger.forget(entries)
         return Done()
@@ -599,21 +596,3 @@ class Fragment:
         self._staging.end_overdue()
         self._entrance.forget_expired_ids(now_ms)
         return Done()
-
-
-def _check_deferred_bytes(entries: list[Entry]) -> None:
-    """All of them are in memory before the first is handed out."""
-    size_bytes = sum([entry.size_bytes for entry in entries])
-    if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
-        raise Refused(
-            INVALID_ARGUMENT,
-            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
-            "can be received at once, or one message: ask for fewer.",
-        )
-
-
-def _not_found(number: int, state: str) -> Refused:
-    return Refused(
-        MESSAGE_NOT_FOUND,
-        f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
-    )
