@@ -201,6 +201,9 @@ class Disk:
     def fragments(self) -> list[FragmentId]:
         return self.kept.fragments()
 
+    def highest_entity_id(self) -> int:
+        return self.kept.highest_entity_id()
+
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         return self.kept.recorded(kinds)
 

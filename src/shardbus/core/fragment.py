@@ -20,6 +20,7 @@ from shardbus.core.command import (
     AskDecision,
     AskProducers,
     AskStages,
+    AskTickets,
     Cancel,
     Claim,
     Command,
@@ -63,6 +64,7 @@ from shardbus.core.command import (
     Tick,
     Transact,
 )
+from shardbus.core.deferred import check_bytes, not_found
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
     MESSAGE_LOCK_LOST,
@@ -72,13 +74,9 @@ from shardbus.core.errors import (
 )
 from shardbus.core.history import History
 from shardbus.core.holds import Holds, not_received_so
-from shardbus.core.intake import Intake, check_deferred_bytes
+from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import (
-    CANCEL_COUNT_MAX,
-    DEFERRED_COUNT_MAX,
-    LOCKS_ENDED_MAX,
-)
+from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -91,7 +89,7 @@ from shardbus.core.message import (
 )
 from shardbus.core.need import Need
 from shardbus.core.runs import Runs
-from shardbus.core.sequence import check_numbers, lock_token, not_found
+from shardbus.core.sequence import check_numbers, lock_token
 from shardbus.core.sessions import HeldSession
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
@@ -108,6 +106,7 @@ _RareCommand = (
     | StageCommand
     | _SessionCommand
     | TransferCommand
+    | AskTickets
 )
 
 
@@ -124,7 +123,7 @@ class Outcome:
 class Fragment:
     """One fragment with its lines: main, dead-letter and transfer dead-letter.
 
-    `intake` takes over what was read from the store.
+    `intake` takes over what was read from the store; `tickets` adds its own changes to a commit.
 
     Time is two readings: `now_ms` of the wall clock, for moments, and `steady_ms` of a clock that
     is never set, for what lasts. NEVER_MS in place of the latter: the two agree.
@@ -153,11 +152,12 @@ class Fragment:
         self._holds: Holds | None = None
         if self._sessions is not None:
             self._holds = Holds(number, self._ledger, self._sessions)
+        kept = {} if records is None else records
         known = History() if history is None else history
-        self._entrance = Entrance(number, self._ledger, known, loaded_at_ms)
+        self._entrance = Entrance(number, self._ledger, known, kept, loaded_at_ms)
+        self.tickets = self._entrance.tickets
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
-        kept = {} if records is None else records
         self._staging = Staging(number, self._ledger, self._entrance, kept)
         self._transactions = Transactions(
             self._ledger, self._entrance, self._settling, self._staging, kept
@@ -250,6 +250,8 @@ class Fragment:
             return self._staging.decide(command)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
+        if isinstance(command, AskTickets):
+            return self._entrance.judge(command)
         return self._decide_about_transfers(command, now_ms)
 
     def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
@@ -514,7 +516,7 @@ class Fragment:
             ):
                 raise not_found(number, "deferred")
             entries.append(entry)
-        check_deferred_bytes(entries)
+        check_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:

@@ -29,7 +29,6 @@ from shardbus.core.command import (
     Transact,
     TransfersDone,
 )
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.holds import Holds
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
@@ -321,14 +320,3 @@ class Intake:
             entries[-1].sequence_number if entries else 0, damaged[-1] if damaged else 0
         )
         line.page_in(self._ledger.untaken(entries), is_end, covered_to)
-
-
-def check_deferred_bytes(entries: list[Entry]) -> None:
-    """All of them are in memory before the first is handed out."""
-    size_bytes = sum([entry.size_bytes for entry in entries])
-    if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
-        raise Refused(
-            INVALID_ARGUMENT,
-            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
-            "can be received at once, or one message: ask for fewer.",
-        )

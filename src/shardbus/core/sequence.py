@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_NOT_FOUND, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import FRAGMENTS_MAX, SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
 
 TOKEN_BYTES = 16
@@ -42,11 +42,3 @@ def check_numbers(numbers: list[int], count_max: int) -> None:
         )
     if len(set(numbers)) < len(numbers):
         raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
-
-
-def not_found(number: int, state: str) -> Refused:
-    """What a client is told of a number that is of no use to it."""
-    return Refused(
-        MESSAGE_NOT_FOUND,
-        f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
-    )
