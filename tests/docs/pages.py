@@ -65,9 +65,9 @@ def cli_page() -> str:
 
 {_MADE}
 `shardbus serve`, `broker` and `gateway` serve, `demo` serves and shows [what a bus
-does](../guides/demo.md), `check` examines the files of a server that does not run, and every other
-command is a client of the HTTP API. With `--json` a command prints exactly one
-JSON document on standard output; a failure is then
+does](../guides/demo.md), `check`, `restore` and `backup --offline` work on files that nobody
+serves, and every other command is a client of the HTTP API. With `--json` a command prints
+exactly one JSON document on standard output; a failure is then
 `{{"error": {{"kind": ..., "message": ...}}}}`. Messages for people go to standard error.
 
 | exit code | kind | meaning |

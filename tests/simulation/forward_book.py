@@ -46,19 +46,24 @@ def forwarded(delivery: Delivery, source: str, now_ms: int) -> Forwarded:
     return Forwarded(onward.message(), parcel.hops)
 
 
-def check_numbers(name_of: Callable[[int], str], commits: Sequence[FragmentCommit]) -> None:
+class NumberBook:
     """Numbers have one source: a subscription has those alone that its topic gave out."""
-    given: dict[tuple[str, int], int] = {}
-    for commit in commits:
-        name = name_of(commit.fragment.entity_id).lower()
-        given[name, commit.fragment.number] = commit.counters.last_counter
-    for commit in commits:
-        name = name_of(commit.fragment.entity_id).lower()
-        topic, is_subscription, _ = name.partition("/subscriptions/")
-        if is_subscription and any(isinstance(change, Append) for change in commit.changes):
-            last = given.get((topic, commit.fragment.number), 0)
-            if commit.counters.last_counter > last:
-                raise Violation(f"{name} has a number that its topic did not give")
+
+    def __init__(self, name_of: Callable[[int], str]) -> None:
+        self._name_of = name_of
+        # By topic and fragment: the last counter that was stored.
+        self._given: dict[tuple[str, int], int] = {}
+
+    def stored(self, commits: Sequence[FragmentCommit]) -> None:
+        for commit in commits:
+            name = self._name_of(commit.fragment.entity_id).lower()
+            self._given[name, commit.fragment.number] = commit.counters.last_counter
+        for commit in commits:
+            name = self._name_of(commit.fragment.entity_id).lower()
+            topic, is_subscription, _ = name.partition("/subscriptions/")
+            given = self._given.get((topic, commit.fragment.number), 0)
+            if is_subscription and commit.counters.last_counter > given:
+                raise Violation(f"{name} has a number that its topic may still give to others")
 
 
 Place = tuple[FragmentId, int]

@@ -20,7 +20,7 @@ from shardbus.core.command import (
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.stores.base import FragmentCommit
-from tests.simulation.forward_book import ForwardBook, Parcel, check_numbers, forwarded
+from tests.simulation.forward_book import ForwardBook, NumberBook, Parcel, forwarded
 from tests.simulation.sending import Violation
 from tests.simulation.sites import SitePort
 from tests.simulation.town import Gateway, Town, outcome_of, sent
@@ -66,11 +66,12 @@ RATES: Final = (("a", 4.0), ("p", 3.0), ("t", 3.0), ("d", 2.0), ("n", 3.0), ("h0
 class ForwardTown(Town):
     def __init__(self, seed: int) -> None:
         self.book = ForwardBook(self.name_of, WAYS, ORDERED)
+        self._numbers = NumberBook(self.name_of)
         super().__init__(seed, sites=2)
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         self.book.stored(commits)
-        check_numbers(self.name_of, commits)
+        self._numbers.stored(commits)
 
     def opened(self, gateway: Gateway) -> None:
         """Two of them do the same, as in two gateways."""

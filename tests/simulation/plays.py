@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
+from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.forward_scenario import run_forwarding
+from tests.simulation.moment_scenario import run_moments
 from tests.simulation.reader_scenario import run_readers
 from tests.simulation.scenario import run, run_clocks, run_linked, run_linked_clocks
 from tests.simulation.stage_scenario import run_stages
@@ -17,9 +19,11 @@ PLAYS: Final[dict[str, Play]] = {
     "links": run_linked,
     "clocks": run_clocks,
     "linked clocks": run_linked_clocks,
+    "moments": run_moments,
     "topics": run_topics,
     "transactions": run_transactions,
     "forwarding": run_forwarding,
     "stages": run_stages,
     "readers": run_readers,
+    "catalogue": run_catalogue,
 }

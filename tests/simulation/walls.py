@@ -38,16 +38,22 @@ class Clockmaker:
         """Everybody's clock is right from now on; that is a jump, too."""
         self._is_over = True
         for wall in self._walls:
-            wall.ahead_ms = 0
+            self._turn(wall, 0)
 
     async def _set(self, wall: Wall) -> None:
-        before_ms, wall.ahead_ms = wall.ahead_ms, self._chance.choice(AHEAD_MS)
+        before_ms = wall.ahead_ms
         befell("clock set")
-        self._note(f"a clock is {wall.ahead_ms} ms ahead, after {before_ms}")
+        self._turn(wall, self._chance.choice(AHEAD_MS))
         if self._chance.random() < 0.3:
             befell("clock glitch")
             await asyncio.sleep(GLITCH_S)
-            wall.ahead_ms = 0 if self._is_over else before_ms
+            self._turn(wall, 0 if self._is_over else before_ms)
+
+    def _turn(self, wall: Wall, ahead_ms: int) -> None:
+        """Told before and after, to those who must know what the clock ever said."""
+        self._note(f"a clock was {wall.ahead_ms} ms ahead")
+        wall.ahead_ms = ahead_ms
+        self._note(f"and is {ahead_ms} ms ahead")
 
 
 def undisturbed_ms(moment_ms: int, now_ms: int) -> int:

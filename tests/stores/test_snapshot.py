@@ -133,6 +133,22 @@ def test_a_log_that_grows_too_long_ends_the_copy(
     assert not (tmp_path / "copy.db").exists()
 
 
+def test_a_disk_that_fills_up_is_left_to_the_bus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R43."""
+    monkeypatch.setattr(snapshot, "SPARE_BYTES", 1 << 60)
+    store, _ = filled(tmp_path / "store.db")
+    kept = open_snapshot(tmp_path / "store.db")
+
+    with pytest.raises(StoreError, match="left to the bus"):
+        kept.copy(tmp_path / "copy.db", unwatched)
+    kept.close()
+    store.close()
+
+    assert not (tmp_path / "copy.db").exists()
+
+
 def test_what_is_no_store_has_no_snapshot(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_bytes(b"not a database, but long enough to be looked at" * 10)
     with pytest.raises(StoreError, match="not a store of Shardbus"):

@@ -102,6 +102,11 @@ class Connection:
         self._sent_ms: int = now_ms
 
     @property
+    def unfinished_bytes(self) -> int:
+        """What is held of frames and deliveries that are not whole, or not accepted yet."""
+        return self.buffered_bytes + self._unread.size
+
+    @property
     def is_closed(self) -> bool:
         """Nothing more will be understood or sent; write the output that is left."""
         return self._state == states.CLOSED

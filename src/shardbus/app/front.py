@@ -83,9 +83,8 @@ async def serve_clients(
     pipelines = PipelineChild(settings, bus)
 
     def health() -> list[str]:
-        out = [outage for outage in outages() if outage]
-        doors = _door_problems(opened, lanes)
-        return [*out, *bus.namespace.problems(), *bus.problems(), *doors, *pipelines.problems()]
+        within = [*bus.namespace.problems(), *bus.problems(), *_door_problems(opened, lanes)]
+        return [*filter(None, outages()), *within, *pipelines.problems()]
 
     told = _Told(pipelines, backups, broker_names, outages, health)
     site, metrics = _web(settings, bus, throttle, told)
@@ -123,10 +122,9 @@ async def serve_clients(
             forwarder.run(),
             *(lane.run() for lane in lanes),
             pipelines.run(has_lane=bool(lanes)),
-            backups.run(),
         ]
         work = _until(stopping, lanes, ready_line(settings, ports))
-        await alongside(work, [*chores, *_chores(bus)])
+        await alongside(work, [*chores, *_chores(bus, backups)])
         amqp.close()
 
 
@@ -269,12 +267,13 @@ async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: st
     await stopping.wait()
 
 
-def _chores(bus: Bus) -> list[Work]:
+def _chores(bus: Bus, backups: KeptBackups) -> list[Work]:
     """What the bus has to be reminded of while it serves."""
     return [
         _sweep_now_and_then(bus),
         _delete_idle_now_and_then(bus),
         Recovery(bus, bus.clock).run(),
+        backups.run(),
     ]
 
 

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import Unavailable
+from shardbus.stores.base_backup import SPARE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ HOLD_AGAIN_MS: Final = 1_000
 LOOK_MS: Final = 200
 SILENT_MS_MAX: Final = 30_000
 """How long a broker that copies may be out of reach: it may only be busy."""
-SPARE_BYTES: Final = 64 * 1024 * 1024
-"""What stays free on a disk on which a backup is made."""
 
 
 @final

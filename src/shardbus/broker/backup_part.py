@@ -16,7 +16,7 @@ from shardbus.broker.backup import HOLD_MS_MAX, FileCopy, Order, Room
 from shardbus.broker.storage import Worker
 from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_FOUND, Refused, Unavailable
 from shardbus.stores.base import StoreError
-from shardbus.stores.snapshot import Copied, Snapshot
+from shardbus.stores.base_backup import Copied, Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
 from shardbus.core.entity import Entity
@@ -37,6 +37,9 @@ ACTION_FAILED: Final = "RuleActionException"
 STEPS_MAX: Final = 10_000
 MESSAGE_WEIGHT: Final = 10
 COPY_STEPS: Final = 4
+
+# Rules that are compiled, or added to the index, before others have their turn.
+RULES_PER_STEP: Final = 100
 
 _SEED_PREFIX_BYTES: Final = 8
 
@@ -105,13 +108,22 @@ class Publisher:
 
         Rules that did not change are not compiled again.
         """
+        for _ in self.lesson(topic, subscriptions):
+            pass
+
+    def lesson(self, topic: Entity, subscriptions: Sequence[Entity]) -> Iterator[None]:
+        """Like `tell`, in steps between which others may have their turn.
+
+        All of them must be taken, and nothing may be published meanwhile (see `hold`).
+        """
         former = self.subscriptions
         try:
-            self._take_over({each.entity_id: each for each in subscriptions})
+            yield from self._take_over({each.entity_id: each for each in subscriptions})
         except Refused:
             self._index = RuleIndex()
             self.subscriptions = {}
-            self._take_over(former)
+            for _ in self._take_over(former):
+                pass
             raise
         self.default_ttl_ms = topic.spec.default_ttl_ms
         self.is_told = True
@@ -234,10 +246,16 @@ class Publisher:
 
     # Learning.
 
-    def _take_over(self, wanted: dict[int, Entity]) -> None:
-        changes = [
-            _RuleChanges(self.subscriptions.get(each.entity_id), each) for each in wanted.values()
-        ]
+    def _take_over(self, wanted: dict[int, Entity]) -> Iterator[None]:
+        changes: list[_RuleChanges] = []
+        compiled = 0
+        for each in wanted.values():
+            change = _RuleChanges(self.subscriptions.get(each.entity_id), each)
+            changes.append(change)
+            compiled += len(change.added)
+            if compiled >= RULES_PER_STEP:
+                compiled = 0
+                yield
         for subscription_id in self.subscriptions:
             if subscription_id not in wanted:
                 self._index.remove_subscription(subscription_id)
@@ -245,9 +263,13 @@ class Publisher:
         for change in changes:
             for name in change.gone:
                 self._index.remove(change.subscription_id, name)
+        added = 0
         for change in changes:
             for rule in change.added:
                 self._index.add(change.subscription_id, rule)
+                added += 1
+                if added % RULES_PER_STEP == 0:
+                    yield
 
 
 @final

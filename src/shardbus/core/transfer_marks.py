@@ -18,17 +18,22 @@ from shardbus.core.limits import (
     TRANSFER_MARKS_FORGOTTEN_MAX,
     TRANSFER_SOURCES_MAX,
 )
+from shardbus.core.message import NEVER_MS
 from shardbus.core.records import TRANSFER_MARK
 
 
 @final
 class Mark:
-    """What came from one source: up to `number`, but for those in `skipped`."""
+    """What came from one source: up to `number`, but for those in `skipped`.
+
+    `noted_ms` is when by the steady clock, if the fragment has been in memory since (NEVER_MS).
+    """
 
     def __init__(self, at_ms: int, number: int, skipped: list[int]) -> None:
         self.at_ms = at_ms
         self.number = number
         self.skipped = skipped
+        self.noted_ms = NEVER_MS
 
 
 @final
@@ -63,6 +68,7 @@ class Marks:
 
     def remember(self, source: TransferSource, mark: Mark) -> None:
         self._marks.pop(source, None)
+        mark.noted_ms = self._ledger.steady_ms
         self._marks[source] = mark
         data = pack_integers([mark.at_ms, mark.number, *mark.skipped])
         self._note(source, data)
@@ -71,7 +77,7 @@ class Marks:
         """The entities all of whose marks can be forgotten if they are deleted; not all of many."""
         idle: dict[int, bool] = {}
         for (entity_id, _, _), mark in self._marks.items():
-            idle[entity_id] = idle.get(entity_id, True) and _is_idle(mark, now_ms)
+            idle[entity_id] = idle.get(entity_id, True) and self._is_idle(mark, now_ms)
         found = [entity_id for entity_id, is_idle in idle.items() if is_idle]
         return found[:TRANSFER_SOURCES_MAX]
 
@@ -81,7 +87,7 @@ class Marks:
         going = [
             source
             for source, mark in self._marks.items()
-            if source[0] in named and _is_idle(mark, now_ms)
+            if source[0] in named and self._is_idle(mark, now_ms)
         ]
         for source in going[:TRANSFER_MARKS_FORGOTTEN_MAX]:
             del self._marks[source]
@@ -91,9 +97,11 @@ class Marks:
         key = pack_integers(list(source))
         self._ledger.changes.append(RecordChange(TRANSFER_MARK, key, data))
 
-
-def _is_idle(mark: Mark, now_ms: int) -> bool:
-    return mark.at_ms + TRANSFER_MARK_KEPT_MS <= now_ms
+    def _is_idle(self, mark: Mark, now_ms: int) -> bool:
+        """By both clocks: a wall clock that is ahead cannot end what was noted in this life."""
+        steady_ms, noted_ms = self._ledger.steady_ms, mark.noted_ms
+        is_old = noted_ms == NEVER_MS or noted_ms + TRANSFER_MARK_KEPT_MS <= steady_ms
+        return is_old and mark.at_ms + TRANSFER_MARK_KEPT_MS <= now_ms
 
 
 def _age(marked: tuple[TransferSource, Mark]) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_backup import SPARE_BYTES, Copied, Watch
 from shardbus.stores.chunk import unpack_counters
 from shardbus.stores.database import open_reader, store_error
 from shardbus.stores.salvage import open_unchanged
@@ -20,38 +22,6 @@ COPY_PAGES: Final = 256
 HASH_BYTES: Final = 1024 * 1024
 LOG_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 """While a snapshot lasts, the log of its store cannot be cut; one this long ends the copy."""
-
-Watch = Callable[[int], None]
-"""Hears how many bytes have been copied; what it raises ends the copy."""
-
-
-@final
-class Copied:
-    """A file that was copied whole and is on disk. A catalogue has no messages."""
-
-    def __init__(self, size_bytes: int, sha256: str, fragments: int, messages: int) -> None:
-        self.size_bytes = size_bytes
-        self.sha256 = sha256
-        self.fragments = fragments
-        self.messages = messages
-
-
-class Snapshot(Protocol):
-    """One moment of a store or a catalogue. Its methods may be called from any thread, one at a
-    time.
-    """
-
-    def size_bytes(self) -> int:
-        """About how much there is to copy."""
-        ...
-
-    def copy(self, target: Path, watch: Watch) -> Copied:
-        """Write a new file; StoreError, and none is left, if that fails or one is there already."""
-        ...
-
-    def close(self) -> None:
-        """Let the moment go; nothing happens the second time."""
-        ...
 
 
 @final
@@ -101,6 +71,7 @@ class SqliteSnapshot:
 
             def step(status: int, remaining: int, total: int) -> None:
                 self._check_log()
+                _check_room(self._path.parent, target.parent)
                 watch((total - remaining) * self._page_bytes)
 
             self._connection.backup(connection, pages=COPY_PAGES, progress=step)
@@ -116,6 +87,17 @@ class SqliteSnapshot:
             raise StoreError(
                 f"{self._path}: its log has grown to {log_bytes} bytes while the store was being "
                 "copied; back up while less is written, or to a faster disk"
+            )
+
+
+def _check_room(*directories: Path) -> None:
+    """The bus needs room more than the backup does, and others may be filling the disk, too."""
+    for directory in directories:
+        free_bytes = shutil.disk_usage(directory).free
+        if free_bytes < SPARE_BYTES:
+            raise StoreError(
+                f"{directory}: only {free_bytes} bytes are free, and those are left to the bus; "
+                "free space, or choose another --backup-dir"
             )
 
 

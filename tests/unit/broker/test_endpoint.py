@@ -242,6 +242,7 @@ class Garbled(ScriptedPort):
     fragment_id = FRAGMENT
     state = AVAILABLE
     reason = ""
+    fragment_id = FRAGMENT
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         if isinstance(command, Settle):

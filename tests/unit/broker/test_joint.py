@@ -522,3 +522,23 @@ def test_a_subscription_that_gets_ahead_is_caught_up_with_and_hurts_no_other_fra
     assert not unknown(sent[0])
     assert topic.publish(b"y").first == 8
     assert (topic.drain("a"), topic.drain("b")) == ([b"y"], [b"o", b"y"])
+
+
+def test_a_publish_is_stored_although_a_subscription_is_deleted_before_it_is_written(
+    house: House,
+) -> None:
+    topic = news(house, "a", "b")
+    queue = house.runner()
+    house.pass_s()
+    house.latency_s = 1.0
+    house.ask(queue, send_of(b"being written"))
+    house.pass_s(0.5)
+    sent = house.ask(topic.runner(), publish_of(b"x"))
+    house.pass_s(0.1)
+
+    topic.delete(topic.subscriptions["b"])
+    house.pass_s(20)
+
+    assert isinstance(sent[0], Sent)
+    house.latency_s = LATENCY_S
+    assert topic.drain("a") == [b"x"]

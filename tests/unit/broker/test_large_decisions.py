@@ -10,6 +10,7 @@ from shardbus.broker.broker import Broker
 from shardbus.broker.publishing import (
     COPY_STEPS,
     MESSAGE_WEIGHT,
+    RULES_PER_STEP,
     STEPS_MAX,
     PayloadFormat,
     Publisher,
@@ -340,3 +341,62 @@ def test_a_large_stage_reaches_the_subscriptions_of_a_topic_whole(house: House) 
     assert isinstance(answer, Done)
     assert len(house.disk.transactions) == 1
     assert topic.drain("all") == [b"%d" % each for each in range(count)]
+
+
+def many_rules(topic: Topic, count: int) -> None:
+    """A subscription with so many rules, of which the broker has not been told."""
+    made = topic.subscribe("many", sql_rule("r", "color = 'red'"))
+    rules_of_all = [sql_rule(f"r{number}", f"color = '{number}'") for number in range(count)]
+    topic.subscriptions["many"] = made.with_rules(rules_of_all, 1)
+
+
+def test_many_rules_are_learnt_in_many_turns(house: House) -> None:
+    """A broker that starts again is told thousands at once, and must not seem to be dead."""
+    topic = Topic(house)
+    topic.tell()
+    many_rules(topic, 10 * RULES_PER_STEP)
+    topic.restart()
+    work = topic.broker.update_topic(topic.entity, list(topic.subscriptions.values()), [0])
+    task = house.loop.create_task(work)
+    turns = Turns(house, lambda: not task.done())
+
+    turns.begin()
+    house.loop.run_until_complete(task)
+    house.pass_s()
+
+    assert turns.number >= 10
+    topic.publish(b"color=7|", b"color=red|")
+    assert topic.drain("many") == [b"color=7|"]
+
+
+def test_nothing_is_published_by_half_of_the_rules(house: House) -> None:
+    topic = Topic(house)
+    topic.tell()
+    many_rules(topic, 10 * RULES_PER_STEP)
+    work = topic.broker.update_topic(topic.entity, list(topic.subscriptions.values()), [0])
+    task = house.loop.create_task(work)
+    for _ in range(4):
+        one_turn(house)
+
+    answers = house.ask(topic.runner(), publish_of(b"color=999|"))
+    house.loop.run_until_complete(task)
+    house.pass_s()
+
+    assert isinstance(answers[0], Sent)
+    assert topic.drain("many") == [b"color=999|"]
+
+
+def test_rules_are_learnt_although_the_one_who_tells_them_is_gone(house: House) -> None:
+    topic = Topic(house)
+    topic.tell()
+    many_rules(topic, 10 * RULES_PER_STEP)
+    work = topic.broker.update_topic(topic.entity, list(topic.subscriptions.values()), [0])
+    task = house.loop.create_task(work)
+    for _ in range(4):
+        one_turn(house)
+
+    task.cancel()
+    house.pass_s()
+    topic.publish(b"color=999|", b"color=red|")
+
+    assert topic.drain("many") == [b"color=999|"]

@@ -116,6 +116,17 @@ def test_a_changed_entity_keeps_its_kind_its_topic_and_its_rules() -> None:
     assert (ruled.spec, ruled.rules, ruled.updated_at_ms) == (updated.spec, [], 4000)
 
 
+def test_a_change_is_newer_although_the_clock_was_set_back() -> None:
+    """Brokers go by it when gateways tell them one after the other."""
+    original = a_subscription()
+    newer = original.updated(QueueSpec(), 9_000_000)
+
+    newest = newer.with_rules([], 5_000)
+
+    assert newest.updated_at_ms > newer.updated_at_ms
+    assert newest.without_rules().updated_at_ms == newest.updated_at_ms
+
+
 def test_a_rule_is_found_in_any_case() -> None:
     subscription = a_subscription()
 

@@ -9,9 +9,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardbus_spark.conditions.columns import column_of, named
+from shardbus_spark.conditions.parser import parse_condition
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.definition import DELTA, TIME_COLUMN, Replay
-from shardbus_spark.pipelines.predicate import check_predicate
 from shardbus_spark.schema import COLUMNS, JSON_COLUMN, WRITTEN, check_written
 from shardbus_spark.tables import captured_form, read_captured
 from shardbus_spark.tables.delta import open_delta
@@ -68,7 +69,6 @@ def selected(table: DataFrame, definition: Replay) -> DataFrame:
     """Rows of the time and condition, as columns of messages, sorted."""
     chosen = table
     if definition.where:
-        check_predicate(definition.where, table.columns)
         chosen = _met(chosen, definition.where)
     time = _time(table, definition)
     if time is not None and definition.since is not None:
@@ -76,7 +76,7 @@ def selected(table: DataFrame, definition: Replay) -> DataFrame:
     if time is not None and definition.until is not None:
         chosen = chosen.where(time < F.lit(definition.until))
     order = [] if time is None else [time]
-    order += [quoted(name) for name in _ORDER if name in table.columns]
+    order += [named(name) for name in _ORDER if name in table.columns]
     columns = message_columns(table, definition)
     messages = [column.alias(name) for name, column in columns.items()]
     keys = {f"_order_{index}": key for index, key in enumerate(order)}
@@ -99,12 +99,12 @@ def message_columns(table: DataFrame, definition: Replay) -> dict[str, Column]:
     else:
         if not definition.columns:
             _check_known(table.columns)
-        found = {name: quoted(name) for name in WRITTEN if name in table.columns}
+        found = {name: named(name) for name in WRITTEN if name in table.columns}
     types = dict(table.dtypes)
     for target, source in definition.columns.items():
         found.pop(target, None)
         if source:
-            found[target] = _cast(target, quoted(source), types[source])
+            found[target] = _cast(target, named(source), types[source])
     if "body" not in found:
         raise OptionError(
             "the table has no column body: say which one it is, columns {\"body\": \"payload\"}, "
@@ -113,14 +113,10 @@ def message_columns(table: DataFrame, definition: Replay) -> dict[str, Column]:
     return found
 
 
-def quoted(name: str) -> Column:
-    """The column of this name, whatever is in it."""
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
 def _met(table: DataFrame, where: str) -> DataFrame:
+    condition = column_of(parse_condition(where, table.columns))
     try:
-        return table.where(where)
+        return table.where(condition)
     except AnalysisException as error:
         raise OptionError(f"where cannot be used: {str(error).splitlines()[0]}") from error
 
@@ -128,7 +124,7 @@ def _met(table: DataFrame, where: str) -> DataFrame:
 def _time(table: DataFrame, definition: Replay) -> Column | None:
     name = definition.time_column
     if name in table.columns:
-        return quoted(name).cast("timestamp")
+        return named(name).cast("timestamp")
     if definition.since is None and definition.until is None and name == TIME_COLUMN:
         return None
     raise OptionError(
@@ -148,7 +144,7 @@ def _check_known(columns: Sequence[str]) -> None:
 
 def _row_as_json(table: DataFrame) -> Column:
     options: Mapping[str, str] = {"ignoreNullFields": "false"}
-    return F.to_json(F.struct(*(quoted(name) for name in table.columns)), dict(options))
+    return F.to_json(F.struct(*(named(name) for name in table.columns)), dict(options))
 
 
 def _cast(target: str, column: Column, kind: str) -> Column:

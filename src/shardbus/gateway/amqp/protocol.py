@@ -107,6 +107,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_flush_scheduled = False
         self._settling: list[Inbound] = []
         self._pending_bytes = 0
+        self._unfinished_bytes = 0
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._is_unread = False
@@ -135,10 +136,12 @@ class AmqpProtocol(asyncio.Protocol):
             self.close(_forced(f"More than {STRANGER_BYTES_MAX} bytes came before a token."))
             return
         self._handle(self._connection.receive(data, self._monotonic_ms()))
+        self._note_unfinished()
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._totals.unfinished.forget(self)
         self._handle(self._connection.transport_lost())
         for task in self._requests:
             task.cancel()
@@ -239,6 +242,26 @@ class AmqpProtocol(asyncio.Protocol):
         if self._transport is not None and not may_linger:
             self._transport.abort()
         else:
+            self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
+
+    def _note_unfinished(self) -> None:
+        size_bytes = self._connection.unfinished_bytes
+        # Most of what is read is whole; then there is nothing to note.
+        if size_bytes != self._unfinished_bytes and not self._is_leaving:
+            self._unfinished_bytes = size_bytes
+            self._totals.unfinished.note(self, size_bytes, self._monotonic_ms())
+
+    def end_holding(self) -> None:
+        """Let go of messages that are not whole: others need the room (holdings.Holder)."""
+        self.close(
+            _forced(
+                "All connections together hold too much of messages that are not whole, and this "
+                "one has held the most for the longest time: send them again, one after another."
+            )
+        )
+        # What was collected is given back now, and not when the client has read why.
+        self._handle(self._connection.transport_lost())
+        if self._transport is not None:
             self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
 
     def close(self, error: AmqpError) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.errors import SERVER_BUSY, Refused
+from shardbus.gateway.holdings import Holdings
 
 LINKS_MAX: Final = 200_000
 REQUESTS_MAX: Final = 20_000
@@ -14,6 +15,8 @@ TRANSACTION_BYTES_MAX: Final = 512 * 1024 * 1024
 """Messages that wait for the end of their transactions."""
 PENDING_BYTES_MAX: Final = 512 * 1024 * 1024
 """Messages that were read and are not stored yet."""
+UNFINISHED_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Messages whose last frame has not come."""
 
 
 @final
@@ -26,6 +29,7 @@ class Totals:
         self.transactions = 0
         self.transaction_bytes = 0
         self.pending_bytes = 0
+        self.unfinished = Holdings(UNFINISHED_BYTES_MAX)
 
     @property
     def is_request_possible(self) -> bool:

@@ -131,7 +131,9 @@ class HttpConnection(asyncio.Protocol):
         self._head: h11.Request | None = None
         self._target = ""
         self._body = bytearray()
-        self._held_bytes = 0
+        # Whether this very request is being counted, and whether that was too much.
+        self._is_adding = False
+        self._is_outheld = False
         self._dropped_bytes = 0
         self._is_receiving = False
         self._is_answering = False
@@ -258,16 +260,28 @@ class HttpConnection(asyncio.Protocol):
 
     def _add_to_body(self, data: bytes) -> None:
         self._body += data
-        self._held_bytes += len(data)
-        has_room = self._gateway.crowd.hold(len(data))
         if len(self._body) > BODY_BYTES_MAX:
             raise _too_large()
-        if not has_room:
+        self._hold(len(self._body))
+        if self._is_outheld:
             raise Refused(SERVER_BUSY, "Too many requests are coming in at once: try again.")
 
+    def end_holding(self) -> None:
+        """Others need the room that an unfinished request takes (holdings.Holder)."""
+        if self._is_adding:
+            self._is_outheld = True
+        else:
+            self._fail(
+                Refused(SERVER_BUSY, "Too many requests are coming in at once: send it faster.")
+            )
+
+    def _hold(self, size_bytes: int) -> None:
+        self._is_adding = True
+        self._gateway.crowd.hold(self, size_bytes, int(self._loop.time() * 1000))
+        self._is_adding = False
+
     def _drop_body(self) -> None:
-        self._gateway.crowd.hold(-self._held_bytes)
-        self._held_bytes = 0
+        self._hold(0)
         self._body.clear()
 
     def _start(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, Protocol, final
 
+from shardbus.gateway.holdings import Holder, Holdings
 from shardbus.gateway.lobby import Guest, Lobby
 
 TURNED_AWAY_MAX: Final = 100
@@ -13,7 +14,7 @@ BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of requests that have not come whole yet, over all connections: no token is checked before."""
 
 
-class Client(Guest, Protocol):
+class Client(Guest, Holder, Protocol):
     """An HTTP connection."""
 
     @property
@@ -35,7 +36,7 @@ class Crowd:
         self._strangers = Lobby()
         self._turned_away = Lobby()
         self._known: dict[Client, None] = {}
-        self._body_bytes = 0
+        self._bodies = Holdings(BODIES_BYTES_MAX)
 
     def enter(self, client: Client) -> bool:
         """Whether there is a place; a client without one should be told so, and go."""
@@ -54,21 +55,25 @@ class Crowd:
             self._known[client] = None
 
     def leave(self, client: Client) -> None:
+        self._bodies.forget(client)
         if client in self._known:
             del self._known[client]
         elif not self._strangers.leave(client):
             self._turned_away.leave(client)
 
-    def hold(self, size_bytes: int) -> bool:
-        """So many bytes more (negative: fewer) of unfinished requests; False when it is too much.
+    def hold(self, client: Client, size_bytes: int, now_ms: int) -> None:
+        """So many bytes are there of a client's unfinished request.
 
-        Strangers make room first.
+        When all have too much strangers make room first, then whoever holds the most for the
+        longest time.
         """
-        self._body_bytes += size_bytes
-        while self._body_bytes > BODIES_BYTES_MAX:
-            if not self._strangers.make_room():
-                return False
-        return True
+        if not size_bytes:
+            self._bodies.forget(client)
+            return
+        self._bodies.put(client, size_bytes, now_ms)
+        while self._bodies.is_too_much and self._strangers.make_room():
+            pass
+        self._bodies.make_room(now_ms)
 
     def _make_room(self) -> bool:
         if self._strangers.make_room():

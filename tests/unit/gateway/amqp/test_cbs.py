@@ -9,6 +9,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import Message
 from shardbus.amqp.types import Int, Ulong, Uuid, Value
+from shardbus.broker.alarm import LOOK_MS_MAX
 from shardbus.core.access import LISTEN, AccessRule
 from shardbus.gateway.amqp.responses import PENDING_MAX
 from tests.unit.gateway.amqp.bench import Bench
@@ -278,6 +279,23 @@ def test_when_a_token_ends_so_do_the_links_that_lived_by_it(bench: Bench, counte
     assert counter.requests.is_attached
     bench.fill("q", b"not for them")
     assert bench.left("q") == [b"not for them"]
+
+
+def test_a_token_ends_within_a_bound_of_its_moment_however_the_clock_is_set(
+    bench: Bench, counter: Counter
+) -> None:
+    """R34: shown while the clock was behind, it must not be good for that much longer."""
+    token = bench.token(valid_s=1_800)
+    bench.clock.wall.ahead_ms -= 3_600_000
+    counter.put(token)
+    link = counter.client.receiver("q", 10)
+    bench.pass_s(1)
+    assert link.is_attached
+
+    bench.clock.wall.ahead_ms += 2 * 3_600_000
+    bench.pass_s(LOOK_MS_MAX / 1000 + 1)
+
+    assert counter.client.detach_error(link).condition == "amqp:unauthorized-access"
 
 
 def test_a_renewed_token_keeps_the_links(bench: Bench, counter: Counter) -> None:

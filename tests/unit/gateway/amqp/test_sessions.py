@@ -291,6 +291,21 @@ def test_an_expired_session_detaches_its_link_and_counts_what_was_delivered(
     assert [answer.head.delivery_count for answer in answers] == [1, 0]
 
 
+@pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_is_set_neither_ends_a_session_nor_keeps_its_link(
+    bench: Bench, sq: str, by_ms: int
+) -> None:
+    client = accepted(bench, sq, "one", 1)
+    link = link_of(client)
+
+    bench.clock.wall.ahead_ms += by_ms
+    bench.pass_s(55)
+    assert link.is_attached
+
+    bench.pass_s(6)
+    assert client.detach_error(link).condition == LOST
+
+
 def fail_a_commit(bench: Bench, queue: str) -> None:
     """Make the fragment forget who holds what, as a failing store does."""
     client = bench.client()

@@ -137,3 +137,55 @@ def test_requests_under_way_are_bounded_together(
     assert client.close_error().condition == "amqp:connection:forced"
     bench.pass_s(5)
     assert_all_given_back(bench)
+
+
+def half_sent(client: Client, link: Link, size_bytes: int) -> bytes:
+    """Send the first half of a message; the other half."""
+    client.flush()
+    link.send(b"0", encode_data_message(bytes(size_bytes)), False)
+    output = client.connection.take_output()
+    client.transport.feed(output[: len(output) // 2])
+    return output[len(output) // 2 :]
+
+
+def test_messages_that_are_not_whole_are_bounded_over_all_connections(bench: Bench) -> None:
+    """Whoever holds the most for the longest time lets go, and who sends gets through."""
+    bench.server.totals.unfinished.bytes_max = 510_000
+    holders = [bench.client() for _ in range(4)]
+    links = [client.sender("q", "s") for client in holders]
+    honest = bench.client()
+    link = honest.sender("q", "s")
+    bench.pass_s()
+    for client, held in zip(holders, links, strict=True):
+        half_sent(client, held, 250_000)
+        bench.pass_s(1)
+    assert not any(client.is_closed() for client in holders)
+    assert bench.server.totals.unfinished.total_bytes > 490_000
+
+    rest = half_sent(honest, link, 200_000)
+    bench.pass_s()
+    honest.transport.feed(rest)
+    bench.pass_s()
+
+    assert [client.is_closed() for client in holders] == [True, False, False, False]
+    assert holders[0].close_error().condition == "amqp:connection:forced"
+    assert "not whole" in str(holders[0].close_error().description)
+    assert list(honest.outcomes(link).values()) == [ACCEPTED]
+    for client in holders[1:]:
+        client.transport.close()
+    bench.leave(honest)
+    assert_all_given_back(bench)
+    assert bench.server.totals.unfinished.total_bytes == 0
+
+
+def test_frames_that_are_not_whole_count_too(bench: Bench) -> None:
+    bench.server.totals.unfinished.bytes_max = 150_000
+    clients = [bench.client() for _ in range(2)]
+    links = [client.sender("q", "s") for client in clients]
+    bench.pass_s()
+
+    for client, link in zip(clients, links, strict=True):
+        half_sent(client, link, 200_000)
+        bench.pass_s(1)
+
+    assert [client.is_closed() for client in clients] == [True, False]
