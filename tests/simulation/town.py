@@ -48,6 +48,9 @@ class TownFaults(Faults):
     def happens(self, rate: float) -> bool:
         return not self.is_paused and super().happens(rate)
 
+    def full_s(self) -> float:
+        return 0.0 if self.is_paused else super().full_s() / 4
+
 
 class Gateway:
     """One life of a gateway process."""
