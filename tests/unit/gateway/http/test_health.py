@@ -36,7 +36,7 @@ def test_a_stranger_is_told_how_the_bus_is_and_nothing_of_what_is_inside(
     handle = web.bus.find("many")
     assert handle is not None
     monkeypatch.setattr(handle.runners[3], "state", "unavailable")
-    monkeypatch.setattr(handle.runners[3], "reason", "/srv/b0.db: disk full")
+    monkeypatch.setattr(handle.runners[3], "_reason", "/srv/b0.db: disk full")
     web.reasons = ["many, fragment 3: /srv/b0.db: disk full"]
 
     shown = web.fetch("GET", path, token="")
@@ -126,7 +126,7 @@ def test_a_fragment_that_is_out_is_named_with_its_broker(
     assert handle is not None
     fragment = handle.runners[3]
     monkeypatch.setattr(fragment, "state", "unavailable")
-    monkeypatch.setattr(fragment, "reason", "disk full")
+    monkeypatch.setattr(fragment, "_reason", "disk full")
 
     response = ask(web)
 
