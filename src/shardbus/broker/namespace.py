@@ -251,9 +251,8 @@ class Namespace:
         await self._in_turn(turn_of(name), lambda: self._delete(name))
 
     async def delete_idle(self) -> None:
-        """Delete entities that nobody used for as long as their descriptions allow.
-
-        Worth calling several times a minute; one call does a bounded amount of work.
+        """Delete entities that nobody used for as long as their descriptions allow; worth calling
+        several times a minute: one call does a bounded amount of work.
         """
         for entity in await self._idle.found():
             try:
@@ -263,9 +262,8 @@ class Namespace:
                 log.warning("'%s' is idle and is left for the next time: %s", entity.name, error)
 
     async def statistics(self, entity: Entity) -> EntityStatistics:
-        """Counts and sizes over all fragments; a broker out of reach makes them partial (R29).
-
-        The size of a topic is that of its subscriptions too.
+        """Counts and sizes over all fragments, of a topic with those of its subscriptions; a broker
+        out of reach makes them partial (R29).
         """
         if entity.is_topic():
             return await self._fragments.topic_statistics(entity, self.subscriptions(entity))
@@ -484,8 +482,7 @@ class Namespace:
         changed(old.spec, spec, kind)
         validate_kind(kind, spec, self.settings.tier)
         settle_forwarding(self._directory, old.name, kind, spec, old.spec)
-        if kind == TOPIC:
-            self._subscriptions.check_message_size(old, spec)
+        self._subscriptions.check_message_size(old, spec)
         await self._fragments.check_whole(old, "updated")
         entity = old.updated(spec, self._clock.now_ms())
         await self._apply(entity, self._let_take_effect)
@@ -573,14 +570,13 @@ class Namespace:
         self._records.is_stale = False
 
     def _check_brokers(self, entities: Sequence[Entity]) -> None:
-        needed = 1 + max(
-            (home.broker_index for entity in entities for home in entity.fragments), default=-1
-        )
-        if needed > self._fragments.broker_count():
+        homes = [home.broker_index for entity in entities for home in entity.fragments]
+        needed, started = 1 + max(homes, default=-1), self._fragments.broker_count()
+        if needed > started:
             raise Refused(
                 NOT_ALLOWED,
-                f"The namespace has fragments on {needed} brokers, but only "
-                f"{self._fragments.broker_count()} were started: start at least {needed}.",
+                f"The namespace has fragments on {needed} brokers, but only {started} were "
+                f"started: start at least {needed}.",
             )
 
     async def _in_turn(self, name: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
