@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Final, final
 
 from shardbus.broker.catalogue_door import (
+    BEGIN,
     END_TURN,
+    FINISH,
     PUT,
+    RAISE,
     READ,
     REMOVE,
     RESERVE,
@@ -22,7 +25,7 @@ from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.document import Fields
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import StoreError, Unfinished
 
 ANSWER_S_MAX: Final = 30
 
@@ -44,6 +47,9 @@ class RemoteCatalogue:
     def created_at_ms(self) -> int:
         return self._read().integer("created_at_ms")
 
+    def namespace_id(self) -> str:
+        return self._read().text("namespace_id")
+
     def entities(self) -> list[Entity]:
         self._snapshot = None
         documents = [str(document) for document in self._read().values("entities")]
@@ -55,8 +61,21 @@ class RemoteCatalogue:
     def rules(self) -> list[AccessRule]:
         return [rule_from_document(rule) for rule in self._read().values("rules")]
 
+    def unfinished(self) -> list[Unfinished]:
+        documents = [Fields(value, "record") for value in self._read().values("unfinished")]
+        return [
+            Unfinished(entity_from_json(fields.text("entity")), is_final=fields.boolean("is_final"))
+            for fields in documents
+        ]
+
     def reserve_id(self) -> int:
         return self._ask(RESERVE, {"turn": self.turn}).integer("entity_id")
+
+    def raise_ids(self, above: int) -> None:
+        self._write(RAISE, {"above": above})
+
+    def begin(self, entity: Entity) -> None:
+        self._write(BEGIN, {"entity": entity.to_json()})
 
     def put(self, entity: Entity) -> None:
         self._write(PUT, {"entity": entity.to_json()})
@@ -64,13 +83,16 @@ class RemoteCatalogue:
     def remove(self, *entity_ids: int) -> None:
         self._write(REMOVE, {"entity_ids": list(entity_ids)})
 
+    def finish(self, *entity_ids: int) -> None:
+        self._write(FINISH, {"entity_ids": list(entity_ids)})
+
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         self._write(SET_RULES, {"rules": [rule.to_document() for rule in rules]})
 
     def _read(self) -> Fields:
         """What the catalogue held when `entities` was asked last: one moment for all questions."""
         if self._snapshot is None:
-            self._snapshot = self._ask(READ, {})
+            self._snapshot = self._ask(READ, {"turn": self.turn})
             self.known_version = self._snapshot.integer("version")
         return self._snapshot
 
@@ -108,7 +130,7 @@ class SharedTurns:
     @asynccontextmanager
     async def take(self, key: str) -> AsyncIterator[None]:
         async with self._mine:
-            answer = await self._remote.ask(json.dumps({"do": TAKE_TURN}))
+            answer = await self._remote.ask(json.dumps({"do": TAKE_TURN}), self._give_back)
             fields = Fields(json.loads(answer), "turn")
             turn = fields.integer("turn")
             self._catalogue.turn = turn
@@ -118,7 +140,14 @@ class SharedTurns:
                 yield
             finally:
                 self._catalogue.turn = 0
-                self._remote.ask_soon(json.dumps({"do": END_TURN, "turn": turn}))
+                self._end(turn)
+
+    def _give_back(self, answer: str) -> None:
+        """The turn came for somebody who had given up waiting for it."""
+        self._end(Fields(json.loads(answer), "turn").integer("turn"))
+
+    def _end(self, turn: int) -> None:
+        self._remote.ask_soon(json.dumps({"do": END_TURN, "turn": turn}))
 
 
 async def _nothing() -> None:
