@@ -33,6 +33,7 @@ HOT_GLOBS = (
     "src/shardbus/broker/publishing.py",
     "src/shardbus/broker/outlet.py",
     "src/shardbus/broker/joint.py",
+    "src/shardbus/broker/deciding.py",
     "src/shardbus/broker/runner.py",
     "src/shardbus/broker/reading.py",
     "src/shardbus/broker/watching.py",

@@ -38,6 +38,10 @@ class TappedBroker:
         self._broker = broker
         self._new_tap = new_tap
 
+    @property
+    def namespace_id(self) -> str:
+        return self._broker.namespace_id
+
     def runner(self, entity: Entity, number: int) -> Tap:
         fragment = FragmentId(entity.entity_id, number)
         if fragment not in self.taps:
@@ -46,6 +50,9 @@ class TappedBroker:
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
         self._broker.configure(entity, numbers)
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        return await self._broker.join(namespace_id, is_empty_expected=is_empty_expected)
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         await self._broker.create_fragments(entity, numbers)

@@ -105,6 +105,7 @@ class UnfitCommits:
                 raise Violation(f"{commit.fragment} was failed for what another wanted to store")
         if self._faults.happens(self._faults.unfit):
             self._unfit.append(self._faults.chosen(list(commits)))
+            befell("unfit commit")
         fit = [commit for commit in commits if not any(commit is bad for bad in self._unfit)]
         if len(fit) < len(commits):
             if self._are_alone:
@@ -200,6 +201,9 @@ class Disk:
 
     def fragments(self) -> list[FragmentId]:
         return self.kept.fragments()
+
+    def highest_entity_id(self) -> int:
+        return self.kept.highest_entity_id()
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         return self.kept.recorded(kinds)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.moment_scenario import run_moments
 from tests.simulation.reader_scenario import run_readers
@@ -24,4 +25,5 @@ PLAYS: Final[dict[str, Play]] = {
     "forwarding": run_forwarding,
     "stages": run_stages,
     "readers": run_readers,
+    "catalogue": run_catalogue,
 }

@@ -80,7 +80,7 @@ class Site:
     ) -> None:
         self.name = name
         self.faults = faults
-        self.disk = WitnessedDisk(faults, stored, loop.time)
+        self.disk = self.new_disk(stored, loop)
         self.crashes = 0
         self.wall = Wall()
         # Told when the broker is there again.
@@ -92,6 +92,9 @@ class Site:
         self._workers: list[VirtualWorker] = []
         self._broker: Broker | None = None
         self.start()
+
+    def new_disk(self, stored: Stored, loop: VirtualLoop) -> WitnessedDisk:
+        return WitnessedDisk(self.faults, stored, loop.time)
 
     @property
     def is_up(self) -> bool:
@@ -131,6 +134,9 @@ class Site:
 
     def runner(self, entity: Entity, number: int) -> SitePort:
         return SitePort(self, entity, number)
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        return await self._at_home().join(namespace_id, is_empty_expected=is_empty_expected)
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         self.names[entity.entity_id] = entity.name

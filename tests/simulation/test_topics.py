@@ -16,7 +16,7 @@ from tests.simulation.topic_scenario import run_topics
 from tests.simulation.topic_town import TopicTown
 
 FIXED = "5-12"
-EVENTFUL = "7-12"
+EVENTFUL = "6-12"
 
 EVENTS = (
     "accepted",

@@ -410,7 +410,7 @@ def test_a_repair_that_fails_leaves_the_old_file_and_can_be_run_again(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(repair_module, "_put_in_place", fail)
+        patched.setattr(repair_module, "put_in_place", fail)
         with pytest.raises(StoreError, match="No space left"):
             repaired(store.path)
 

@@ -509,6 +509,19 @@ def test_a_commit_without_changes_leaves_everything_as_it_is(case: StoreCase, pe
     assert len(read_all(case.store, pen.fragment)) == 3
 
 
+def test_the_highest_entity_id_is_known_after_its_fragments_are_gone(case: StoreCase) -> None:
+    before = case.store.highest_entity_id()
+    gone = FragmentId(before + 40, 3)
+    case.store.create([gone, FragmentId(before + 7, 0)])
+    case.store.delete([gone])
+    while case.store.sweep():
+        pass
+    case.store.create([FragmentId(before + 8, 0)])
+    case.reopen()
+
+    assert case.store.highest_entity_id() == before + 40
+
+
 def test_a_deleted_fragment_is_gone_at_once(case: StoreCase, pen: Pen) -> None:
     case.store.create([OTHER])
     pen_entries(case.store, pen, 3)

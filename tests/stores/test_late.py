@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.broker_store import StoreOptions, open_stores
+from shardbus.app.broker_store import StoreOptions, check_opened, store_file
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 from shardbus.stores.late import LateStore
 from shardbus.stores.memory import MemoryStore
-from shardbus.stores.sqlite import SqliteStore
 
 FRAGMENT = FragmentId(1, 0)
 
@@ -71,13 +70,13 @@ def test_what_cannot_be_written_is_read_and_says_why_it_is_not_written() -> None
 
     assert store.fragments() == [FRAGMENT]
     assert store.load(FRAGMENT).counters.last_counter == 0
-    assert store.is_read_only
+    was_read_only = store.is_read_only
     with pytest.raises(StoreError, match="not mounted"):
         store.delete([FRAGMENT])
 
     opener.is_there = True
     store.create([FragmentId(2, 0)])
-    assert not store.is_read_only
+    assert (was_read_only, store.is_read_only) == (True, False)
     assert store.fragments() == [FragmentId(2, 0)]
 
 
@@ -99,13 +98,14 @@ def test_what_never_opened_is_closed_without_a_word() -> None:
 def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path: Path) -> None:
     """R15."""
     (tmp_path / "broker-1.db").write_bytes(b"not a database, and longer than a header" * 9)
-    stores = open_stores(["broker-0", "broker-1"], tmp_path, StoreOptions())
-
-    assert isinstance(stores[0], SqliteStore)
+    files = [store_file(name, tmp_path, StoreOptions()) for name in ("broker-0", "broker-1")]
+    files[0].join("a" * 32, is_empty_expected=True)
     with pytest.raises(StoreError, match="not a SQLite file"):
-        stores[1].fragments()
-    for store in stores:
-        store.close()
+        files[1].join("a" * 32, is_empty_expected=True)
 
+    check_opened(files)
     with pytest.raises(StoreError, match="not a SQLite file"):
-        open_stores(["broker-1"], tmp_path, StoreOptions())
+        check_opened(files[1:])
+
+    for file in files:
+        file.store.close()

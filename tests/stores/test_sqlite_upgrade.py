@@ -158,6 +158,8 @@ def test_what_was_staged_before_payloads_were_kept_beside_pieces_can_be_read(
     store.close()
     with Scalpel(path) as scalpel:
         scalpel.execute("ALTER TABLE stage DROP COLUMN parts")
+        scalpel.execute("DROP TABLE namespace")
+        scalpel.execute("DROP TABLE entity_ids")
         scalpel.execute("PRAGMA user_version = 4")
     assert check_store(path, lambda _: None).damages == []
 

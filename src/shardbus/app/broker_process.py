@@ -22,9 +22,10 @@ from shardbus.app.broker_store import (
     StoreOptions,
     catalogue_part,
     new_broker,
-    open_store,
+    store_file,
     store_part,
 )
+from shardbus.app.catalogue_file import open_catalogue
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.serving import alongside, beat_on, log_to_stderr, stop_on_signals
@@ -36,7 +37,6 @@ from shardbus.broker.storage import ThreadWorker
 from shardbus.broker.wire import NONCE_BYTES
 from shardbus.core.entity import MEGABYTE
 from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import SqliteCatalogue
 
 # A supervisor may start us again before our former life has ended.
 LOCK_WAIT_S: Final = 10
@@ -86,11 +86,12 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
     clock = SystemClock()
+    stores = StoreOptions(options.durability, options.reserve_mb)
+    file = store_file(options.name, options.data_dir, stores)
+    file.open_own()
     broker = new_broker(
         options.name,
-        open_store(
-            options.name, options.data_dir, StoreOptions(options.durability, options.reserve_mb)
-        ),
+        file,
         clock,
         loop,
         fragment_mb_max=options.fragment_mb_max,
@@ -129,11 +130,7 @@ async def _catalogue(
         return
     loop = asyncio.get_running_loop()
     now_ms = clock.now_ms()
-    catalogue = SqliteCatalogue(
-        options.data_dir / "catalogue.db",
-        now_ms=now_ms,
-        reserve_bytes=options.reserve_mb * MEGABYTE,
-    )
+    catalogue = open_catalogue(options.data_dir, now_ms, options.reserve_mb * MEGABYTE)
     worker = ThreadWorker("catalogue", loop)
     # Milliseconds since the epoch, with room for changes: another version after every start.
     version = now_ms * 1_000

@@ -7,7 +7,6 @@ import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal, final
 
@@ -21,9 +20,8 @@ from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.stores.base import MessageStore, StoreError
 from shardbus.stores.base_backup import Snapshot
 from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.late import LateStore
+from shardbus.stores.membership import StoreFile
 from shardbus.stores.snapshot import database_bytes, open_snapshot
-from shardbus.stores.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
 
@@ -50,55 +48,34 @@ class StoreOptions:
     reserve_mb: int = 0
 
 
-def open_store(name: str, data_dir: Path, options: StoreOptions) -> MessageStore:
-    """The store of a broker, read-only for as long as it cannot be written.
-
-    StoreError when it cannot be read either.
-    """
-    store = _late(name, data_dir, options)
-    try:
-        return store.open()
-    except StoreError as error:
-        store.to_read()
-        log.error("%s starts with a store that can only be read: %s", name, error)
-        return store
+def store_file(name: str, data_dir: Path, options: StoreOptions) -> StoreFile:
+    """The store of a broker, which is opened when it is told its namespace."""
+    return StoreFile(
+        store_path(name, data_dir),
+        options.durability,
+        reserve_bytes=options.reserve_mb * MEGABYTE,
+    )
 
 
-def open_stores(names: Sequence[str], data_dir: Path, options: StoreOptions) -> list[MessageStore]:
-    """The stores of brokers. One that cannot be used is tried again whenever it is needed.
+def check_opened(files: Sequence[StoreFile]) -> None:
+    """Name the stores that cannot be used; they are tried again whenever they are needed.
 
     StoreError when none can be used: then the start has failed.
     """
-    stores: list[MessageStore] = []
     errors: list[StoreError] = []
-    for name in names:
+    for file in files:
         try:
-            stores.append(open_store(name, data_dir, options))
+            file.open_if_only_to_read()
         except StoreError as error:
-            log.error("%s starts without its store: %s", name, error)
-            stores.append(_late(name, data_dir, options))
+            log.error("%s starts without its store: %s", file.path.stem, error)
             errors.append(error)
-    if errors and len(errors) == len(names):
+    if errors and len(errors) == len(files):
         raise errors[0]
-    return stores
-
-
-def _late(name: str, data_dir: Path, options: StoreOptions) -> LateStore:
-    path = data_dir / f"{name}.db"
-    return LateStore(
-        partial(
-            SqliteStore,
-            path,
-            durability=options.durability,
-            reserve_bytes=options.reserve_mb * MEGABYTE,
-        ),
-        partial(SqliteStore, path, to_read=True),
-    )
 
 
 def new_broker(
     name: str,
-    store: MessageStore,
+    file: StoreFile,
     clock: Clock,
     loop: asyncio.AbstractEventLoop,
     *,
@@ -107,9 +84,9 @@ def new_broker(
     """A broker with a writer and a reader for its store, which it closes at its end."""
     writer = ThreadWorker(f"{name}-writer", loop)
     reader = ThreadWorker(f"{name}-reader", loop)
-    storage = Storage(store, writer, reader, loop)
+    storage = Storage(file.store, writer, reader, loop)
     payloads = payload_format()
-    return Broker(
+    broker = Broker(
         name,
         storage,
         clock,
@@ -117,6 +94,8 @@ def new_broker(
         fragment_bytes_max=fragment_mb_max * MEGABYTE,
         new_publisher=lambda: Publisher(payloads, secrets.token_bytes(_PUBLISHER_SEED_BYTES)),
     )
+    broker.membership = file
+    return broker
 
 
 def store_part(

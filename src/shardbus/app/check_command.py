@@ -18,10 +18,16 @@ from shardbus.app.console import Console, run_command
             is_flag=True,
             help="Write what is sound into new files; damaged ones stay as NAME.damaged-N.",
         ),
+        click.Option(
+            ["--adopt", "is_adopting"],
+            is_flag=True,
+            help="Go on with the stores that are there: make a catalogue or a store that is lost, "
+            "and take over stores of another namespace. What they hold is kept as orphans.",
+        ),
         click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
     ]
 )
-def check(directory: Path, is_repairing: bool, is_json: bool) -> None:
+def check(directory: Path, is_repairing: bool, is_adopting: bool, is_json: bool) -> None:
     """Examine the data DIRECTORY of a server that does not run.
 
     Exit code 0: everything is sound, or was after the repair. 1: damage was found; it is listed.
@@ -33,6 +39,6 @@ def check(directory: Path, is_repairing: bool, is_json: bool) -> None:
         # Late, so that a client command does not pay for loading the stores.
         from shardbus.app.check_report import run_check
 
-        return run_check(console, directory, is_repairing)
+        return run_check(console, directory, is_repairing=is_repairing, is_adopting=is_adopting)
 
     sys.exit(run_command(console, command))

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 import click
 
+from shardbus.app.catalogue_file import new_namespace_id
 from shardbus.app.console import Console, Json
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Unavailable, Usage
+from shardbus.stores.adoption import adopt
 from shardbus.stores.base import StoreError
-from shardbus.stores.check import (
-    CATALOGUE,
-    CatalogueReport,
-    check_catalogue,
-    check_homes,
-    check_store,
-    orphans,
-    store_files,
-)
+from shardbus.stores.catalogue_repair import CatalogueReport, check_catalogue, repair_catalogue
+from shardbus.stores.check import check_homes, check_namespace, check_store, orphans
 from shardbus.stores.damage import NOBODY, Damage, StoreReport
+from shardbus.stores.membership import CATALOGUE, Holding, holding_of, store_files
 from shardbus.stores.repair import Repaired, repair_store
 from shardbus.stores.survey import Progress
 
@@ -35,29 +32,39 @@ DAMAGED: Final = 1
 RANGES_SHOWN: Final = 8
 
 
-def run_check(console: Console, directory: Path, is_repairing: bool) -> int:
+def run_check(
+    console: Console, directory: Path, *, is_repairing: bool = False, is_adopting: bool = False
+) -> int:
     """The exit code; raises CommandError when the directory cannot be examined."""
     if not directory.is_dir():
         raise Usage(f"{directory} is not a directory; name the data directory of a server")
-    verdict = examined(directory, is_repairing=is_repairing)
+    verdict = examined(directory, is_repairing=is_repairing, is_adopting=is_adopting)
     console.show(verdict.document(), verdict.text())
     return verdict.exit_code()
 
 
-def examined(directory: Path, *, is_repairing: bool = False) -> Verdict:
+def examined(directory: Path, *, is_repairing: bool = False, is_adopting: bool = False) -> Verdict:
     """What is found in a directory; CommandError when it cannot be examined."""
     with unserved(directory):
         files = store_files(directory)
         if not files and not (directory / CATALOGUE).exists():
             raise Usage(f"{directory} holds no store and no catalogue: not a data directory")
         repairs = [_repaired(path) for path in files] if is_repairing else []
-        stores = [_checked(path) for path in files]
         catalogue = check_catalogue(directory / CATALOGUE)
+        kept_as = _repaired_catalogue(directory) if is_repairing else ""
+        done = _adopted(directory) if is_adopting else []
+        stores = [_checked(path) for path in store_files(directory)]
+        found_before, catalogue = catalogue.damages, check_catalogue(directory / CATALOGUE)
     lost = [damage for repair in repairs if repair.kept_as for damage in repair.report.damages]
     found = [damage for store in stores for damage in store.damages] + catalogue.damages
     if catalogue.is_known:
-        found += check_homes(catalogue, stores)
-    return Verdict(stores, catalogue, found, repairs, lost)
+        found += check_homes(catalogue, stores) + check_namespace(catalogue, stores)
+    verdict = Verdict(stores, catalogue, found, repairs, lost)
+    if kept_as:
+        done.append(f"{CATALOGUE}: repaired; the old file is {kept_as}")
+        verdict.lost = [*lost, *found_before]
+    verdict.done = done
+    return verdict
 
 
 @contextmanager
@@ -81,6 +88,25 @@ def _repaired(path: Path) -> Repaired:
     return _with_progress(f"repairing {path.name}", path, 2, repair_store)
 
 
+def _repaired_catalogue(directory: Path) -> str:
+    path, now_ms = directory / CATALOGUE, int(time.time() * 1000)
+    return repair_catalogue(path, _holdings(directory), now_ms=now_ms, new_id=new_namespace_id())
+
+
+def _adopted(directory: Path) -> list[str]:
+    return adopt(directory, now_ms=int(time.time() * 1000), new_id=new_namespace_id())
+
+
+def _holdings(directory: Path) -> list[Holding]:
+    """What the stores that can be read say about themselves."""
+    found: list[Holding] = []
+    for path in store_files(directory):
+        if path.exists():
+            with suppress(StoreError):
+                found.append(holding_of(path))
+    return found
+
+
 def _with_progress(label: str, path: Path, passes: int, work: Callable[[Path, Progress], T]) -> T:
     length = passes * (path.stat().st_size if path.exists() else 0)
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
@@ -101,7 +127,8 @@ class Verdict:
         self._stores = stores
         self._found = found
         self._repairs = [repair for repair in repairs if repair.kept_as]
-        self._lost = lost
+        self.lost = lost
+        self.done: Sequence[str] = ()
         self._names = {entity.entity_id: entity.name for entity in catalogue.entities}
         self._orphans = orphans(catalogue, stores)
 
@@ -120,7 +147,18 @@ class Verdict:
                 }
                 for store in self._stores
             ],
-            "orphaned_fragments": self._orphans,
+            "orphaned_fragments": sum(len(orphan.numbers) for orphan in self._orphans),
+            "orphans": [
+                {
+                    "file": orphan.file,
+                    "entity_id": orphan.entity_id,
+                    "fragments": list(orphan.numbers),
+                    "messages": orphan.messages,
+                    "size_bytes": orphan.size_bytes,
+                }
+                for orphan in self._orphans
+            ],
+            "done": list(self.done),
             "damage": [self._damage(damage) for damage in self._found],
             "repaired": [
                 {
@@ -131,17 +169,17 @@ class Verdict:
                 }
                 for repair in self._repairs
             ],
-            "repaired_damage": [self._damage(damage) for damage in self._lost],
+            "repaired_damage": [self._damage(damage) for damage in self.lost],
         }
 
     def text(self) -> str:
-        lines: list[str] = []
+        lines: list[str] = list(self.done)
         for repair in self._repairs:
             lines.append(
                 f"{repair.report.file}: repaired; {repair.served} messages are served, "
                 f"{repair.set_aside} are set aside; the old file is {repair.kept_as}"
             )
-        lines += [f"  was: {line}" for damage in self._lost for line in self._lines(damage)]
+        lines += [f"  was: {line}" for damage in self.lost for line in self._lines(damage)]
         for store in self._stores:
             state = "sound" if store.is_sound() else "DAMAGED"
             aside = f", {store.set_aside} set aside" if store.set_aside else ""
@@ -149,8 +187,13 @@ class Verdict:
                 f"{store.file}: {state}, {len(store.fragments)} fragments, "
                 f"{store.messages} messages{aside}"
             )
-        if self._orphans:
-            lines.append(f"{self._orphans} fragments belong to nobody; the next start removes them")
+        for orphan in self._orphans:
+            numbers = ", ".join(map(str, orphan.numbers))
+            lines.append(
+                f"{orphan.file}: fragments {numbers} of entity {orphan.entity_id}, which the "
+                f"catalogue does not know, hold {orphan.messages} messages, {orphan.size_bytes} "
+                "bytes; they are kept: see `shardbus orphans`"
+            )
         for damage in self._found:
             lines += self._lines(damage)
         lines.append("damage was found" if self._found else "everything is sound")

@@ -19,6 +19,7 @@ from shardbus.app.demo.options import demo_options, serve_arguments
 from shardbus.app.export_command import export
 from shardbus.app.flight_commands import flight
 from shardbus.app.fragment_commands import fragments
+from shardbus.app.orphan_commands import orphans
 from shardbus.app.peek_command import peek
 from shardbus.app.pipeline_commands import pipeline
 from shardbus.app.purge_command import purge_command
@@ -164,6 +165,7 @@ main.add_command(deadletter)
 main.add_command(export)
 main.add_command(flight)
 main.add_command(fragments)
+main.add_command(orphans)
 main.add_command(peek)
 main.add_command(pipeline)
 main.add_command(purge_command)

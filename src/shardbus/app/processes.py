@@ -23,6 +23,7 @@ from shardbus.app.broker_address import (
     read_secret,
 )
 from shardbus.app.broker_store import broker_name
+from shardbus.app.catalogue_file import check_catalogue_is_there
 from shardbus.app.cluster import serve_over
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Usage
@@ -42,6 +43,7 @@ def run_with_processes(settings: Settings) -> int:
     """Serve with each broker as a supervised process; the exit code."""
     log_to_stderr(settings.log_level)
     with data_directory(settings.data_dir), _socket_directory(settings.data_dir) as sockets:
+        _check(settings.data_dir)
         secret = make_secret(settings.data_dir / SECRET_NAME)
         addresses = [
             BrokerAddress(socket=sockets / f"{broker_name(index)}.sock")
@@ -51,6 +53,14 @@ def run_with_processes(settings: Settings) -> int:
         _write_list(settings.data_dir / LIST_NAME, listed)
         _run(_supervised(settings, addresses, secret))
     return 0
+
+
+def _check(data_dir: Path) -> None:
+    """Say at once what every broker would say to nobody."""
+    try:
+        check_catalogue_is_there(data_dir)
+    except StoreError as error:
+        raise CommandError(str(error)) from error
 
 
 def run_gateway(settings: Settings) -> int:

@@ -12,10 +12,12 @@ from shardbus.app.broker_store import (
     StoreOptions,
     broker_name,
     catalogue_part,
+    check_opened,
     new_broker,
-    open_stores,
+    store_file,
     store_part,
 )
+from shardbus.app.catalogue_file import open_catalogue
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.front import namespace_settings, serve_clients
@@ -30,7 +32,6 @@ from shardbus.core.entity import MEGABYTE
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import SqliteCatalogue
 
 
 def run(settings: Settings) -> int:
@@ -49,17 +50,14 @@ async def _serve(settings: Settings) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
     names = [broker_name(index) for index in range(settings.brokers)]
+    reserve_bytes = settings.reserve_mb * MEGABYTE
+    catalogue = open_catalogue(settings.data_dir, clock.now_ms(), reserve_bytes)
     options = StoreOptions(settings.durability, settings.reserve_mb)
-    stores = open_stores(names, settings.data_dir, options)
+    files = [store_file(name, settings.data_dir, options) for name in names]
     brokers = [
-        new_broker(name, store, clock, loop, fragment_mb_max=settings.fragment_mb_max)
-        for name, store in zip(names, stores, strict=True)
+        new_broker(name, file, clock, loop, fragment_mb_max=settings.fragment_mb_max)
+        for name, file in zip(names, files, strict=True)
     ]
-    catalogue = SqliteCatalogue(
-        settings.data_dir / "catalogue.db",
-        now_ms=clock.now_ms(),
-        reserve_bytes=settings.reserve_mb * MEGABYTE,
-    )
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, brokers, clock, namespace_settings(settings), worker)
     places = settings.data_dir, settings.backup_dir
@@ -69,6 +67,7 @@ async def _serve(settings: Settings) -> None:
     ]
     try:
         await namespace.recover()
+        check_opened(files)
         bus = Bus(
             namespace,
             brokers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar, final
+from typing import Protocol, TypeAlias, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.host import (
@@ -27,16 +27,29 @@ from shardbus.core.readers import claimed_in
 from shardbus.core.records import DECISION, PREPARED, STAGE, TRANSFERRED
 from shardbus.core.stages import staged_in
 from shardbus.core.tier import INFINITE_MS
-from shardbus.stores.base import FragmentId, MessageStore, StoreError
+from shardbus.stores.base import FragmentId, MessageStore, StoreError, UnknownFragment
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Counted: TypeAlias = tuple[Counters, int, int] | str
+Counted: TypeAlias = tuple[Counters, int, int] | StoreError | Unavailable
 """What a fragment holds, how much of it is claimed and how many bytes are staged beside it, or why
 that is not known.
 """
+
+
+class Membership(Protocol):
+    """To which namespace a store belongs. Blocking; may raise StoreError."""
+
+    @property
+    def namespace_id(self) -> str:
+        """Empty as long as it belongs to none."""
+        ...
+
+    def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
+        """See `host.FragmentHost`."""
+        ...
 
 
 @final
@@ -45,6 +58,7 @@ class Broker:
 
     `fragment_bytes_max` caps every fragment, whatever its entity allows; 0 is no cap. The rules of
     each topic are evaluated by a publisher of its own; without `new_publisher` there are no topics.
+    Without a `membership` it serves whatever namespace it is asked to.
     """
 
     def __init__(
@@ -60,6 +74,7 @@ class Broker:
         self.name = name
         self._fragment_bytes_max = fragment_bytes_max
         self._storage = storage
+        self.membership: Membership | None = None
         self._clock = clock
         self._loop = loop
         self._running_since_ms = clock.steady_ms()
@@ -92,6 +107,20 @@ class Broker:
     def running(self, fragment_id: FragmentId) -> Runner | None:
         """The runner of a fragment if it has been started."""
         return self._runners.get(fragment_id)
+
+    @property
+    def namespace_id(self) -> str:
+        """The namespace to which its store belongs; empty when that is not known."""
+        return "" if self.membership is None else self.membership.namespace_id
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        membership = self.membership
+        if membership is not None:
+            await self._write(
+                lambda _: membership.join(namespace_id, is_empty_expected=is_empty_expected)
+            )
+        # In turn with what is still to be made for somebody who has gone.
+        return await self._write(lambda store: store.highest_entity_id())
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         fragments = [FragmentId(entity.entity_id, number) for number in numbers]
@@ -232,19 +261,22 @@ class Broker:
                 image = store.load(fragment)
                 return image.counters, claimed_in(image.records), staged_in(image.records)
             except StoreError as error:
-                return f"Broker {self.name}: {error}"
+                return error
 
         try:
             found = await self._read(lambda store: [load(store, each) for each in fragments])
         except Unavailable as error:
-            return dict.fromkeys(fragments, error.message)
+            return dict.fromkeys(fragments, error)
         return dict(zip(fragments, found, strict=True))
 
     def _described(self, fragment_id: FragmentId, counted: Counted) -> FragmentStatistics:
         runner = self._runners.get(fragment_id)
         number = fragment_id.number
-        if isinstance(counted, str):
-            found = out_of_reach(number, counted)
+        if isinstance(counted, Unavailable):
+            found = out_of_reach(number, counted.message)
+        elif isinstance(counted, StoreError):
+            found = out_of_reach(number, f"Broker {self.name}: {counted}")
+            found.is_missing = isinstance(counted, UnknownFragment)
         else:
             counters, claimed, staged_bytes = counted
             found = _statistics(number, counters)

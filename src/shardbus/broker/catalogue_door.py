@@ -28,8 +28,11 @@ READ: Final = "catalogue-read"
 TAKE_TURN: Final = "catalogue-take-turn"
 END_TURN: Final = "catalogue-end-turn"
 RESERVE: Final = "catalogue-reserve-id"
+RAISE: Final = "catalogue-raise-ids"
+BEGIN: Final = "catalogue-begin"
 PUT: Final = "catalogue-put"
 REMOVE: Final = "catalogue-remove"
+FINISH: Final = "catalogue-finish"
 SET_RULES: Final = "catalogue-set-rules"
 
 # How the others are told; a gateway that starts knows by it that it only has to wait.
@@ -116,16 +119,31 @@ class CatalogueDoor:
             self._expiry.cancel()
 
     async def _change(self, do: str, fields: Fields) -> str | None:
+        if do == RAISE:
+            above = fields.integer("above")
+            return await self._noted(fields, lambda: self._catalogue.raise_ids(above))
+        if do == BEGIN:
+            begun = entity_from_json(fields.text("entity"))
+            return await self._noted(fields, lambda: self._catalogue.begin(begun))
         if do == PUT:
             entity = entity_from_json(fields.text("entity"))
             return await self._written(fields, lambda: self._catalogue.put(entity))
         if do == REMOVE:
             entity_ids = fields.integers("entity_ids")
             return await self._written(fields, lambda: self._catalogue.remove(*entity_ids))
+        if do == FINISH:
+            finished = fields.integers("entity_ids")
+            return await self._noted(fields, lambda: self._catalogue.finish(*finished))
         if do == SET_RULES:
             rules = [rule_from_document(rule) for rule in fields.values("rules")]
             return await self._written(fields, lambda: self._catalogue.set_rules(rules))
         return None
+
+    async def _noted(self, fields: Fields, work: Callable[[], None]) -> str:
+        """Write what changes nothing for the other gateways."""
+        self._check_turn(fields)
+        await self._call(work)
+        return json.dumps({"version": self.version})
 
     async def _written(self, fields: Fields, work: Callable[[], None]) -> str:
         self._check_turn(fields)
@@ -145,8 +163,13 @@ class CatalogueDoor:
         return json.dumps(
             {
                 "created_at_ms": self._catalogue.created_at_ms(),
+                "namespace_id": self._catalogue.namespace_id(),
                 "entities": entities,
                 "damaged": self._catalogue.damaged(),
+                "unfinished": [
+                    {"entity": each.entity.to_json(), "is_final": each.is_final}
+                    for each in self._catalogue.unfinished()
+                ],
                 "rules": [rule.to_document() for rule in self._catalogue.rules()],
                 "version": self.version,
             }

@@ -58,6 +58,10 @@ class Directory:
     def find_id(self, entity_id: int) -> Entity | None:
         return self._by_id.get(entity_id)
 
+    def everything(self) -> list[Entity]:
+        """Queues, topics and subscriptions."""
+        return list(self._by_id.values())
+
     def deletable_on_idle(self) -> list[Entity]:
         """The entities that are to be deleted when nobody uses them."""
         return list(self._deletable.values())

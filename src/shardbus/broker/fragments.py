@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final, TypeVar, final
 
 from shardbus.broker.host import EntityStatistics, FragmentHost, FragmentStatistics, out_of_reach
@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HOST_WAIT_MS: Final = 15_000
+DELETED: Final = "deleted"
 # Subscriptions of one topic that brokers are asked about at once.
 AT_ONCE_MAX: Final = 32
 
@@ -55,9 +56,9 @@ class Fragments:
             host = self._hosts[index]
             await self._answer(host, host.update_fragments(entity, entity.numbers_at(index)))
 
-    async def delete(self, entity: Entity) -> None:
-        """Remove the fragments of an entity; what cannot be reached is left for `sweep`."""
-        await self._delete_at(entity, _broker_indexes(entity))
+    async def delete(self, entity: Entity) -> bool:
+        """Remove the fragments of an entity; False when some are left for the next sweep."""
+        return await self._delete_at(entity, _broker_indexes(entity))
 
     async def create_topic(self, topic: Entity) -> None:
         """Make all fragments of a topic, ready to accept messages, or none of them."""
@@ -90,32 +91,35 @@ class Fragments:
 
     async def delete_subscription(
         self, topic: Entity, subscription: Entity, others: Sequence[Entity]
-    ) -> None:
+    ) -> bool:
         """Let the topic publish only to the others, then remove the subscription's fragments.
 
-        What cannot be reached is left for `sweep`.
+        False when some are left for the next sweep.
         """
+        is_gone = True
         for index in _broker_indexes(topic):
             try:
                 await self.tell_at(index, topic, others)
             except Unavailable as error:
                 # Its publisher may go on using the fragments: they go when it has been told.
                 self._leave_for_sweep(subscription, self._hosts[index], error)
+                is_gone = False
                 continue
-            await self._delete_at(subscription, [index])
+            is_gone &= await self._delete_at(subscription, [index])
+        return is_gone
 
-    async def delete_topic(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
+    async def delete_topic(self, topic: Entity, subscriptions: Sequence[Entity]) -> bool:
         """Remove the fragments of a topic, so that nothing more is published, then those of its
-        subscriptions; what cannot be reached is left for `sweep`."""
+        subscriptions; False when some are left for the next sweep."""
+        is_gone = True
         for index in _broker_indexes(topic):
-            host, numbers = self._hosts[index], topic.numbers_at(index)
-            try:
-                await self._answer(host, host.delete_fragments(topic.entity_id, numbers))
-            except Unavailable as error:
-                self._leave_for_sweep(topic, host, error)
+            if not await self._delete_at(topic, [index]):
+                is_gone = False
                 continue
             for some in _portions(subscriptions):
-                await asyncio.gather(*(self._delete_at(one, [index]) for one in some))
+                gone = await asyncio.gather(*(self._delete_at(one, [index]) for one in some))
+                is_gone &= all(gone)
+        return is_gone
 
     async def tell(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
         """Let a topic publish to exactly these subscriptions, everywhere."""
@@ -129,8 +133,12 @@ class Fragments:
             await self._answer(host, host.update_topic(topic, subscriptions, numbers))
 
     async def check_whole(self, entity: Entity, verb: str) -> None:
-        """Unavailable when a fragment is down, so that nothing is done by halves (R28)."""
-        problems = (await self.statistics(entity)).problems()
+        """Unavailable when a fragment is down, so that nothing is done by halves (R28).
+
+        A fragment that its store does not have is nothing that a deletion would leave behind.
+        """
+        found = await self.statistics(entity)
+        problems = found.problems(is_missing_one=verb != DELETED)
         if problems:
             raise Unavailable(
                 f"'{entity.name}' cannot be {verb} while not all of its fragments are there: "
@@ -159,24 +167,41 @@ class Fragments:
                 found.add_subscription(part)
         return found
 
-    async def sweep(
-        self,
-        is_owned: Callable[[int, FragmentId], bool],
-        prepare: Callable[[int], Coroutine[object, object, None]],
-    ) -> None:
-        """Remove every fragment that nobody owns, on each broker that can be reached.
+    def name_of(self, index: int) -> str:
+        return self._hosts[index].name
 
-        `prepare(broker index)` comes first; if that is Unavailable the broker is left alone.
-        `is_owned(broker index, fragment)` is asked after a broker said what it holds, because
-        entities come and go meanwhile.
-        """
-        for index, host in enumerate(self._hosts):
-            try:
-                await prepare(index)
-                await self._sweep_host(index, is_owned)
-                self._unswept.pop(host.name, None)
-            except Unavailable as error:
-                self._unswept[host.name] = error.message
+    async def join(self, index: int, namespace_id: str, *, is_empty_expected: bool) -> int:
+        """See `host.FragmentHost`."""
+        host = self._hosts[index]
+        joining = host.join(namespace_id, is_empty_expected=is_empty_expected)
+        return await self._answer(host, joining)
+
+    async def held(self, index: int) -> list[FragmentId]:
+        """Every fragment that a broker holds."""
+        host = self._hosts[index]
+        return await self._answer(host, host.fragment_ids())
+
+    async def statistics_at(
+        self, index: int, entity_id: int, numbers: Sequence[int]
+    ) -> list[FragmentStatistics]:
+        """What fragments at one broker hold."""
+        host = self._hosts[index]
+        return await self._answer(host, host.statistics(entity_id, numbers))
+
+    async def delete_at(self, entity: Entity, index: int) -> None:
+        """Remove the fragments that an entity has at one broker."""
+        await self.delete_numbers(index, entity.entity_id, entity.numbers_at(index))
+
+    async def delete_numbers(self, index: int, entity_id: int, numbers: Sequence[int]) -> None:
+        host = self._hosts[index]
+        await self._answer(host, host.delete_fragments(entity_id, numbers))
+
+    def note_swept(self, index: int) -> None:
+        """Nothing is at this broker any more that is to go."""
+        self._unswept.pop(self._hosts[index].name, None)
+
+    def note_unswept(self, index: int, error: Unavailable) -> None:
+        self._unswept[self._hosts[index].name] = error.message
 
     async def timed(self, broker_index: int) -> list[FragmentId]:
         """The fragments of a broker in which something is or will be due."""
@@ -189,23 +214,16 @@ class Fragments:
             for name, reason in self._unswept.items()
         ]
 
-    async def _sweep_host(self, index: int, is_owned: Callable[[int, FragmentId], bool]) -> None:
-        host = self._hosts[index]
-        orphans: dict[int, list[int]] = {}
-        for fragment in await self._answer(host, host.fragment_ids()):
-            if not is_owned(index, fragment):
-                orphans.setdefault(fragment.entity_id, []).append(fragment.number)
-        for entity_id, numbers in orphans.items():
-            log.info("removing fragments %s of entity %s, which nobody owns", numbers, entity_id)
-            await self._answer(host, host.delete_fragments(entity_id, numbers))
-
-    async def _delete_at(self, entity: Entity, indexes: Sequence[int]) -> None:
+    async def _delete_at(self, entity: Entity, indexes: Sequence[int]) -> bool:
+        """Whether nothing is left."""
+        is_gone = True
         for index in indexes:
-            host, numbers = self._hosts[index], entity.numbers_at(index)
             try:
-                await self._answer(host, host.delete_fragments(entity.entity_id, numbers))
+                await self.delete_at(entity, index)
             except Unavailable as error:
-                self._leave_for_sweep(entity, host, error)
+                self._leave_for_sweep(entity, self._hosts[index], error)
+                is_gone = False
+        return is_gone
 
     def _leave_for_sweep(self, entity: Entity, host: FragmentHost, error: Unavailable) -> None:
         log.warning("fragments of '%s' left for the next sweep: %s", entity.name, error)

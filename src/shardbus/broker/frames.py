@@ -56,12 +56,16 @@ ClientCommand = (
 
 @final
 class Hello:
-    """Broker to gateway, first of all: prove that you know the secret."""
+    """Broker to gateway, first of all: prove that you know the secret.
 
-    def __init__(self, version: int, name: str, nonce: bytes) -> None:
+    `namespace_id` is that of the broker's store, empty if that belongs to no namespace yet.
+    """
+
+    def __init__(self, version: int, name: str, nonce: bytes, namespace_id: str = "") -> None:
         self.version = version
         self.name = name
         self.nonce = nonce
+        self.namespace_id = namespace_id
 
 
 @final

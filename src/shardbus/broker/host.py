@@ -30,6 +30,7 @@ class FragmentStatistics:
     `reason` says why the state is not FRAGMENT_AVAILABLE, or why an available one takes nothing
     more in. `is_counted` is false when the numbers
     are not known either; a fragment that merely cannot be written has them from its store.
+    `is_missing` says that the store can be read and does not have the fragment.
     """
 
     def __init__(
@@ -50,12 +51,22 @@ class FragmentStatistics:
         self.state = state
         self.reason = reason
         self.is_counted = state == FRAGMENT_AVAILABLE
+        self.is_missing = False
 
 
 class FragmentHost(Protocol):
     """A broker. Every method may raise Unavailable."""
 
     name: str
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        """Serve this namespace and no other from now on; the highest entity id it ever knew.
+
+        Unavailable when its store belongs to another one, or is not there or empty although the
+        namespace has fragments there (unless `is_empty_expected`): then the real one may be on a
+        volume that is not mounted, and nothing is made in its place.
+        """
+        ...
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         """Make empty fragments, durably, and run them; existing ones stay as they are."""
@@ -154,14 +165,15 @@ class EntityStatistics:
             + self.transfer_dead_letter_count
         )
 
-    def problems(self) -> list[str]:
-        """Which fragments are out and why. One that merely takes nothing more in is not: it can be
-        updated and deleted.
+    def problems(self, *, is_missing_one: bool = True) -> list[str]:
+        """Which fragments are out and why; that one is missing counts only if asked for.
+
+        One that merely takes nothing more in is not out: it can be updated and deleted.
         """
         return [
             f"fragment {part.number} is {part.state}: {part.reason}"
             for part in self.fragments
-            if part.state != FRAGMENT_AVAILABLE
+            if part.state != FRAGMENT_AVAILABLE and (is_missing_one or not part.is_missing)
         ]
 
 

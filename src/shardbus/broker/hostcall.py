@@ -13,6 +13,7 @@ from shardbus.core.entity import Entity, entity_from_json
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.stores.base import FragmentId
 
+JOIN: Final = "join"
 CREATE: Final = "create-fragments"
 UPDATE: Final = "update-fragments"
 DELETE: Final = "delete-fragments"
@@ -20,6 +21,14 @@ LIST: Final = "fragment-ids"
 COUNT: Final = "statistics"
 DOUBT: Final = "in-doubt"
 TRANSFER: Final = "transferring"
+
+
+def join_question(namespace_id: str, *, is_empty_expected: bool) -> str:
+    fields: dict[str, object] = {
+        "namespace_id": namespace_id,
+        "is_empty_expected": is_empty_expected,
+    }
+    return _document(JOIN, fields)
 
 
 def create_question(entity: Entity, numbers: Sequence[int]) -> str:
@@ -55,6 +64,11 @@ def bare_json(entity: Entity) -> str:
     return entity.without_rules().to_json()
 
 
+def read_joined(answer: str) -> list[int]:
+    """The answer to `join_question`, as a list of one; ValueError when it is none."""
+    return [Fields(json.loads(answer), "answer").integer("highest_entity_id")]
+
+
 def read_ids(answer: str) -> list[FragmentId]:
     """The answer to a question for fragments; ValueError when it is none."""
     flat = Fields(json.loads(answer), "list of fragments").integers("fragments")
@@ -80,6 +94,12 @@ class HostCalls:
 
         Raises ValueError for a damaged question, and what the broker raises.
         """
+        if do == JOIN:
+            is_empty_expected = fields.boolean("is_empty_expected")
+            highest = await self._host.join(
+                fields.text("namespace_id"), is_empty_expected=is_empty_expected
+            )
+            return json.dumps({"highest_entity_id": highest})
         if do == CREATE:
             await self._host.create_fragments(_entity(fields), fields.integers("numbers"))
             return "{}"
@@ -138,6 +158,7 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
         "last_used_ms": part.last_used_ms,
         "unused_ms": part.unused_ms,
         "is_counted": part.is_counted,
+        "is_missing": part.is_missing,
         "size_bytes": part.size_bytes,
         "state": part.state,
         "reason": part.reason,
@@ -165,4 +186,5 @@ def _read_part(fields: Fields) -> FragmentStatistics:
     part.last_used_ms = fields.integer("last_used_ms")
     part.unused_ms = fields.integer("unused_ms")
     part.is_counted = fields.boolean("is_counted")
+    part.is_missing = fields.boolean("is_missing")
     return part

@@ -35,13 +35,14 @@ class Identity:
     """Who we are and whom we expect: the broker must have this very name.
 
     A list of brokers in another order would otherwise look like brokers full of fragments that
-    nobody owns.
+    nobody owns. `namespace_id` is what its store must belong to, as soon as that is known.
     """
 
     def __init__(self, gateway: str, broker: str, secret: bytes) -> None:
         self.gateway = gateway
         self.broker = broker
         self.secret = secret
+        self.namespace_id = ""
 
 
 @final
@@ -66,6 +67,7 @@ class Link(asyncio.Protocol):
         self._identity = identity
         self._nonce = nonce
         self._challenge = b""
+        self.namespace_id = ""
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._buffer = FrameBuffer()
@@ -144,8 +146,15 @@ class Link(asyncio.Protocol):
                 f"the broker at this address is {hello.name!r}: brokers must be listed in the "
                 "order of their numbers"
             )
+        elif hello.namespace_id and identity.namespace_id not in ("", hello.namespace_id):
+            self.abort(
+                f"its store belongs to the namespace {hello.namespace_id}, and not to "
+                f"{identity.namespace_id}, which the catalogue is of: give it the store of this "
+                "namespace, or restore the catalogue of that one"
+            )
         else:
             self._challenge = hello.nonce
+            self.namespace_id = hello.namespace_id
             shown = proof(identity.secret, "gateway", hello.nonce, self._nonce)
             self.send(encode(Prove(PROTOCOL_VERSION, identity.gateway, self._nonce, shown)))
 

@@ -10,13 +10,14 @@ from typing import Final, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.directory import Directory, EntityListener
-from shardbus.broker.fragments import HOST_WAIT_MS, Fragments
+from shardbus.broker.fragments import DELETED, HOST_WAIT_MS, Fragments
 from shardbus.broker.host import EntityStatistics, FragmentHost
 from shardbus.broker.idle import IdleWatch
 from shardbus.broker.namespace_access import AccessRules, Change
 from shardbus.broker.namespace_forwarding import count_transfers, settle_forwarding
+from shardbus.broker.namespace_leftovers import Leftovers, Orphan
 from shardbus.broker.namespace_records import Catalogue, Records
-from shardbus.broker.namespace_subscriptions import Subscriptions
+from shardbus.broker.namespace_subscriptions import Subscriptions, take_after, turn_of
 from shardbus.broker.storage import Worker
 from shardbus.broker.turn import Turns, TurnTaker
 from shardbus.core.access import AccessRule
@@ -43,7 +44,6 @@ from shardbus.core.errors import (
 from shardbus.core.placement import even_hash_starts
 from shardbus.core.rule_spec import CORRELATION_FILTER, SQL_FILTER, RuleSpec
 from shardbus.core.tier import CHOSEN, Tier
-from shardbus.stores.base import FragmentId
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +76,9 @@ class NamespaceSettings:
 class Namespace:
     """The entities of the bus, known by name without waiting.
 
-    The catalogue is the truth: fragments are made before an entity is recorded and removed after
-    it is forgotten, so a crash leaves at most fragments that nobody owns, which `recover` removes.
+    The catalogue says which fragments are to go: what is being made is noted there before its
+    fragments are, and what is deleted until they are gone. So a crash leaves nothing behind that a
+    sweep does not remove, and a catalogue that is old, or new, removes nothing.
     """
 
     def __init__(
@@ -101,12 +102,12 @@ class Namespace:
         self._turns: TurnTaker = turns if turns is not None else Turns()
         self._waiting = 0
         self._directory = Directory()
-        self._subscriptions = Subscriptions(self._directory, self._fragments, self._records, clock)
+        self.leftovers = Leftovers(self._directory, self._fragments, self._records)
+        self._subscriptions = Subscriptions(
+            self._directory, self._fragments, self._records, self.leftovers, clock
+        )
         self._idle = IdleWatch(self._directory, self._fragments, clock)
         self._access = AccessRules(self._directory, self._records, clock)
-        self._damaged: list[int] = []
-        # Ids whose fragments may exist although the catalogue does not know them yet.
-        self._unrecorded: set[int] = set()
         self._creating = 0
         self._creating_partitioned = 0
         # Entities whose new description has not reached every fragment.
@@ -115,7 +116,7 @@ class Namespace:
         self._untold: dict[int, str] = {}
 
     async def recover(self) -> None:
-        """Learn what exists, and remove fragments that no entity owns (R28).
+        """Learn what exists, and finish what was being created or deleted (R28).
 
         Call it before anything else. Raises Refused when the namespace needs more brokers than
         there are, and Unavailable when the catalogue cannot be read. A broker that cannot be
@@ -123,7 +124,7 @@ class Namespace:
         """
         async with self._turns.take(""):
             self.created_at_ms = await self._records.created_at_ms()
-            await self.reload()
+            self.leftovers.namespace_id = await self._records.namespace_id()
             await self._sweep()
 
     def find_id(self, entity_id: int) -> Entity | None:
@@ -214,7 +215,7 @@ class Namespace:
     async def update_subscription(self, path: str, spec: QueueSpec) -> Entity:
         """Give a subscription another description; Refused when it changes what is fixed (R6)."""
         return await self._in_turn(
-            _turn_of(path), lambda: self._update(path, spec.copy(), SUBSCRIPTION)
+            turn_of(path), lambda: self._update(path, spec.copy(), SUBSCRIPTION)
         )
 
     async def add_rule(self, path: str, rule: RuleSpec) -> RuleSpec:
@@ -247,7 +248,7 @@ class Namespace:
 
     async def delete(self, name: str) -> None:
         """Remove an entity with all its messages, a topic with all its subscriptions."""
-        await self._in_turn(_turn_of(name), lambda: self._delete(name))
+        await self._in_turn(turn_of(name), lambda: self._delete(name))
 
     async def delete_idle(self) -> None:
         """Delete entities that nobody used for as long as their descriptions allow.
@@ -257,7 +258,7 @@ class Namespace:
         for entity in await self._idle.found():
             try:
                 deleting = partial(self._delete_if_idle, entity.entity_id)
-                await self._in_turn(_turn_of(entity.name), deleting)
+                await self._in_turn(turn_of(entity.name), deleting)
             except Unavailable as error:
                 log.warning("'%s' is idle and is left for the next time: %s", entity.name, error)
 
@@ -280,6 +281,7 @@ class Namespace:
             await self._reload_if_stale()
             for index in range(self._fragments.broker_count()):
                 try:
+                    await self.leftovers.join(index)
                     await self._introduce(index)
                 except Unavailable as error:
                     self._untold[index] = error.message
@@ -294,7 +296,7 @@ class Namespace:
         return [entity for entity in found if entity is not None]
 
     async def sweep(self) -> None:
-        """Finish what failures left undone: orphaned fragments, descriptions not yet in effect.
+        """Finish what failures left undone: deletions, and descriptions not yet in effect.
 
         Worth calling now and then; `problems` says whether something is still left.
         """
@@ -302,9 +304,10 @@ class Namespace:
             await self._sweep()
 
     async def _sweep(self) -> None:
-        await self._reload_if_stale()
+        # Always: what others began and left undone is not news that a gateway is told.
+        await self.reload()
         # Brokers are told first: nobody may publish to fragments that are about to go.
-        await self._fragments.sweep(self._is_owned, self._introduce)
+        await self.leftovers.sweep(self._introduce)
         for key in list(self._unapplied):
             entity = self._directory.find(key)
             try:
@@ -321,21 +324,41 @@ class Namespace:
     def has_leftovers(self) -> bool:
         """Whether `sweep` has something to do that it could not do before."""
         is_behind = self._records.is_stale or bool(self._unapplied) or bool(self._untold)
-        return is_behind or bool(self._fragments.problems())
+        return is_behind or self.leftovers.has_work() or bool(self._fragments.problems())
 
     def problems(self) -> list[str]:
         """What is wrong with the namespace as a whole, in words for people."""
-        found = [f"the record of entity {number} is damaged" for number in self._damaged]
+        found = self.leftovers.problems()
         if self._records.is_stale:
             found.append("the outcome of the last management operation is unknown")
-        found += [
-            f"the update of '{key}' has not reached every fragment" for key in self._unapplied
-        ]
+        for key in self._unapplied:
+            found.append(f"the update of '{key}' has not reached every fragment")
         found += [
             f"a broker has not been told the subscriptions of its topics: {reason}"
             for reason in self._untold.values()
         ]
         return found + self._fragments.problems()
+
+    async def orphans(self) -> list[Orphan]:
+        """Fragments that no entity owns, of every broker; Unavailable if one is out of reach."""
+        async with self._turns.take(""):
+            await self.reload()
+            return await self.leftovers.orphans()
+
+    async def remove_orphan(self, entity_id: int) -> None:
+        """Remove the fragments with this entity id that nobody owns, and what they hold."""
+        async with self._turns.take(""):
+            await self.reload()
+            await self.leftovers.remove_orphans(entity_id)
+
+    async def recover_orphan(
+        self, entity_id: int, name: str, *, requires_session: bool = False
+    ) -> Entity:
+        """Make a queue of the fragments with this entity id that nobody owns."""
+        validate_name(name)
+        spec = self.new_spec()
+        spec.requires_session = requires_session
+        return await self._in_turn(name, lambda: self._recover_orphan(entity_id, name, spec))
 
     def namespace_rules(self) -> Sequence[AccessRule]:
         """The root rule of the settings, then the namespace's own."""
@@ -389,10 +412,7 @@ class Namespace:
         return await self._in_turn(name, lambda: self._create(name, settled, kind))
 
     async def _create(self, name: str, spec: QueueSpec, kind: str) -> Entity:
-        if self._directory.find(name.lower()) is not None:
-            raise Refused(
-                ALREADY_EXISTS, f"The name '{name}' is taken: an entity of that name exists."
-            )
+        self._check_new(name)
         settle_forwarding(self._directory, name, kind, spec, None)
         self._check_quota(spec)
         self._creating += 1
@@ -406,38 +426,56 @@ class Namespace:
         return entity
 
     async def _create_placed(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+        await self.leftovers.join_all()
         entity_id = await self._records.reserve_id()
         entity = Entity(entity_id, name, spec, self._clock.now_ms())
         entity.kind = kind
         count = self.settings.tier.fragment_count(spec.is_partitioned)
         entity.fragments = spread_fragments(entity_id, count, self._fragments.broker_count())
         entity.hash_starts = even_hash_starts(count)
-        self._unrecorded.add(entity_id)
+        await self.leftovers.begin(entity)
         try:
             if kind == TOPIC:
                 await self._fragments.create_topic(entity)
             else:
                 await self._fragments.create(entity)
             await self._records.put(entity)
-        finally:
-            self._unrecorded.discard(entity_id)
+        except BaseException:
+            self.leftovers.give_up(entity)
+            raise
+        self.leftovers.recorded(entity)
         return entity
+
+    async def _recover_orphan(self, entity_id: int, name: str, spec: QueueSpec) -> Entity:
+        await self.reload()
+        self._check_new(name)
+        entity = Entity(entity_id, name, spec, self._clock.now_ms())
+        async with self.leftovers.adopting(entity):
+            spec.is_partitioned = len(entity.fragments) > 1
+            self._check_quota(spec)
+            entity.hash_starts = even_hash_starts(len(entity.fragments))
+            await self._records.put(entity)
+            self._directory.put(entity)
+        return entity
+
+    def _check_new(self, name: str) -> None:
+        if self._directory.find(name.lower()) is not None:
+            raise Refused(
+                ALREADY_EXISTS, f"The name '{name}' is taken: an entity of that name exists."
+            )
 
     async def _create_subscription(
         self, topic_name: str, name: str, spec: QueueSpec, rules: list[RuleSpec]
     ) -> Entity:
         topic = self.topic(topic_name)
-        _take_after(spec, topic.spec)
+        take_after(spec, topic.spec)
         validate_kind(SUBSCRIPTION, spec, self.settings.tier)
         path = subscription_path(topic.name, name)
         self._subscriptions.check_new(topic, path, rules)
         settle_forwarding(self._directory, path, SUBSCRIPTION, spec, None)
+        await self.leftovers.join_all()
         entity_id = await self._records.reserve_id()
-        self._unrecorded.add(entity_id)
-        try:
-            return await self._subscriptions.create(entity_id, topic, name, spec, rules)
-        finally:
-            self._unrecorded.discard(entity_id)
+        return await self._subscriptions.create(entity_id, topic, name, spec, rules)
 
     async def _update(self, name: str, spec: QueueSpec, kind: str) -> Entity:
         old = self._of_kind(name, kind)
@@ -464,7 +502,7 @@ class Namespace:
             await self._apply(entity, self._tell)
             return entity
 
-        return await self._in_turn(_turn_of(path), change)
+        return await self._in_turn(turn_of(path), change)
 
     async def _apply(
         self, entity: Entity, take_effect: Callable[[Entity], Coroutine[object, object, None]]
@@ -493,7 +531,7 @@ class Namespace:
 
     async def _delete(self, name: str) -> None:
         entity = self.get(name)
-        await self._fragments.check_whole(entity, "deleted")
+        await self._fragments.check_whole(entity, DELETED)
         if entity.is_topic():
             await self._subscriptions.delete_topic(entity)
         elif entity.is_subscription():
@@ -501,7 +539,9 @@ class Namespace:
         else:
             await self._records.remove([entity])
             self._directory.remove(entity)
-            await self._fragments.delete(entity)
+            self.leftovers.removed([entity])
+            if await self._fragments.delete(entity):
+                await self.leftovers.finish([entity])
 
     async def _delete_if_idle(self, entity_id: int) -> None:
         """Look again: while this waited for its turn the entity may have been used, or deleted."""
@@ -523,19 +563,12 @@ class Namespace:
                 f"The namespace has {partitioned_max} partitioned entities, the most it may have.",
             )
 
-    def _is_owned(self, broker_index: int, fragment: FragmentId) -> bool:
-        entity_id, number = fragment
-        if self._records.is_stale or entity_id in self._unrecorded or entity_id in self._damaged:
-            return True
-        entity = self._directory.find_id(entity_id)
-        return entity is not None and number in entity.numbers_at(broker_index)
-
     async def reload(self) -> None:
         """Learn what the catalogue holds; Unavailable, and nothing learnt, if it cannot be read."""
         found = await self._records.snapshot()
         self._check_brokers(found.entities)
         self._directory.replace(found.entities)
-        self._damaged = found.damaged
+        self.leftovers.learn(found.damaged, found.unfinished)
         self._access.learn(found.rules)
         self._records.is_stale = False
 
@@ -569,19 +602,3 @@ class Namespace:
     async def _reload_if_stale(self) -> None:
         if self._records.is_stale:
             await self.reload()
-
-
-def _turn_of(name: str) -> str:
-    """A topic and its subscriptions take turns with each other."""
-    return name.lower().partition("/subscriptions/")[0]
-
-
-def _take_after(spec: QueueSpec, topic: QueueSpec) -> None:
-    """A subscription lives in its topic's fragments: what those are is not for it to say."""
-    spec.is_partitioned = topic.is_partitioned
-    spec.size_mb = topic.size_mb
-    spec.message_kb_max = topic.message_kb_max
-    spec.supports_ordering = topic.supports_ordering
-    spec.requires_duplicate_detection = False
-    spec.is_express = False
-    spec.access_rules = []

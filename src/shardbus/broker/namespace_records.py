@@ -10,7 +10,7 @@ from shardbus.broker.storage import Worker
 from shardbus.core.access import AccessRule
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Unavailable
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import StoreError, Unfinished
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ class Catalogue(Protocol):
 
     def created_at_ms(self) -> int: ...
 
+    def namespace_id(self) -> str: ...
+
     def entities(self) -> list[Entity]: ...
 
     def damaged(self) -> list[int]:
@@ -31,14 +33,33 @@ class Catalogue(Protocol):
 
     def rules(self) -> list[AccessRule]: ...
 
+    def unfinished(self) -> list[Unfinished]:
+        """What was begun or removed, and not finished."""
+        ...
+
     def reserve_id(self) -> int:
-        """An entity id that was never given out before and never will be again."""
+        """An entity id that was never begun before, and that is not given out again."""
+        ...
+
+    def raise_ids(self, above: int) -> None:
+        """Give out only ids greater than this one from now on."""
+        ...
+
+    def begin(self, entity: Entity) -> None:
+        """Note that fragments of an entity are about to be made; `put` or `finish` ends it."""
         ...
 
     def put(self, entity: Entity) -> None: ...
 
     def remove(self, *entity_ids: int) -> None:
-        """Forget entities, all together or none; unknown ones are passed over."""
+        """Forget entities, all together or none; unknown ones are passed over.
+
+        That their fragments are to go is noted, until `finish`.
+        """
+        ...
+
+    def finish(self, *entity_ids: int) -> None:
+        """Note that no fragment is left of what was begun or removed."""
         ...
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None: ...
@@ -48,10 +69,17 @@ class Catalogue(Protocol):
 class Snapshot:
     """All that a catalogue held at one moment."""
 
-    def __init__(self, entities: list[Entity], damaged: list[int], rules: list[AccessRule]) -> None:
+    def __init__(
+        self,
+        entities: list[Entity],
+        damaged: list[int],
+        rules: list[AccessRule],
+        unfinished: list[Unfinished],
+    ) -> None:
         self.entities = entities
         self.damaged = damaged
         self.rules = rules
+        self.unfinished = unfinished
 
 
 @final
@@ -69,13 +97,21 @@ class Records:
     async def created_at_ms(self) -> int:
         return await self._read(self._catalogue.created_at_ms)
 
+    async def namespace_id(self) -> str:
+        return await self._read(self._catalogue.namespace_id)
+
     async def snapshot(self) -> Snapshot:
         """What there is; Unavailable when it cannot be read."""
 
         def read() -> Snapshot:
             # One job, so that no write comes between reading and taking in what was read.
             catalogue = self._catalogue
-            return Snapshot(catalogue.entities(), catalogue.damaged(), catalogue.rules())
+            return Snapshot(
+                catalogue.entities(),
+                catalogue.damaged(),
+                catalogue.rules(),
+                catalogue.unfinished(),
+            )
 
         return await self._read(read)
 
@@ -85,13 +121,22 @@ class Records:
         except StoreError as error:
             raise Unavailable(f"The catalogue cannot be written: {error}") from error
 
+    async def raise_ids(self, above: int) -> None:
+        await self._write(lambda: self._catalogue.raise_ids(above))
+
+    async def begin(self, entity: Entity) -> None:
+        await self._write(lambda: self._catalogue.begin(entity))
+
     async def put(self, entity: Entity) -> None:
         await self._write(lambda: self._catalogue.put(entity))
 
     async def remove(self, entities: Sequence[Entity]) -> None:
-        """Forget entities, all together or none."""
+        """Forget entities, all together or none; their fragments are to go, until `finish`."""
         entity_ids = [entity.entity_id for entity in entities]
         await self._write(lambda: self._catalogue.remove(*entity_ids))
+
+    async def finish(self, entity_ids: Sequence[int]) -> None:
+        await self._write(lambda: self._catalogue.finish(*entity_ids))
 
     async def set_rules(self, rules: Sequence[AccessRule]) -> None:
         await self._write(lambda: self._catalogue.set_rules(rules))

@@ -9,6 +9,7 @@ from typing import Final, final
 from shardbus.broker.clock import Clock
 from shardbus.broker.directory import Directory
 from shardbus.broker.fragments import Fragments
+from shardbus.broker.namespace_leftovers import Leftovers
 from shardbus.broker.namespace_records import Records
 from shardbus.broker.rule_copies import check_copies, check_message_size
 from shardbus.broker.turn import Turns
@@ -39,11 +40,17 @@ class Subscriptions:
     """
 
     def __init__(
-        self, directory: Directory, fragments: Fragments, records: Records, clock: Clock
+        self,
+        directory: Directory,
+        fragments: Fragments,
+        records: Records,
+        leftovers: Leftovers,
+        clock: Clock,
     ) -> None:
         self._directory = directory
         self._fragments = fragments
         self._records = records
+        self._leftovers = leftovers
         self._clock = clock
         self._telling = Turns()
 
@@ -104,11 +111,17 @@ class Subscriptions:
         now_ms = self._clock.now_ms()
         subscription = new_subscription(entity_id, topic, name, spec, now_ms)
         subscription.rules = [dated(rule, now_ms) for rule in rules] or [default_rule(now_ms)]
-        async with self.telling(topic):
-            others = self._directory.subscriptions(topic.entity_id)
-            await self._fragments.create_subscription(topic, subscription, others)
-            await self._records.put(subscription)
-            self._directory.put(subscription)
+        await self._leftovers.begin(subscription)
+        try:
+            async with self.telling(topic):
+                others = self._directory.subscriptions(topic.entity_id)
+                await self._fragments.create_subscription(topic, subscription, others)
+                await self._records.put(subscription)
+                self._directory.put(subscription)
+        except BaseException:
+            self._leftovers.give_up(subscription)
+            raise
+        self._leftovers.recorded(subscription)
         return subscription
 
     async def delete(self, subscription: Entity) -> None:
@@ -116,19 +129,23 @@ class Subscriptions:
         topic = self._directory.find_id(subscription.topic_id)
         if topic is None:
             await self._forget([subscription])
-            await self._fragments.delete(subscription)
-            return
-        async with self.telling(topic):
-            await self._forget([subscription])
-            others = self._directory.subscriptions(topic.entity_id)
-            await self._fragments.delete_subscription(topic, subscription, others)
+            is_gone = await self._fragments.delete(subscription)
+        else:
+            async with self.telling(topic):
+                await self._forget([subscription])
+                others = self._directory.subscriptions(topic.entity_id)
+                is_gone = await self._fragments.delete_subscription(topic, subscription, others)
+        if is_gone:
+            await self._leftovers.finish([subscription])
 
     async def delete_topic(self, topic: Entity) -> None:
         """Forget a topic with all its subscriptions together, then remove what they held."""
         async with self.telling(topic):
             subscriptions = self._directory.subscriptions(topic.entity_id)
             await self._forget([*subscriptions, topic])
-            await self._fragments.delete_topic(topic, subscriptions)
+            is_gone = await self._fragments.delete_topic(topic, subscriptions)
+        if is_gone:
+            await self._leftovers.finish([*subscriptions, topic])
 
     def rules_with(self, subscription: Entity, rule: RuleSpec) -> list[RuleSpec]:
         """The rules of a subscription and one more; Refused when that is not possible."""
@@ -168,6 +185,7 @@ class Subscriptions:
         await self._records.remove(entities)
         for entity in entities:
             self._directory.remove(entity)
+        self._leftovers.removed(entities)
 
     def _check_rule(self, topic_id: int, rule: RuleSpec, extra: Sequence[RuleSpec]) -> None:
         validate_rule_name(rule.name)
@@ -194,6 +212,22 @@ class Subscriptions:
             for subscription in self._directory.subscriptions(topic_id)
             for rule in subscription.rules
         )
+
+
+def turn_of(name: str) -> str:
+    """A topic and its subscriptions take turns with each other."""
+    return name.lower().partition("/subscriptions/")[0]
+
+
+def take_after(spec: QueueSpec, topic: QueueSpec) -> None:
+    """A subscription lives in its topic's fragments: what those are is not for it to say."""
+    spec.is_partitioned = topic.is_partitioned
+    spec.size_mb = topic.size_mb
+    spec.message_kb_max = topic.message_kb_max
+    spec.supports_ordering = topic.supports_ordering
+    spec.requires_duplicate_detection = False
+    spec.is_express = False
+    spec.access_rules = []
 
 
 def dated(rule: RuleSpec, created_at_ms: int) -> RuleSpec:

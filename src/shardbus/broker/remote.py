@@ -32,8 +32,10 @@ from shardbus.broker.hostcall import (
     create_question,
     delete_question,
     doubt_question,
+    join_question,
     list_question,
     read_ids,
+    read_joined,
     read_statistics,
     transfer_question,
     update_question,
@@ -176,6 +178,19 @@ class RemoteBroker:
             del self._fragments[fragment_id]
 
     # host.FragmentHost.
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        # From now on a broker of another namespace is not even greeted.
+        self._identity.namespace_id = namespace_id
+        link = self._link
+        if self.is_up and link is not None and link.namespace_id not in ("", namespace_id):
+            link.abort(f"its store belongs to another namespace, {link.namespace_id}")
+            raise Unavailable(
+                f"Broker {self.name}: its store belongs to the namespace {link.namespace_id}, and "
+                f"not to {namespace_id}, which the catalogue is of."
+            )
+        question = join_question(namespace_id, is_empty_expected=is_empty_expected)
+        return self._read(read_joined, await self.ask(question))[0]
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         await self.ask(create_question(entity, numbers))

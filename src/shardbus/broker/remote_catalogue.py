@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Final, final
 
 from shardbus.broker.catalogue_door import (
+    BEGIN,
     END_TURN,
+    FINISH,
     PUT,
+    RAISE,
     READ,
     REMOVE,
     RESERVE,
@@ -22,7 +25,7 @@ from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.document import Fields
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import StoreError, Unfinished
 
 ANSWER_S_MAX: Final = 30
 
@@ -44,6 +47,9 @@ class RemoteCatalogue:
     def created_at_ms(self) -> int:
         return self._read().integer("created_at_ms")
 
+    def namespace_id(self) -> str:
+        return self._read().text("namespace_id")
+
     def entities(self) -> list[Entity]:
         self._snapshot = None
         documents = [str(document) for document in self._read().values("entities")]
@@ -55,14 +61,30 @@ class RemoteCatalogue:
     def rules(self) -> list[AccessRule]:
         return [rule_from_document(rule) for rule in self._read().values("rules")]
 
+    def unfinished(self) -> list[Unfinished]:
+        documents = [Fields(value, "record") for value in self._read().values("unfinished")]
+        return [
+            Unfinished(entity_from_json(fields.text("entity")), is_final=fields.boolean("is_final"))
+            for fields in documents
+        ]
+
     def reserve_id(self) -> int:
         return self._ask(RESERVE, {"turn": self.turn}).integer("entity_id")
+
+    def raise_ids(self, above: int) -> None:
+        self._write(RAISE, {"above": above})
+
+    def begin(self, entity: Entity) -> None:
+        self._write(BEGIN, {"entity": entity.to_json()})
 
     def put(self, entity: Entity) -> None:
         self._write(PUT, {"entity": entity.to_json()})
 
     def remove(self, *entity_ids: int) -> None:
         self._write(REMOVE, {"entity_ids": list(entity_ids)})
+
+    def finish(self, *entity_ids: int) -> None:
+        self._write(FINISH, {"entity_ids": list(entity_ids)})
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         self._write(SET_RULES, {"rules": [rule.to_document() for rule in rules]})

@@ -24,6 +24,11 @@ class ServedFragment(FragmentPort, Browsable, Protocol):
 class ServedBroker(FragmentHost, Protocol):
     """A broker that runs fragments when they are asked for."""
 
+    @property
+    def namespace_id(self) -> str:
+        """The namespace to which its store belongs; empty when that is not known."""
+        ...
+
     def runner(self, entity: Entity, number: int) -> ServedFragment: ...
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:

@@ -94,7 +94,8 @@ class Gateway(asyncio.Protocol):
             return
         connection.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._transport = connection
-        self.send(Hello(PROTOCOL_VERSION, self._endpoint.broker.name, self._nonce))
+        broker = self._endpoint.broker
+        self.send(Hello(PROTOCOL_VERSION, broker.name, self._nonce, broker.namespace_id))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport is not None and self._is_known:

@@ -270,6 +270,7 @@ def _encode_greeting(writer: Writer, frame: Frame) -> int:
         writer.text(frame.name)
         writer.fixed(frame.nonce, NONCE_BYTES)
         if isinstance(frame, Hello):
+            writer.text(frame.namespace_id)
             return _HELLO
         writer.fixed(frame.proof, PROOF_BYTES)
         return _PROVE
@@ -355,7 +356,7 @@ def _checked_watch(value: int) -> int:
 
 def _decode_greeting(kind: int, reader: Reader) -> Frame:
     if kind == _HELLO:
-        return Hello(reader.u16(), reader.text(), reader.fixed(NONCE_BYTES))
+        return Hello(reader.u16(), reader.text(), reader.fixed(NONCE_BYTES), reader.text())
     if kind == _PROVE:
         version, name = reader.u16(), reader.text()
         return Prove(version, name, reader.fixed(NONCE_BYTES), reader.fixed(PROOF_BYTES))

@@ -64,6 +64,7 @@ from shardbus.core.command import (
     Tick,
     Transact,
 )
+from shardbus.core.deferred import check_bytes, not_found
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
     MESSAGE_LOCK_LOST,
@@ -87,7 +88,6 @@ from shardbus.core.message import (
     sooner,
 )
 from shardbus.core.need import Need
-from shardbus.core.numbered import check_deferred_bytes, not_found
 from shardbus.core.runs import Runs
 from shardbus.core.sequence import check_numbers, lock_token
 from shardbus.core.sessions import HeldSession
@@ -516,7 +516,7 @@ class Fragment:
             ):
                 raise not_found(number, "deferred")
             entries.append(entry)
-        check_deferred_bytes(entries)
+        check_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, final
 
 from shardbus.core.change import Change, Counters, Remember
+from shardbus.core.entity import Entity
 from shardbus.core.message import Entry
 from shardbus.core.runs import Runs
 
@@ -31,6 +32,20 @@ class NotStored(StoreError):
 
 class UnknownFragment(NotStored):
     """The fragment was never created here, or was deleted."""
+
+
+@final
+class Unfinished:
+    """An entity whose fragments may exist although the catalogue does not list it.
+
+    `is_final`: it was deleted, and whatever its fragments hold is to go. Otherwise it was being
+    created, and nobody could use it yet; but the catalogue may be an old copy that does not know
+    how that ended.
+    """
+
+    def __init__(self, entity: Entity, *, is_final: bool) -> None:
+        self.entity = entity
+        self.is_final = is_final
 
 
 @final
@@ -141,6 +156,13 @@ class MessageStore(Protocol):
 
     def fragments(self) -> list[FragmentId]:
         """All fragments that exist here (deleted ones do not, even before they are swept)."""
+        ...
+
+    def highest_entity_id(self) -> int:
+        """The highest entity id of all fragments ever made here, also of deleted ones; else 0.
+
+        Called by the writer.
+        """
         ...
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar, final
 
 from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.entity import Entity, entity_from_json
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import StoreError, Unfinished
 from shardbus.stores.database import CHECKPOINT_PAGES, PAGE_BYTES, Log, spare_bytes_of
 from shardbus.stores.room import Room, is_no_room, no_room_text
 from shardbus.stores.snapshot import SqliteSnapshot
@@ -40,22 +40,42 @@ _MIGRATIONS: Final = (
         rules_checksum INTEGER NOT NULL
     ) STRICT;
     """,
+    """
+    ALTER TABLE namespace ADD COLUMN namespace_id TEXT NOT NULL DEFAULT '';
+    CREATE TABLE unfinished (
+        id INTEGER PRIMARY KEY,
+        document TEXT NOT NULL,
+        checksum INTEGER NOT NULL,
+        is_final INTEGER NOT NULL
+    ) STRICT;
+    """,
 )
+_RAISE: Final = "UPDATE namespace SET next_entity_id = ?1 WHERE next_entity_id < ?1"
 SCHEMA_VERSION: Final = len(_MIGRATIONS)
+REPAIR: Final = "restore a copy of it, or run `shardbus check --repair`"
+UNFINISHED_VERSION: Final = 2
+"""The schema that brought the id of the namespace, and what is being created or deleted."""
+UNFINISHED_MAX: Final = 10_000
+"""Creations and deletions that were not finished; beyond these nothing is created."""
 
 
 @final
 class MemoryCatalogue:
     """The catalogue for tests and simulation: keeps documents, as the durable one does."""
 
-    def __init__(self, created_at_ms: int = 0) -> None:
+    def __init__(self, created_at_ms: int = 0, namespace_id: str = "") -> None:
         self._created_at_ms = created_at_ms
+        self._namespace_id = namespace_id
         self._documents: dict[int, str] = {}
+        self._unfinished: dict[int, tuple[str, bool]] = {}
         self._rules = "[]"
         self._next_entity_id = 1
 
     def created_at_ms(self) -> int:
         return self._created_at_ms
+
+    def namespace_id(self) -> str:
+        return self._namespace_id
 
     def entities(self) -> list[Entity]:
         return [entity_from_json(document) for document in self._documents.values()]
@@ -64,18 +84,47 @@ class MemoryCatalogue:
         return []
 
     def rules(self) -> list[AccessRule]:
-        return _rules_from_json(self._rules)
+        return rules_from_json(self._rules)
+
+    def unfinished(self) -> list[Unfinished]:
+        return [
+            Unfinished(entity_from_json(document), is_final=is_final)
+            for document, is_final in self._unfinished.values()
+        ]
 
     def reserve_id(self) -> int:
         self._next_entity_id += 1
         return self._next_entity_id - 1
 
+    def raise_ids(self, above: int) -> None:
+        self._next_entity_id = max(self._next_entity_id, above + 1)
+
+    def begin(self, entity: Entity) -> None:
+        _check_unfinished(len(self._unfinished))
+        self._unfinished[entity.entity_id] = (entity.to_json(), False)
+
     def put(self, entity: Entity) -> None:
         self._documents[entity.entity_id] = entity.to_json()
+        self._unfinished.pop(entity.entity_id, None)
 
     def remove(self, *entity_ids: int) -> None:
         for entity_id in entity_ids:
-            self._documents.pop(entity_id, None)
+            document = self._documents.pop(entity_id, None)
+            if document is not None:
+                self._unfinished[entity_id] = (document, True)
+
+    def finish(self, *entity_ids: int) -> None:
+        for entity_id in entity_ids:
+            self._unfinished.pop(entity_id, None)
+
+    def copy(self) -> MemoryCatalogue:
+        """What a backup of it would hold."""
+        copied = MemoryCatalogue(self._created_at_ms, self._namespace_id)
+        copied._documents = dict(self._documents)
+        copied._unfinished = dict(self._unfinished)
+        copied._rules = self._rules
+        copied._next_entity_id = self._next_entity_id
+        return copied
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         self._rules = _rules_to_json(rules)
@@ -91,17 +140,22 @@ class SqliteCatalogue:
     Every write is durable when it returns. All methods are called from one thread at a time.
     """
 
-    def __init__(self, path: Path, *, now_ms: int, reserve_bytes: int = 0) -> None:
+    def __init__(
+        self, path: Path, *, now_ms: int, namespace_id: str = "", reserve_bytes: int = 0
+    ) -> None:
         """Open the file, or make it with mode 0600; `now_ms` is when a new namespace begins.
 
-        Of `reserve_bytes`, which are those of a store, a part is kept here for a full disk: then
-        entities can be deleted and changed, but no new one gets an id.
+        `namespace_id` is for a namespace that has no id yet: a new one, or one from before there
+        were ids. Of `reserve_bytes`, which are those of a store, a part is kept here for a full
+        disk: then entities can be deleted and changed, but no new one gets an id.
         """
         self._path = path
         self._room = self._guarded(lambda: Room(path, reserve_bytes, RESERVE_PART))
-        self._connection = self._guarded(self._retried(lambda: _open(path, now_ms)))
+        self._connection = self._guarded(self._retried(lambda: _open(path, now_ms, namespace_id)))
         self._log = Log(path.resolve(), self._connection, self._room)
         self._guarded(self._begin)
+        # Given out, if not begun: those need not survive.
+        self._last_entity_id = 0
 
     @property
     def shortage(self) -> str:
@@ -111,9 +165,13 @@ class SqliteCatalogue:
     def created_at_ms(self) -> int:
         return self._guarded(lambda: self._number("SELECT created_at_ms FROM namespace"))
 
+    def namespace_id(self) -> str:
+        """What the catalogue and the stores of a namespace have in common, and no other."""
+        return str(self._guarded(lambda: self._row("SELECT namespace_id FROM namespace"))[0])
+
     def entities(self) -> list[Entity]:
         """Every entity whose record is sound, in the order of their ids."""
-        found = (_sound_entity(row) for row in self._guarded(self._rows))
+        found = (sound_entity(row) for row in self._guarded(self._rows))
         return [entity for entity in found if entity is not None]
 
     def damaged(self) -> list[int]:
@@ -121,7 +179,7 @@ class SqliteCatalogue:
 
         Such an entity is not served, but its fragments must be kept.
         """
-        return [row[0] for row in self._guarded(self._rows) if _sound_entity(row) is None]
+        return [row[0] for row in self._guarded(self._rows) if sound_entity(row) is None]
 
     def rules(self) -> list[AccessRule]:
         """The namespace's own access rules; StoreError when their record is damaged."""
@@ -129,48 +187,90 @@ class SqliteCatalogue:
             lambda: self._row("SELECT rules, rules_checksum FROM namespace")
         )
         try:
-            if _checksum(0, str(text)) == checksum:
-                return _rules_from_json(str(text))
+            if checksum_of(0, str(text)) == checksum:
+                return rules_from_json(str(text))
         except ValueError:
             pass
-        raise StoreError(f"the access rules in {self._path} are damaged")
+        raise StoreError(f"the access rules in {self._path} are damaged; {REPAIR}")
+
+    def unfinished(self) -> list[Unfinished]:
+        """What was being created or deleted. Damaged records are left out: nothing is removed
+        because of them.
+        """
+        rows = self._guarded(
+            lambda: self._connection.execute(
+                "SELECT id, document, checksum, is_final FROM unfinished ORDER BY id"
+            ).fetchall()
+        )
+        found = [(sound_entity(row[:3]), bool(row[3])) for row in rows]
+        return [Unfinished(entity, is_final=final_) for entity, final_ in found if entity]
 
     def reserve_id(self) -> int:
-        """An entity id that was never given out before and never will be again."""
+        """An entity id that was never begun before, and that is not given out again."""
         self._guarded(self._log.look)
         if self.shortage:
             raise StoreError(self.shortage)
-        return self._guarded(
-            self._retried(
-                lambda: self._number(
-                    "UPDATE namespace SET next_entity_id = next_entity_id + 1 "
-                    "RETURNING next_entity_id - 1"
-                )
-            )
+        stored = self._guarded(lambda: self._number("SELECT next_entity_id FROM namespace"))
+        self._last_entity_id = max(self._last_entity_id + 1, stored)
+        return self._last_entity_id
+
+    def raise_ids(self, above: int) -> None:
+        """Give out only ids greater than this one from now on."""
+        self._write(_RAISE, (above + 1,))
+
+    def begin(self, entity: Entity) -> None:
+        """Note that fragments of an entity are about to be made, before it is recorded."""
+        row = (entity.entity_id, entity.to_json())
+        _check_unfinished(self._guarded(lambda: self._number("SELECT count(*) FROM unfinished")))
+        self._write_all(
+            (
+                "INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?, 0)",
+                (*row, checksum_of(*row)),
+            ),
+            (_RAISE, (entity.entity_id + 1,)),
         )
 
     def put(self, entity: Entity) -> None:
         """Record an entity, new or changed; StoreError means *unknown*."""
         document = entity.to_json()
         values = (entity.entity_id, entity.name.lower(), document)
-        self._write(
-            "INSERT INTO entity (id, name_key, document, checksum) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET document = excluded.document, "
-            "checksum = excluded.checksum",
-            (*values, _checksum(entity.entity_id, document)),
+        self._write_all(
+            (
+                "INSERT INTO entity (id, name_key, document, checksum) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET document = excluded.document, "
+                "checksum = excluded.checksum",
+                (*values, checksum_of(entity.entity_id, document)),
+            ),
+            ("DELETE FROM unfinished WHERE id = ?", (entity.entity_id,)),
+            (_RAISE, (entity.entity_id + 1,)),
         )
 
     def remove(self, *entity_ids: int) -> None:
-        """Forget entities, all together or none; unknown ones are passed over."""
+        """Forget entities, all together or none, and note that their fragments are to go.
+
+        Unknown ones are passed over.
+        """
+        ids = (json.dumps(entity_ids),)
+        self._write_all(
+            (
+                "INSERT OR REPLACE INTO unfinished SELECT id, document, checksum, 1 FROM entity "
+                "WHERE id IN (SELECT value FROM json_each(?))",
+                ids,
+            ),
+            ("DELETE FROM entity WHERE id IN (SELECT value FROM json_each(?))", ids),
+        )
+
+    def finish(self, *entity_ids: int) -> None:
+        """Note that no fragment is left of entities that were removed, or never recorded."""
         self._write(
-            "DELETE FROM entity WHERE id IN (SELECT value FROM json_each(?))",
+            "DELETE FROM unfinished WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(entity_ids),),
         )
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         text = _rules_to_json(rules)
         self._write(
-            "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, _checksum(0, text))
+            "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, checksum_of(0, text))
         )
 
     def snapshot(self) -> SqliteSnapshot:
@@ -211,6 +311,20 @@ class SqliteCatalogue:
 
         return tried
 
+    def _write_all(self, *statements: tuple[str, tuple[int | str, ...]]) -> None:
+        def work() -> None:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement, values in statements:
+                    self._connection.execute(statement, values)
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+        self._guarded(self._retried(work))
+        self._guarded(self._log.look)
+
     def _rows(self) -> list[tuple[int, str, int]]:
         return self._connection.execute(
             "SELECT id, document, checksum FROM entity ORDER BY id"
@@ -219,7 +333,7 @@ class SqliteCatalogue:
     def _row(self, statement: str) -> tuple[object, ...]:
         rows: list[tuple[object, ...]] = self._connection.execute(statement).fetchall()
         if not rows:
-            raise StoreError(f"{self._path} has lost the record of its namespace")
+            raise StoreError(f"{self._path} has lost the record of its namespace; {REPAIR}")
         return rows[0]
 
     def _number(self, statement: str) -> int:
@@ -235,35 +349,20 @@ class SqliteCatalogue:
             raise StoreError(_explained(self._path, error)) from error
 
 
-def read_catalogue(connection: sqlite3.Connection) -> tuple[list[Entity], list[int], bool]:
-    """All that a catalogue holds, without changing it: entities, ids of damaged records, and
-    whether the access rules are sound. Raises sqlite3.Error when it cannot be read.
-    """
-    rows = connection.execute("SELECT id, document, checksum FROM entity ORDER BY id").fetchall()
-    found = [(int(row[0]), _sound_entity(row)) for row in rows]
-    rules = connection.execute("SELECT rules, rules_checksum FROM namespace").fetchall()
-    is_sound = len(rules) == 1 and _checksum(0, str(rules[0][0])) == rules[0][1]
-    return (
-        [entity for _, entity in found if entity is not None],
-        [entity_id for entity_id, entity in found if entity is None],
-        is_sound,
-    )
-
-
-def _open(path: Path, now_ms: int) -> sqlite3.Connection:
+def _open(path: Path, now_ms: int, namespace_id: str) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=0.0, cached_statements=32
     )
     try:
-        _prepare(connection, path, now_ms)
+        _prepare(connection, path, now_ms, namespace_id)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int, namespace_id: str) -> None:
     # First of all: what processes would share, and needs room for, is then kept in memory.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     # Read before anything is written: a file that is not ours must stay as it is.
@@ -271,7 +370,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int) -> None:
     version = _pragma(connection, "user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if application_id != APPLICATION_ID and (application_id or tables):
-        raise StoreError(f"{path} is a database, but not a catalogue of Shardbus: move it away")
+        raise StoreError(
+            f"{path} is a database, but not a catalogue of Shardbus, and was left as it is; "
+            "restore the catalogue, or name another data directory"
+        )
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"{path} was written by a later version of Shardbus (schema {version}, this program "
@@ -279,20 +381,23 @@ def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int) -> None:
         )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    for number in range(version, SCHEMA_VERSION):
-        connection.executescript(
-            f"BEGIN IMMEDIATE;{_MIGRATIONS[number]}{_stamp(number + 1)}COMMIT;"
-        )
-    # Takes the exclusive lock at once, so that a second process is told when it opens.
+    # Takes the exclusive lock at once, so that a second process is told when it opens. All in one
+    # transaction: a file that has tables and no namespace is damaged.
     connection.execute("BEGIN IMMEDIATE")
+    for number in range(version, SCHEMA_VERSION):
+        for statement in _MIGRATIONS[number].split(";"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    if version == 0:
+        connection.execute(
+            "INSERT INTO namespace VALUES (1, 1, ?, '[]', ?, ?)",
+            (now_ms, checksum_of(0, "[]"), namespace_id),
+        )
     connection.execute(
-        "INSERT OR IGNORE INTO namespace VALUES (1, 1, ?, '[]', ?)", (now_ms, _checksum(0, "[]"))
+        "UPDATE namespace SET namespace_id = ? WHERE namespace_id = ''", (namespace_id,)
     )
     connection.execute("COMMIT")
-
-
-def _stamp(version: int) -> str:
-    return f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {version};"
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -300,9 +405,18 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return value
 
 
-def _sound_entity(row: tuple[int, str, int]) -> Entity | None:
+def _check_unfinished(count: int) -> None:
+    if count >= UNFINISHED_MAX:
+        raise StoreError(
+            f"{count} creations and deletions are not finished, and there may be no more: see to "
+            "it that every broker can be reached"
+        )
+
+
+def sound_entity(row: tuple[int, str, int]) -> Entity | None:
+    """The entity of a record, None if the record is damaged."""
     entity_id, document, checksum = row
-    if _checksum(entity_id, document) != checksum:
+    if checksum_of(entity_id, document) != checksum:
         return None
     try:
         return entity_from_json(document)
@@ -310,7 +424,7 @@ def _sound_entity(row: tuple[int, str, int]) -> Entity | None:
         return None
 
 
-def _checksum(entity_id: int, document: str) -> int:
+def checksum_of(entity_id: int, document: str) -> int:
     return zlib.crc32(document.encode("utf-8", "surrogatepass"), entity_id & 0xFFFFFFFF)
 
 
@@ -318,7 +432,8 @@ def _rules_to_json(rules: Sequence[AccessRule]) -> str:
     return json.dumps([rule.to_document() for rule in rules], separators=(",", ":"))
 
 
-def _rules_from_json(text: str) -> list[AccessRule]:
+def rules_from_json(text: str) -> list[AccessRule]:
+    """The rules of a record; ValueError when it is none."""
     documents: object = json.loads(text)
     if not isinstance(documents, list):
         raise ValueError("the access rules are not a list")
@@ -327,10 +442,15 @@ def _rules_from_json(text: str) -> list[AccessRule]:
 
 def _explained(path: Path, error: Exception) -> str:
     text = str(error)
+    if "entity.name_key" in text:
+        return f"{path} has a damaged record of this name; run `shardbus check --repair`"
     if is_no_room(path, error):
         return f"{path}: {no_room_text(path)} ({text})"
     if "locked" in text:
         return f"{path} is in use by another process: stop that one, or use another data directory"
     if "not a database" in text:
-        return f"{path} is not a catalogue of Shardbus, or is damaged: move it away or restore it"
+        return (
+            f"{path} is not a catalogue of Shardbus, or is damaged: restore a copy of it. Without "
+            "it no message can be assigned to its entity; `shardbus check` says what can be done"
+        )
     return f"{path}: {text}"

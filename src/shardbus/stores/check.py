@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
-from shardbus.core.entity import Entity
 from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import read_catalogue
+from shardbus.stores.catalogue_repair import CatalogueReport, page_faults
 from shardbus.stores.damage import Damage, StoreReport
-from shardbus.stores.database import FileLock, prepare
+from shardbus.stores.database import FileLock, highest_entity_id, namespace_of, prepare
 from shardbus.stores.finding import Nowhere, Sink
+from shardbus.stores.membership import broker_index
 from shardbus.stores.salvage import open_unchanged
 from shardbus.stores.survey import Progress, Survey
-
-CATALOGUE: Final = "catalogue.db"
-_STORE: Final = re.compile(r"broker-(\d+)\.db")
-# The most that SQLite is asked to say about the pages of one file.
-PAGE_FAULTS_MAX: Final = 20
-
-
-@final
-class CatalogueReport:
-    """What the catalogue knows. `is_known` is false when it cannot be read as a whole."""
-
-    def __init__(self) -> None:
-        self.entities: list[Entity] = []
-        self.damaged_ids: list[int] = []
-        self.damages: list[Damage] = []
-        self.is_known = False
-
-
-def store_files(data_dir: Path) -> list[Path]:
-    """The stores of a data directory in the order of their brokers."""
-    found = [path for path in data_dir.iterdir() if _STORE.fullmatch(path.name)]
-    return sorted(found, key=_broker_index)
 
 
 def check_store(path: Path, progress: Progress) -> StoreReport:
@@ -74,6 +51,15 @@ def examine(
         _check_pages(connection, report)
         survey = Survey(connection, report, sink, progress)
         survey.run()
+        for owner in survey.owners.values():
+            if not owner.is_deleted:
+                lines = owner.counted.lines
+                held = sum(line.count + line.deferred + line.scheduled for line in lines)
+                report.held[(owner.entity_id, owner.number)] = (
+                    held + owner.counted.set_aside,
+                    owner.counted.total_bytes(),
+                )
+        report.namespace_id = _namespace_of(connection, report)
     except sqlite3.Error as error:
         _add_whole(report, f"the file cannot be read: {error}")
         return report, None
@@ -82,40 +68,11 @@ def examine(
     return report, survey
 
 
-def check_catalogue(path: Path) -> CatalogueReport:
-    """Examine the catalogue of a directory that nobody serves."""
-    report = CatalogueReport()
-    if not path.exists():
-        report.damages.append(_catalogue_damage("there is no catalogue", "no entity is known"))
-        return report
-    connection = open_unchanged(path)
-    try:
-        faults = _page_faults(connection)
-        report.entities, report.damaged_ids, has_rules = read_catalogue(connection)
-    except sqlite3.Error as error:
-        report.damages.append(_catalogue_damage(f"it cannot be read: {error}", "nothing can start"))
-        return report
-    finally:
-        connection.close()
-    report.is_known = True
-    for fault in faults:
-        report.damages.append(_catalogue_damage(f"pages: {fault}", "entities may be missing"))
-    for entity_id in report.damaged_ids:
-        damage = _catalogue_damage("the record of an entity is damaged", "it is not served")
-        damage.entity_id = entity_id
-        report.damages.append(damage)
-    if not has_rules:
-        report.damages.append(
-            _catalogue_damage("the access rules are damaged", "the server cannot start")
-        )
-    return report
-
-
 def check_homes(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> list[Damage]:
     """Fragments that an entity should have and its store does not hold."""
     damages: list[Damage] = []
-    held = {_broker_index(Path(store.file)): set(store.fragments) for store in stores}
-    unread = {_broker_index(Path(store.file)) for store in stores if not store.is_readable}
+    held = {broker_index(Path(store.file)): set(store.fragments) for store in stores}
+    unread = {broker_index(Path(store.file)) for store in stores if not store.is_readable}
     for entity in catalogue.entities:
         for home in entity.fragments:
             here = held.get(home.broker_index, set())
@@ -126,7 +83,8 @@ def check_homes(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> li
                     f"broker-{home.broker_index}.db",
                     f"fragment {home.number} of '{entity.name}' is not in the file",
                     meaning="its messages are lost and it cannot be used",
-                    advice="restore a copy of the file, or delete the entity and create it anew",
+                    advice="restore a copy of the file; or start the server, delete the entity and "
+                    "create it anew",
                     entity_id=entity.entity_id,
                     fragment=home.number,
                 )
@@ -134,31 +92,80 @@ def check_homes(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> li
     return damages
 
 
-def orphans(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> int:
-    """Fragments that no entity owns; the next start removes them."""
+def check_namespace(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> list[Damage]:
+    """Stores that belong to another namespace than the catalogue."""
+    return [
+        Damage(
+            store.file,
+            f"it belongs to the namespace {store.namespace_id}, and not to "
+            f"{catalogue.namespace_id}, which the catalogue is of",
+            meaning="nothing in it is served",
+            advice="put the store of this namespace in its place, restore the catalogue of that "
+            "one, or let this namespace take it over with `shardbus check --adopt`",
+        )
+        for store in stores
+        if store.namespace_id not in ("", catalogue.namespace_id)
+    ]
+
+
+@final
+class OrphanReport:
+    """Fragments of one entity in one file that nobody owns."""
+
+    def __init__(self, file: str, entity_id: int) -> None:
+        self.file = file
+        self.entity_id = entity_id
+        self.numbers: list[int] = []
+        self.messages = 0
+        self.size_bytes = 0
+
+
+def orphans(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> list[OrphanReport]:
+    """Fragments that no entity owns, and that no unfinished deletion will remove: they are kept.
+
+    Those of entities whose record is damaged are not among them.
+    """
     if not catalogue.is_known:
-        return 0
+        return []
+    entities = [*catalogue.entities, *(each.entity for each in catalogue.unfinished)]
     owned = {
         (home.broker_index, entity.entity_id, home.number)
-        for entity in catalogue.entities
+        for entity in entities
         for home in entity.fragments
     }
-    return sum(
-        (_broker_index(Path(store.file)), *fragment) not in owned
-        for store in stores
-        for fragment in store.fragments
-        if fragment[0] not in catalogue.damaged_ids
-    )
+    found: dict[tuple[str, int], OrphanReport] = {}
+    for store in stores:
+        index = broker_index(Path(store.file))
+        for fragment, (messages, size_bytes) in sorted(store.held.items()):
+            if (index, *fragment) in owned or fragment[0] in catalogue.damaged_ids:
+                continue
+            key = (store.file, fragment[0])
+            orphan = found.setdefault(key, OrphanReport(*key))
+            orphan.numbers.append(fragment[1])
+            orphan.messages += messages
+            orphan.size_bytes += size_bytes
+    return list(found.values())
 
 
-def _broker_index(path: Path) -> int:
-    found = _STORE.fullmatch(path.name)
-    return int(found[1]) if found is not None else -1
+def _namespace_of(connection: sqlite3.Connection, report: StoreReport) -> str:
+    try:
+        report.highest_entity_id = highest_entity_id(connection)
+        return namespace_of(connection)
+    except sqlite3.Error as error:
+        report.damages.append(
+            Damage(
+                report.file,
+                f"to which namespace it belongs cannot be read: {error}",
+                meaning="after a repair it belongs to the namespace that is started with it",
+                is_loss=False,
+            )
+        )
+        return ""
 
 
 def _check_pages(connection: sqlite3.Connection, report: StoreReport) -> None:
     try:
-        faults = _page_faults(connection)
+        faults = page_faults(connection)
     except sqlite3.Error as error:
         faults = [str(error)]
     for fault in faults:
@@ -166,11 +173,6 @@ def _check_pages(connection: sqlite3.Connection, report: StoreReport) -> None:
         report.damages.append(
             Damage(report.file, f"pages: {fault}", meaning="rows may be missing or doubled")
         )
-
-
-def _page_faults(connection: sqlite3.Connection) -> list[str]:
-    rows = connection.execute(f"PRAGMA integrity_check({PAGE_FAULTS_MAX})").fetchall()
-    return [str(row[0]).replace("\n", "; ") for row in rows if row[0] != "ok"]
 
 
 def _add_whole(report: StoreReport, what: str) -> None:
@@ -183,8 +185,3 @@ def _add_whole(report: StoreReport, what: str) -> None:
             advice="restore a copy of the file; a repair cannot read it",
         )
     )
-
-
-def _catalogue_damage(what: str, meaning: str) -> Damage:
-    advice = "restore a copy of the file; `--repair` leaves the catalogue as it is"
-    return Damage(CATALOGUE, what, meaning=meaning, advice=advice)

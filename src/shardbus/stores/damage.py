@@ -59,7 +59,12 @@ class StoreReport:
 
     def __init__(self, file: str) -> None:
         self.file = file
+        # The namespace to which the file belongs, if any.
+        self.namespace_id = ""
+        self.highest_entity_id = 0
         self.fragments: list[tuple[int, int]] = []
+        # Of each fragment: how many messages there are, and of how many bytes.
+        self.held: dict[tuple[int, int], tuple[int, int]] = {}
         self.messages = 0
         self.set_aside = 0
         self.sessions = 0

@@ -17,7 +17,7 @@ from shardbus.stores.room import Room, is_no_room, no_room_text
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x53424D53
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 SESSIONS_VERSION: Final = 2
 """The schema that brought sessions, their states and remembered ids."""
 TOPICS_VERSION: Final = 3
@@ -26,6 +26,8 @@ STAGES_VERSION: Final = 4
 """The schema that brought stages."""
 KEPT_PAYLOADS_VERSION: Final = 5
 """The schema that brought payloads beside the pieces of stages."""
+NAMESPACE_VERSION: Final = 6
+"""The schema that brought the id of the namespace to which a store belongs."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).
@@ -304,6 +306,23 @@ def _refuse_newer(path: Path, version: int) -> None:
 
 def user_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def namespace_of(connection: sqlite3.Connection) -> str:
+    """The id of the namespace to which a store belongs; empty if it belongs to none."""
+    if user_version(connection) < NAMESPACE_VERSION:
+        return ""
+    row = connection.execute("SELECT namespace_id FROM namespace").fetchone()
+    return "" if row is None else str(row[0])
+
+
+def highest_entity_id(connection: sqlite3.Connection) -> int:
+    """The highest entity id of all fragments ever made in a store; 0 if there were none."""
+    sql = "SELECT max(highest) FROM entity_ids"
+    if user_version(connection) < NAMESPACE_VERSION:
+        sql = "SELECT max(entity_id) FROM fragment"
+    row = connection.execute(sql).fetchone()
+    return int(row[0] or 0)
 
 
 def _big_endian(header: bytes, at: int) -> int:

@@ -82,6 +82,9 @@ class LateStore:
     def fragments(self) -> list[FragmentId]:
         return self.to_read().fragments()
 
+    def highest_entity_id(self) -> int:
+        return self.open().highest_entity_id()
+
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         return self.to_read().recorded(kinds)
 

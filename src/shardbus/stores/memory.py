@@ -46,12 +46,16 @@ class MemoryStore:
         self.shortage = ""
         self.is_read_only = False
         self._fragments: dict[FragmentId, MemoryFragment] = {}
+        self._highest_entity_id = 0
 
     def look(self) -> None:
         """Memory is not watched."""
 
     def fragments(self) -> list[FragmentId]:
         return list(self._fragments)
+
+    def highest_entity_id(self) -> int:
+        return self._highest_entity_id
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         return [
@@ -66,6 +70,7 @@ class MemoryStore:
     def create(self, fragments: Sequence[FragmentId]) -> None:
         for fragment in fragments:
             self._fragments.setdefault(fragment, MemoryFragment())
+            self._highest_entity_id = max(self._highest_entity_id, fragment.entity_id)
 
     def delete(self, fragments: Sequence[FragmentId]) -> None:
         for fragment in fragments:

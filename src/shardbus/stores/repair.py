@@ -6,7 +6,6 @@ on the disk the old one is in its place, so a repair may be killed at any moment
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Final, final
 
 from shardbus.core.change import Counters, new_counters
 from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
-from shardbus.stores.base import StoreError
 from shardbus.stores.check import examine, not_there
 from shardbus.stores.chunk import (
     CHUNK_SPAN_MAX,
@@ -38,18 +36,17 @@ from shardbus.stores.database import (
     open_writer,
     prepare,
     store_error,
-    sync_directory,
 )
 from shardbus.stores.finding import Aside, Nowhere, Owner, Piece, Place, Stored, count_in
 from shardbus.stores.salvage import Salvage, blob, integer, open_unchanged
 from shardbus.stores.staged import StagedPiece
 from shardbus.stores.survey import Progress
+from shardbus.stores.swapping import fold_log, put_in_place, remove_file
 
 # Where counters are lost, sequence numbers go on this far behind the last one that was found, so
 # that none is given out twice.
 COUNTER_SKIP: Final = 1 << 32
 ROWS_PER_COMMIT: Final = 5_000
-COPIES_MAX: Final = 1_000
 
 
 @final
@@ -84,21 +81,22 @@ def repair_store(path: Path, progress: Progress) -> Repaired:
 
 
 def _rewrite(path: Path, name: str, progress: Progress) -> Repaired:
-    _fold_log(path)
+    fold_log(path)
     new = path.with_name(path.name + ".repaired")
-    _remove(new)
+    remove_file(new)
     prepare(new)
     connection = open_writer(new, "full")
     try:
         copy = Copy(connection)
         report, _ = examine(path, name, copy, progress)
         _copy_evidence(path, copy)
+        copy.belong(report.namespace_id, report.highest_entity_id)
         # Strays are judged by how much was readable, which is known only now.
         copy.finish(is_torn=report.is_torn)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
         connection.close()
-    kept = _put_in_place(path, new)
+    kept = put_in_place(path, new)
     return Repaired(report, kept.name, copy.served, copy.set_aside)
 
 
@@ -109,47 +107,6 @@ def _copy_evidence(path: Path, copy: Copy) -> None:
             copy.keep(integer(row[0]), blob(row[1]), blob(row[2]))
     finally:
         old.close()
-
-
-def _fold_log(path: Path) -> None:
-    """Copy the log into the file, as the next start would: beside another file it would spoil it.
-
-    StoreError when that fails; then nothing has changed.
-    """
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    finally:
-        connection.close()
-    log = path.with_name(path.name + "-wal")
-    if is_busy or (log.exists() and log.stat().st_size > 0):
-        raise StoreError(f"{path}: its log cannot be copied into it; the file is left as it is")
-    _unlink(path, "-wal", "-shm")
-
-
-def _put_in_place(path: Path, new: Path) -> Path:
-    """Swap the files with one rename; the old one has got a second name before."""
-    _unlink(new, "-wal", "-shm")
-    for number in range(1, COPIES_MAX):
-        kept = path.with_name(f"{path.name}.damaged-{number}")
-        try:
-            os.link(path, kept)
-        except FileExistsError:
-            continue
-        new.rename(path)
-        sync_directory(path.parent)
-        return kept
-    raise StoreError(f"{path}: there are {COPIES_MAX} damaged copies of it; remove some")
-
-
-def _remove(new: Path) -> None:
-    new.unlink(missing_ok=True)
-    _unlink(new, "-wal", "-shm")
-
-
-def _unlink(path: Path, *suffixes: str) -> None:
-    for suffix in suffixes:
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 @final
@@ -166,6 +123,13 @@ class Copy:
         self._rows = 0
         connection.execute("CREATE TEMP TABLE stray (key INT, gone TEXT, head BLOB, body BLOB)")
         connection.execute("BEGIN IMMEDIATE")
+
+    def belong(self, namespace_id: str, highest_entity_id: int) -> None:
+        """Let the new file belong to the namespace of the old one, and remember its ids."""
+        highest = max([highest_entity_id, *(each.entity_id for each in self._owners.values())])
+        self._write("UPDATE entity_ids SET highest = ?", (highest,))
+        if namespace_id:
+            self._write("INSERT INTO namespace VALUES (1, ?)", (namespace_id,))
 
     def fragment(self, owner: Owner) -> None:
         self._owners[owner.local] = owner

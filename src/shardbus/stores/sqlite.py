@@ -31,6 +31,8 @@ from shardbus.stores.chunk import encoded, unpack_counters
 from shardbus.stores.database import (
     FileLock,
     Log,
+    highest_entity_id,
+    namespace_of,
     open_reader,
     open_writer,
     prepare,
@@ -103,6 +105,18 @@ class SqliteStore:
                 self._log.look()
             self._opened = opened.pop_all()
 
+    def namespace_id(self) -> str:
+        """The namespace to which the store belongs; empty if it belongs to none."""
+        with Translated(self.path):
+            return namespace_of(self._writer.connection)
+
+    def join(self, namespace_id: str) -> None:
+        """Belong to this namespace, durably."""
+        with Translated(self.path, self._writer):
+            self._writer.connection.execute(
+                "INSERT OR REPLACE INTO namespace VALUES (1, ?)", (namespace_id,)
+            )
+
     @property
     def shortage(self) -> str:
         return self._room.shortage
@@ -114,6 +128,10 @@ class SqliteStore:
 
     def fragments(self) -> list[FragmentId]:
         return list(self._locals)
+
+    def highest_entity_id(self) -> int:
+        with Translated(self.path):
+            return highest_entity_id(self._writer.connection)
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
         with Translated(self.path):

@@ -66,6 +66,7 @@ SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM fragment WHERE local = 0) THEN 0
 ELSE (SELECT min(local) + 1 FROM fragment AS f
     WHERE NOT EXISTS (SELECT 1 FROM fragment WHERE local = f.local + 1)) END
 """
+_NOTE_ID: Final = "UPDATE entity_ids SET highest = ?1 WHERE highest < ?1"
 _GOING_CHUNKS: Final = """
 SELECT part, count(*) AS count FROM chunk_part WHERE chunk IN (
     SELECT chunk FROM place WHERE first BETWEEN ?1 AND ?2 ORDER BY first LIMIT ?3)
@@ -181,6 +182,8 @@ class Writer(Lookup):
                 (local, *fragment, counters),
             )
             created[fragment] = local
+        highest = max(fragment.entity_id for fragment in fragments)
+        self.connection.execute(_NOTE_ID, (highest,))
         self.connection.execute("COMMIT")
         for local in created.values():
             self._known.last_counters[local] = 0

@@ -144,6 +144,23 @@ def test_fragments_that_an_entity_lacks_are_lost_and_those_it_never_had_are_orph
     assert "is not in the file" in damage["what"]
 
 
+def test_orphans_are_listed_with_what_they_hold_and_are_no_damage(data_dir: Path) -> None:
+    """R28."""
+    with Scalpel(data_dir / "catalogue.db") as scalpel:
+        scalpel.execute("DELETE FROM entity")
+
+    code, found = document(data_dir)
+    result = check(data_dir)
+
+    assert code == 0
+    orphans = found["orphans"] if isinstance(found["orphans"], list) else []
+    [orphan] = [each for each in orphans if each["entity_id"] == FRAGMENTS[0].entity_id]
+    assert (orphan["file"], orphan["fragments"]) == ("broker-0.db", [f.number for f in FRAGMENTS])
+    assert orphan["messages"] > 0 and orphan["size_bytes"] > 0
+    assert f"hold {orphan['messages']} messages" in result.stdout
+    assert "they are kept" in result.stdout
+
+
 def test_a_damaged_record_of_the_catalogue_is_named_and_its_fragments_are_no_orphans(
     data_dir: Path,
 ) -> None:
@@ -151,7 +168,7 @@ def test_a_damaged_record_of_the_catalogue_is_named_and_its_fragments_are_no_orp
         scalpel.execute("UPDATE entity SET checksum = checksum + 1")
         scalpel.execute("UPDATE namespace SET rules = '[ ]'")
 
-    code, found = document(data_dir, "--repair")
+    code, found = document(data_dir)
 
     assert (code, found["orphaned_fragments"], found["repaired"]) == (1, 0, [])
     damages = found["damage"] if isinstance(found["damage"], list) else []
@@ -159,6 +176,47 @@ def test_a_damaged_record_of_the_catalogue_is_named_and_its_fragments_are_no_orp
         ("catalogue.db", 7),
         ("catalogue.db", None),
     ]
+
+
+def test_a_damaged_catalogue_is_repaired_and_what_it_lost_is_named(data_dir: Path) -> None:
+    with Scalpel(data_dir / "catalogue.db") as scalpel:
+        scalpel.execute("UPDATE entity SET checksum = checksum + 1")
+        scalpel.execute("UPDATE namespace SET rules = '[ ]'")
+
+    code, found = document(data_dir, "--repair")
+
+    assert (code, found["damage"]) == (0, [])
+    assert found["done"] == ["catalogue.db: repaired; the old file is catalogue.db.damaged-1"]
+    lost = found["repaired_damage"] if isinstance(found["repaired_damage"], list) else []
+    assert ["'orders' is damaged" in one["what"] for one in lost] == [True, False]
+    assert "root rule" in lost[1]["meaning"]
+    assert found["orphaned_fragments"] == len(FRAGMENTS)
+
+
+def test_a_lost_catalogue_is_made_when_told_to_and_nothing_is_removed(data_dir: Path) -> None:
+    (data_dir / "catalogue.db").unlink()
+    assert check(data_dir).exit_code == 1
+    assert not (data_dir / "catalogue.db").exists()
+
+    code, found = document(data_dir, "--adopt")
+
+    assert code == 0
+    assert found["orphaned_fragments"] == len(FRAGMENTS)
+    assert document(data_dir)[1]["sound"] is True
+
+
+def test_a_store_of_another_namespace_is_damage(data_dir: Path) -> None:
+    store = SqliteStore(data_dir / "broker-0.db")
+    store.join("b" * 32)
+    store.close()
+    with Scalpel(data_dir / "catalogue.db") as scalpel:
+        scalpel.execute(f"UPDATE namespace SET namespace_id = '{'a' * 32}'")
+
+    code, found = document(data_dir)
+
+    assert code == 1
+    [damage] = found["damage"] if isinstance(found["damage"], list) else []
+    assert "belongs to the namespace bbb" in damage["what"]
 
 
 def test_a_catalogue_that_cannot_be_read_and_a_store_that_is_not_there_are_told(

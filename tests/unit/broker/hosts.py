@@ -49,6 +49,7 @@ class FakeHost:
         self.statistics_of: dict[FragmentId, FragmentStatistics] = {}
         self.published: dict[int, list[Entity]] = {}
         """By topic: the subscriptions that it publishes to."""
+        self.highest_entity_id = 0
         self.clock = SetClock()
         self.used_ms: dict[FragmentId, int] = {}
         """When somebody used a fragment, by the steady clock; the others nobody ever did."""
@@ -62,8 +63,13 @@ class FakeHost:
             raise Unavailable(self.outage)
         self.step()
 
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        await self.reach()
+        return self.highest_entity_id
+
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         await self.reach()
+        self.highest_entity_id = max(self.highest_entity_id, entity.entity_id)
         for number in numbers:
             self.fragments.setdefault(FragmentId(entity.entity_id, number), entity)
         self.step()

@@ -8,8 +8,11 @@ from typing import TypeVar
 import pytest
 
 from shardbus.broker.catalogue_door import (
+    BEGIN,
     END_TURN,
+    FINISH,
     PUT,
+    RAISE,
     READ,
     REMOVE,
     RESERVE,
@@ -113,6 +116,22 @@ def test_ids_are_given_out_once() -> None:
     at_the_door(story)
 
 
+def test_what_is_begun_and_finished_is_read_and_is_no_news_for_others() -> None:
+    async def story(desk: Desk) -> None:
+        turn = await desk.take_turn()
+        entity = new_entity()
+        await desk.ask(BEGIN, turn=turn, entity=entity.to_json())
+        begun = {"entity": entity.to_json(), "is_final": False}
+        assert (await desk.ask(READ)).values("unfinished") == [begun]
+        await desk.ask(FINISH, turn=turn, entity_ids=[entity.entity_id])
+        assert (await desk.ask(READ)).values("unfinished") == []
+        await desk.ask(RAISE, turn=turn, above=40)
+        assert (await desk.ask(RESERVE, turn=turn)).integer("entity_id") == 41
+        assert desk.published == []
+
+    at_the_door(story)
+
+
 def test_rules_are_kept_and_read() -> None:
     async def story(desk: Desk) -> None:
         turn = await desk.take_turn()
@@ -125,10 +144,10 @@ def test_rules_are_kept_and_read() -> None:
     at_the_door(story)
 
 
-@pytest.mark.parametrize("do", [PUT, REMOVE, RESERVE, SET_RULES])
+@pytest.mark.parametrize("do", [PUT, REMOVE, RESERVE, SET_RULES, BEGIN, FINISH, RAISE])
 def test_nothing_is_written_without_the_turn(do: str) -> None:
     async def story(desk: Desk) -> None:
-        fields = {"entity": new_entity().to_json(), "entity_ids": [1], "rules": []}
+        fields = {"entity": new_entity().to_json(), "entity_ids": [1], "rules": [], "above": 9}
         turn = await desk.take_turn()
         await desk.ask(END_TURN, turn=turn)
         for late in (0, turn):

@@ -51,25 +51,6 @@ def test_an_entity_with_a_fragment_down_is_neither_updated_nor_deleted(verb: str
     assert [known.spec.lock_ms for known in world.catalogue.entities()] == [60_000]
 
 
-def test_fragments_that_nobody_owns_are_removed_at_start_and_others_stay() -> None:
-    """R28."""
-    world = World()
-    entity = create(world)
-    orphan = Entity(99, "ghost", entity.spec, 0)
-    asyncio.run(world.hosts[0].create_fragments(orphan, [0, 5]))
-    stray = Entity(entity.entity_id, "Orders", entity.spec, 0)
-    wrong_home = next(home.number for home in entity.fragments if home.broker_index != 3)
-    asyncio.run(world.hosts[3].create_fragments(stray, [wrong_home]))
-
-    world.namespace = world.start()
-    asyncio.run(world.namespace.recover())
-
-    assert [len(host.fragments) for host in world.hosts] == [4, 4, 4, 4]
-    assert {fragment.entity_id for fragment in world.fragments()} == {entity.entity_id}
-    assert world.namespace.problems() == []
-    assert world.namespace.created_at_ms == 7
-
-
 def test_a_sweep_spares_an_entity_that_is_being_made() -> None:
     """R28."""
     world = World()
@@ -253,6 +234,7 @@ class CrashAt:
 def test_a_crash_at_any_step_leaves_a_whole_entity_or_none(verb: str, step: int) -> None:
     """R28."""
     world = World()
+    asyncio.run(world.namespace.recover())
     if verb != "create":
         create(world)
     crash = CrashAt(step)
@@ -275,6 +257,7 @@ def test_a_crash_at_any_step_leaves_a_whole_entity_or_none(verb: str, step: int)
     assert has_crashed == (step <= (8 if verb == "create" else 12))
     assert len(world.fragments()) == (0 if entity is None else 16)
     assert entity is not None or verb != "update"
+    assert restarted.problems() == [] and not restarted.has_leftovers()
 
 
 def test_a_broker_that_never_answers_is_given_up() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
+
 from shardbus.broker.remote import (
     ANSWER_TICKS_MAX,
     RETRY_MS_MAX,
@@ -24,7 +26,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.stores.base import FragmentId, Page
+from shardbus.stores.base import FragmentId, Page, StoreError
 from tests.unit.broker.ports import delivery
 from tests.unit.broker.wires import (
     Wire,
@@ -384,6 +386,55 @@ def test_a_broker_with_another_name_is_not_used() -> None:
             return remote.reason
 
     assert "'broker-0'" in run_world(story)
+
+
+class Member:
+    """A store that belongs to a namespace, once it has joined one."""
+
+    def __init__(self, namespace_id: str = "") -> None:
+        self.namespace_id = namespace_id
+
+    def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
+        if not self.namespace_id and not is_empty_expected:
+            raise StoreError("it is empty")
+        if self.namespace_id not in ("", namespace_id):
+            raise StoreError("it belongs to another namespace")
+        self.namespace_id = namespace_id
+
+
+def test_a_broker_joins_the_namespace_of_its_gateway_and_says_which_ids_it_knows() -> None:
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        world.broker.membership = member = Member()
+        with pytest.raises(Unavailable, match="it is empty"):
+            await remote.join("mine", is_empty_expected=False)
+
+        assert await remote.join("mine", is_empty_expected=True) == 8
+        assert member.namespace_id == "mine"
+        wire.ends[0].abort()
+        await asyncio.sleep(SECOND)
+        assert remote.is_up
+
+    connected(story)
+
+
+def test_a_broker_of_another_namespace_is_not_used_whenever_that_is_found_out() -> None:
+    """R28."""
+
+    async def story(world: World) -> None:
+        world.broker.membership = Member("theirs")
+        remote = world.remote(world.wire())
+        async with running(remote):
+            assert await remote.wait_until_up(1_000)
+            with pytest.raises(Unavailable, match="theirs"):
+                await remote.join("mine", is_empty_expected=False)
+            for _ in range(3):
+                await asyncio.sleep(SECOND)
+                assert not remote.is_up
+                assert "belongs to the namespace theirs, and not to mine" in remote.reason
+            with pytest.raises(Unavailable, match="theirs"):
+                await remote.fragment_ids()
+
+    run_world(story)
 
 
 def test_a_wrong_secret_is_turned_away_with_a_reason() -> None:

@@ -368,7 +368,10 @@ def test_a_sweep_spares_a_subscription_that_is_made_while_it_looks() -> None:
     world.namespace = world.start()
 
     async def run() -> None:
-        await world.namespace.reload()
+        looked_at.has_more.set()
+        await world.namespace.recover()
+        looked_at.is_asked.clear()
+        looked_at.has_more.clear()
         sweeping = asyncio.ensure_future(world.namespace.sweep())
         await looked_at.is_asked.wait()
         await make_subscription(world)

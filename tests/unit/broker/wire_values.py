@@ -339,7 +339,7 @@ _pages = st.builds(
 )
 
 frames: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Hello, _u16, _texts, _nonces),
+    st.builds(Hello, _u16, _texts, _nonces, _texts),
     st.builds(Prove, _u16, _texts, _nonces, _nonces),
     st.builds(Welcome, _nonces),
     st.builds(Reject, _texts),

@@ -8,7 +8,7 @@ from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.core.access import AccessRule
 from shardbus.core.entity import Entity
 from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.stores.base import FragmentId, StoreError
+from shardbus.stores.base import FragmentId, StoreError, Unfinished
 from shardbus.stores.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost, InlineWorker, SetClock
 
@@ -43,6 +43,9 @@ class FailingCatalogue:
     def created_at_ms(self) -> int:
         return self.inner.created_at_ms()
 
+    def namespace_id(self) -> str:
+        return self.inner.namespace_id()
+
     def entities(self) -> list[Entity]:
         sound = self.inner.entities()
         return [entity for entity in sound if entity.entity_id not in self.damaged_ids]
@@ -53,8 +56,20 @@ class FailingCatalogue:
     def rules(self) -> list[AccessRule]:
         return self.inner.rules()
 
+    def unfinished(self) -> list[Unfinished]:
+        return self.inner.unfinished()
+
     def reserve_id(self) -> int:
         return self.inner.reserve_id()
+
+    def raise_ids(self, above: int) -> None:
+        self.inner.raise_ids(above)
+
+    def begin(self, entity: Entity) -> None:
+        self.inner.begin(entity)
+
+    def finish(self, *entity_ids: int) -> None:
+        self.inner.finish(*entity_ids)
 
     def put(self, entity: Entity) -> None:
         self.fail("before")

@@ -10,6 +10,7 @@ import pytest
 from shardbus.core.access import LISTEN, AccessRule
 from shardbus.core.entity import Entity, QueueSpec, spread_fragments
 from shardbus.core.placement import even_hash_starts
+from shardbus.stores import catalogue as catalogue_module
 from shardbus.stores.base import StoreError
 from shardbus.stores.catalogue import MemoryCatalogue, SqliteCatalogue
 
@@ -180,3 +181,75 @@ def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"missing/catalogue\.db"):
         SqliteCatalogue(tmp_path / "missing" / "catalogue.db", now_ms=0)
+
+
+def test_what_was_begun_is_known_until_it_is_recorded_or_finished(catalogue: AnyCatalogue) -> None:
+    for number in (1, 2):
+        catalogue.begin(entity(number, f"q{number}"))
+    assert [(u.entity.name, u.is_final) for u in catalogue.unfinished()] == [
+        ("q1", False),
+        ("q2", False),
+    ]
+
+    catalogue.put(entity(1, "q1"))
+    catalogue.finish(2, 3)
+
+    assert catalogue.unfinished() == []
+    assert [known.name for known in catalogue.entities()] == ["q1"]
+
+
+def test_what_was_removed_is_known_with_its_fragments_until_it_is_finished(
+    catalogue: AnyCatalogue,
+) -> None:
+    catalogue.put(entity(1, "q"))
+    catalogue.remove(1)
+
+    [gone] = catalogue.unfinished()
+    assert gone.is_final and gone.entity.to_json() == entity(1, "q").to_json()
+    catalogue.finish(1)
+    assert catalogue.unfinished() == []
+
+
+def test_ids_go_on_above_what_a_store_knows(catalogue: AnyCatalogue) -> None:
+    catalogue.raise_ids(40)
+    catalogue.raise_ids(7)
+
+    assert catalogue.reserve_id() == 41
+
+
+def test_an_id_that_was_begun_is_not_given_out_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "catalogue.db"
+    first = SqliteCatalogue(path, now_ms=5)
+    first.begin(entity(first.reserve_id(), "q"))
+    first.close()
+
+    second = SqliteCatalogue(path, now_ms=5)
+    assert second.reserve_id() == 2
+    second.close()
+
+
+def test_a_file_of_the_first_schema_gets_an_id_and_keeps_it(tmp_path: Path) -> None:
+    path = tmp_path / "catalogue.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        catalogue_module._MIGRATIONS[0]
+        + f"PRAGMA application_id = {catalogue_module.APPLICATION_ID}; PRAGMA user_version = 1;"
+        "INSERT INTO namespace VALUES (1, 9, 5, '[]', 223132457);"
+    )
+    connection.close()
+
+    for given in ("a" * 32, "b" * 32):
+        opened = SqliteCatalogue(path, now_ms=7, namespace_id=given)
+        assert opened.namespace_id() == "a" * 32
+        assert (opened.created_at_ms(), opened.reserve_id(), opened.rules()) == (5, 9, [])
+        opened.close()
+
+
+def test_the_name_of_a_damaged_record_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "catalogue.db"
+    made = SqliteCatalogue(path, now_ms=5)
+    made.put(entity(1, "q"))
+
+    with pytest.raises(StoreError, match="check --repair"):
+        made.put(entity(2, "q"))
+    made.close()

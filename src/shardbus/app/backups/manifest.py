@@ -15,8 +15,8 @@ from shardbus import __version__
 from shardbus.app.failures import CommandError, Usage
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.core.document import Fields
-from shardbus.stores.check import CATALOGUE
 from shardbus.stores.database import sync_directory
+from shardbus.stores.membership import CATALOGUE
 
 FILE: Final = "manifest.json"
 FORMAT: Final = 1

@@ -15,8 +15,8 @@ from shardbus.app.failures import CommandError, Usage
 from shardbus.app.progress import Progress
 from shardbus.gateway.http.moment import format_moment
 from shardbus.stores.base import StoreError
-from shardbus.stores.check import CATALOGUE, store_files
 from shardbus.stores.database import FileLock
+from shardbus.stores.membership import CATALOGUE, store_files
 from shardbus.stores.snapshot import unserved_snapshot
 
 

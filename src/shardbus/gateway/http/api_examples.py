@@ -29,6 +29,8 @@ BODIES: Final[dict[str, Document]] = {
     "Resubmit": {"count": 100},
     "AccessRuleChange": {"rights": ["Send", "Listen"]},
     "KeyRotation": {"key": "primary"},
+    "OrphanRemoval": {"entity_id": 41},
+    "OrphanRecovery": {"entity_id": 41, "name": "rescued"},
     "OpenReader": {**_READER, "lease_ms": 600_000},
     "Reader": _READER,
     "NewClaims": {

@@ -7,6 +7,7 @@ from shardbus.gateway.http.api_access import AccessPages
 from shardbus.gateway.http.api_backups import BackupPages, Backups
 from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.api_messages import MessagesApi
+from shardbus.gateway.http.api_orphans import OrphanPages
 from shardbus.gateway.http.api_pipelines import PipelinePages, Pipelines
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_readers import ReaderPages
@@ -29,6 +30,7 @@ def api_groups(
     groups: list[Group] = [
         MessagesApi(bus, counts, throttle),
         AccessPages(bus.namespace, bus.clock),
+        OrphanPages(bus.namespace),
         ReaderPages(bus, places),
     ]
     if read_batch is not None:

@@ -42,6 +42,8 @@ FRESH_MS: Final = 1_000
 
 INFO: Final = "shardbus_info"
 PROBLEMS: Final = "shardbus_problems"
+ORPHANS: Final = "shardbus_orphaned_fragments"
+MISSING: Final = "shardbus_missing_fragments"
 CONNECTIONS: Final = "shardbus_connections"
 REQUESTS: Final = "shardbus_http_requests_total"
 HTTP_MESSAGES: Final = "shardbus_http_messages_total"
@@ -66,6 +68,8 @@ DRAINING: Final = "draining"
 TABLE: Final = (
     (INFO, GAUGE, "Always 1; the labels tell the version and the tier."),
     (PROBLEMS, GAUGE, "Reasons why the bus is degraded; /health names them."),
+    (ORPHANS, GAUGE, "Fragments of entities that the catalogue does not know; they are kept."),
+    (MISSING, GAUGE, "Fragments of entities that their store does not have."),
     (CONNECTIONS, GAUGE, "Open connections by protocol."),
     (REQUESTS, COUNTER, "HTTP requests by method and status."),
     (HTTP_MESSAGES, COUNTER, "Messages sent, received and settled over HTTP, by what was done."),
@@ -143,6 +147,8 @@ class Metrics:
         settings = self._namespace.settings
         families[INFO].add(1, version=__version__, tier=settings.tier.name)
         families[PROBLEMS].add(len(self._health()))
+        families[ORPHANS].add(self._namespace.leftovers.orphan_count())
+        families[MISSING].add(self._namespace.leftovers.missing_count())
         for protocol, connections in self._connections.items():
             families[CONNECTIONS].add(connections(), protocol=protocol)
         for source in self._sources:

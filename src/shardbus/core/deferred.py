@@ -1,4 +1,4 @@
-"""Messages that are asked for by their numbers: what may be asked, and what is not there."""
+"""Messages that are asked for by their numbers, all of them or none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from shardbus.core.limits import DEFERRED_BYTES_MAX
 from shardbus.core.message import Entry
 
 
-def check_deferred_bytes(entries: list[Entry]) -> None:
-    """All of them are in memory before the first is handed out."""
+def check_bytes(entries: list[Entry]) -> None:
+    """Refuse too much at once: all of them are in memory before the first is handed out."""
     size_bytes = sum([entry.size_bytes for entry in entries])
     if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
         raise Refused(
@@ -19,7 +19,7 @@ def check_deferred_bytes(entries: list[Entry]) -> None:
 
 
 def not_found(number: int, state: str) -> Refused:
-    """There is no message of this number in this state."""
+    """Why a message of this number and state is not there."""
     return Refused(
         MESSAGE_NOT_FOUND,
         f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
