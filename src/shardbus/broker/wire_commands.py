@@ -146,9 +146,8 @@ def _encode_rare(
         writer.data(command.session)
         writer.integers(command.sequence_numbers)
         return _RECEIVE_DEFERRED
-    if isinstance(command, Cancel):
-        writer.integers(command.sequence_numbers)
-        return _CANCEL
+    if isinstance(command, Cancel | AskTickets):
+        return _encode_numbers(writer, command)
     if isinstance(
         command,
         (
@@ -178,13 +177,18 @@ def _encode_rare(
         ),
     ):
         return encode_reader(writer, command)
-    if isinstance(command, AskTickets):
-        return encode_question(writer, command)
     if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
         return encode_stage(writer, command, _encode_message)
     if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
         return _encode_session(writer, command)
     return encode_transaction(writer, command, _encode_work)
+
+
+def _encode_numbers(writer: Writer, command: Cancel | AskTickets) -> int:
+    if isinstance(command, AskTickets):
+        return encode_question(writer, command)
+    writer.integers(command.sequence_numbers)
+    return _CANCEL
 
 
 def _encode_session(
