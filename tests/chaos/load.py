@@ -44,7 +44,7 @@ class Ledger:
         return [number for number, count in self.completions.items() if count > 1]
 
     def stored_twice(self) -> int:
-        """Messages that an SDK sent again because the first answer did not reach it."""
+        """Messages that were sent once and are there twice, whoever sent them again."""
         return len(self.bodies) - len(set(self.bodies.values()))
 
     def longest_gap_s(self, start_s: float, end_s: float) -> float:
@@ -88,8 +88,12 @@ class Load:
                 number += 1
                 await asyncio.sleep(KEYED_PAUSE_S)
 
-    async def send_to_the_victim(self, name: str, keys: list[str]) -> None:
-        """A send to a dead fragment gets the retryable error, never another fragment (R15)."""
+    async def send_to_the_victim(self, name: str, keys: list[str], wait_s: float = 0) -> None:
+        """A send to a dead fragment gets the retryable error, never another fragment (R15).
+
+        One that was under way when the fragment died is answered when it is back.
+        """
+        await asyncio.sleep(wait_s)
         async with (
             self._client(retry_total=0) as client,
             client.get_queue_sender(self._queue) as sender,
@@ -154,13 +158,19 @@ class Load:
 
 
 @asynccontextmanager
-async def at_work(load: Load, living: list[str], victims: list[str]) -> AsyncIterator[None]:
-    """Applications that work while the block lasts; whoever fails, fails the block."""
+async def at_work(
+    load: Load, living: list[str], victims: list[str], late_s: float
+) -> AsyncIterator[None]:
+    """Applications that work while the block lasts; whoever fails, fails the block.
+
+    One of them begins `late_s` after the others.
+    """
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(load.send_unkeyed("u0"))
         tasks.create_task(load.send_unkeyed("u1"))
         tasks.create_task(load.send_keyed("living", living))
         tasks.create_task(load.send_to_the_victim("victim", victims))
+        tasks.create_task(load.send_to_the_victim("late", victims, late_s))
         for _ in range(2):
             tasks.create_task(load.receive())
         try:

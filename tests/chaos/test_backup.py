@@ -12,7 +12,8 @@ from tests.chaos.processes import ProcessServer, process_server
 from tests.support.commands import run
 from tests.support.queues import create_queue
 
-WAIT_S = 60
+# Longer than a broker that was paused remembers a backup that nobody asks about any more.
+WAIT_S = 180
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -201,6 +201,36 @@ def test_dead_letters_are_forwarded_with_their_reason_and_source(town: Town) -> 
     assert received.dead_letter_error_description == "very bad"
 
 
+def test_late_dead_letters_of_a_subscription_are_forwarded_and_publishing_goes_on(
+    town: Town,
+) -> None:
+    """R27: the seventh of ten is forwarded first, then the fifth; its number is still its own."""
+    collected, topic = town.queue("late"), town.topic("numbered")
+    town.administration.create_subscription(topic, "s", forward_dead_lettered_messages_to=collected)
+    with (
+        town.client.get_topic_sender(topic) as sender,
+        town.client.get_subscription_receiver(topic, "s") as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(1, 11)])
+        held: list[ServiceBusReceivedMessage] = []
+        while len(held) < 10:
+            held += receiver.receive_messages(10, max_wait_time=WAIT_S)
+        for number in (7, 5):
+            receiver.dead_letter_message(held[number - 1], reason="bad")
+            [forwarded] = town.receive(collected, 1)
+            assert str(forwarded) == str(number)
+            assert forwarded.enqueued_sequence_number == held[number - 1].sequence_number
+        sender.send_messages([ServiceBusMessage("11"), ServiceBusMessage("12")])
+        receiver.complete_message(held[0])
+
+        fresh: list[ServiceBusReceivedMessage] = []
+        while len(fresh) < 2:
+            fresh += receiver.receive_messages(2, max_wait_time=WAIT_S)
+
+    assert [str(message) for message in fresh] == ["11", "12"]
+    assert fresh[0].sequence_number == (held[9].sequence_number or 0) + 1
+
+
 def test_a_fifth_hop_is_a_dead_letter(town: Town) -> None:
     """R27."""
     chain = [town.queue("hop-6")]

@@ -9,9 +9,10 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
-from shardbus.broker import backup, backup_part, slowdown
-from shardbus.core.limits import SHORT_STATE_BYTES_MAX
-from shardbus.gateway import reception, websocket_frames
+from shardbus.broker import alarm, backup, backup_part, outbox, slowdown
+from shardbus.core import limits as core_limits
+from shardbus.core.limits import DECIDE_MS_MAX, SHORT_STATE_BYTES_MAX
+from shardbus.gateway import holdings, reception, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
     cbs,
@@ -25,6 +26,7 @@ from shardbus.gateway.amqp import (
 )
 from shardbus.gateway.flight import admission, bus, places
 from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
+from shardbus.rules import limits as rule_limits
 from shardbus.stores import base_backup, catalogue, snapshot
 from tests.docs.pages import REFERENCE
 
@@ -35,6 +37,10 @@ CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
 RESERVE_MB: Final = 16
 SAID: Final = {
+    "lines of fragments that forward": [
+        core_limits.TRANSFER_MARKS_MAX,
+        core_limits.TRANSFER_MARK_KEPT_MS // 86_400_000,
+    ],
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
     "HTTP connections |": [descriptors.HTTP_LEAST],
     "connections that have said nothing": [reception.SILENT_MAX],
@@ -60,6 +66,8 @@ SAID: Final = {
         protocol.GOODBYE_MS // SECOND,
         protocol.EXPELLED_GOODBYE_MS // SECOND,
     ],
+    "the wait for a moment": [alarm.LOOK_MS_MAX // SECOND],
+    "the wait of a promised": [DECIDE_MS_MAX // SECOND],
     "lines in the log": [refusal_log.OF_PEER_MAX, refusal_log.LINES_MAX],
     "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
     "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],
@@ -94,6 +102,10 @@ SAID: Final = {
     "requests under way |": [totals.REQUESTS_MAX],
     "open transactions | 20": [totals.TRANSACTIONS_MAX, totals.TRANSACTION_BYTES_MAX // MB],
     "bytes received that are not stored": [totals.PENDING_BYTES_MAX // MB],
+    "messages whose last frame": [
+        totals.UNFINISHED_BYTES_MAX // MB,
+        holdings.PROGRESS_BYTES // KB,
+    ],
     "wrong keys": [slowdown.WAITING_MAX, slowdown.WAITING_OF_PEER_MAX],
     "request line and headers": [connection.HEADER_BYTES_MAX // KB],
     "a body": [connection.BODY_BYTES_MAX // MB],
@@ -109,6 +121,26 @@ SAID: Final = {
     "what stays free": [base_backup.SPARE_BYTES // MB],
     "backups that the server": [kept.RECORDS_MAX],
     "a batch": [inbound.BATCH_MESSAGES_MAX],
+    "deferred messages received": [
+        core_limits.DEFERRED_COUNT_MAX,
+        core_limits.DEFERRED_BYTES_MAX // MB,
+    ],
+    "redelivered messages locked": [core_limits.PAGE_BYTES_MAX // MB],
+    "SQL filters": [rule_limits.SQL_RULES_MAX],
+    "correlation filters": [rule_limits.CORRELATION_RULES_MAX],
+    "rules with actions of a subscription": [rule_limits.ACTION_RULES_MAX],
+    "rules with actions of a topic": [rule_limits.TOPIC_ACTION_RULES_MAX],
+    "rules of a topic that set": [
+        rule_limits.REWRITTEN_BYTES_MAX // MB,
+        rule_limits.REWRITING_RULES_LEAST,
+    ],
+    "properties that an action": [core_limits.MODIFIED_BYTES_MAX // KB],
+    "a send whose outcome": [outbox.DOUBT_MS_MAX // SECOND],
+    "gateways that sent to a fragment": [
+        core_limits.TICKET_SENDERS_MAX,
+        core_limits.TICKETS_KEPT_MS // SECOND // 60,
+    ],
+    "unanswered sends of a gateway": [core_limits.TICKET_GAPS_MAX, core_limits.TICKET_REPLIES_MAX],
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
     "streams at work": [places.STREAMS_MAX, places.YIELDS_AFTER_S],
     "the wait for the first batch": [places.FIRST_S_MAX],

@@ -6,16 +6,19 @@ is known exactly, whoever asked; what senders and receivers were told is heard a
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shardbus.broker.runner import Answer
 from shardbus.core.command import (
     AcceptSession,
+    AskTickets,
     Cancel,
     Command,
     Delivery,
     Done,
     FragmentRules,
     GetState,
+    Judged,
     Purge,
     Purged,
     Receive,
@@ -40,6 +43,14 @@ from tests.simulation.registers import Registers
 from tests.simulation.sending import Sending, Violation, mark_of
 
 
+class Numbered(NamedTuple):
+    """A send as its fragment can be asked about it."""
+
+    fragment: FragmentId
+    sender: bytes
+    number: int
+
+
 class Checker:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -57,6 +68,9 @@ class Checker:
         self._lives: dict[FragmentId, int] = {}
         self._last_of_key: dict[tuple[int, str], int] = {}
         self._seen: set[int] = set()
+        # What was sent under which number, and what was told never to be stored under it.
+        self._numbered: dict[Numbered, list[Sending]] = {}
+        self._given_up: dict[Numbered, int] = {}
         self.may_lose: MayLose = lambda fragment, from_ms, to_ms: False
 
     # What senders are told.
@@ -121,6 +135,8 @@ class Checker:
     def _check(self, heard: Heard, command: Command, answer: Answer) -> None:
         if isinstance(command, Send):
             self._sent(heard, command, answer)
+        elif isinstance(command, AskTickets):
+            self._judged(heard, command, answer)
         elif isinstance(command, Receive | ReceiveDeferred):
             self._received(heard, command, answer)
         elif isinstance(command, Settle):
@@ -138,20 +154,43 @@ class Checker:
 
     def _sent(self, heard: Heard, command: Send, answer: Answer) -> None:
         sendings = [self.sendings[mark_of(message.payload)] for message in command.messages]
+        if command.ticket is not None:
+            ticket = command.ticket
+            numbered = Numbered(heard.fragment, ticket.sender, ticket.number)
+            self._check_number(numbered, answer)
+            self._numbered[numbered] = sendings
         if isinstance(answer, Sent):
             for sending, number in zip(sendings, answer.numbers(), strict=True):
                 if number == 0:
-                    self._dropped(heard, sending)
+                    self._dropped(heard, sending, heard.asked_at_ms)
                 elif self.journal.places.get(sending.mark) != Place(heard.fragment, number):
                     raise Violation(f"message {sending.mark} is not stored as {number}")
         elif isinstance(answer, Unavailable) and answer.is_unknown:
             self.maybe_dropped[heard.fragment] += len(sendings)
 
-    def _dropped(self, heard: Heard, sending: Sending) -> None:
+    def _check_number(self, numbered: Numbered, answer: Answer) -> None:
+        if numbered in self._given_up and isinstance(answer, Sent):
+            raise Violation(f"{numbered} was said never to be stored, and was stored then")
+
+    def _judged(self, heard: Heard, command: AskTickets, answer: Answer) -> None:
+        """A fragment says what became of sends whose answers were lost."""
+        if not isinstance(answer, Judged):
+            return
+        for number, is_stored in zip(command.numbers, answer.stored, strict=True):
+            numbered = Numbered(heard.fragment, command.sender, number)
+            self.events["send found stored" if is_stored else "send given up"] += 1
+            if not is_stored:
+                self._given_up[numbered] = heard.now_ms
+                continue
+            if numbered in self._given_up or numbered not in self._numbered:
+                raise Violation(f"{numbered} is said to be stored, but cannot be")
+            for sending in self._numbered[numbered]:
+                if not self.journal.is_stored(sending.mark) and not sending.is_dropped:
+                    self._dropped(heard, sending, sending.attempted_at_ms)
+
+    def _dropped(self, heard: Heard, sending: Sending, from_ms: int) -> None:
         acceptances = self.journal.acceptances
-        acceptances.check_dropped(
-            heard.fragment, heard.rules, sending, heard.asked_at_ms, heard.now_ms
-        )
+        acceptances.check_dropped(heard.fragment, heard.rules, sending, from_ms, heard.now_ms)
         sending.is_dropped = True
         self.dropped[heard.fragment] += 1
         self.events["duplicate dropped"] += 1

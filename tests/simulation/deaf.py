@@ -10,6 +10,7 @@ from shardbus.core.command import ListTransfers
 from shardbus.core.message import MAIN_LINE
 from tests.simulation.bus import Plan
 from tests.simulation.simulation import Simulation
+from tests.simulation.tally import befell
 from tests.simulation.world import Planted
 
 ASKS_PER_S = 4.0
@@ -32,4 +33,5 @@ def _ask(port: FragmentPort) -> None:
 
 
 def _fail(answer: Answer) -> NoReturn:
+    befell("deaf client")
     raise Planted

@@ -105,6 +105,7 @@ class UnfitCommits:
                 raise Violation(f"{commit.fragment} was failed for what another wanted to store")
         if self._faults.happens(self._faults.unfit):
             self._unfit.append(self._faults.chosen(list(commits)))
+            befell("unfit commit")
         fit = [commit for commit in commits if not any(commit is bad for bad in self._unfit)]
         if len(fit) < len(commits):
             if self._are_alone:

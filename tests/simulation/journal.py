@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Append, ForgetIds, Remember, Remove, StateChange, Update
+from shardbus.core.change import (
+    Append,
+    ForgetIds,
+    RecordChange,
+    Remember,
+    Remove,
+    StateChange,
+    Update,
+)
 from shardbus.core.command import FragmentRules
 from shardbus.core.message import DEFERRED, MAIN_LINE, NEVER_MS, Entry
 from shardbus.stores.base import FragmentCommit, FragmentId
@@ -175,7 +183,7 @@ class Journal:
             elif isinstance(change, Remember):
                 gathered.remembered.append(change)
             else:
-                assert isinstance(change, ForgetIds)
+                assert isinstance(change, ForgetIds | RecordChange)
         for old, new in gathered.moved:
             check_activated(old, new, self._commits)
             self.explain(old.place)

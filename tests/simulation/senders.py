@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from shardbus.broker.outbox import DOUBT_MS_MAX
 from shardbus.broker.runner import Answer
 from shardbus.core.message import NEVER_MS, Message
-from tests.simulation.bus import Plan
+from tests.simulation.bus import Gate, Plan
 from tests.simulation.sending import Sending, Violation, payload_of
 from tests.simulation.simulation import Simulation
 
@@ -142,7 +143,9 @@ class Sender:
     async def _send_each(self, messages: list[Message]) -> None:
         bus = await self._simulation.bus_up(self._plan)
         sendings = attempted(self._simulation, self._plan, messages)
-        sink = _Told(len(messages), lambda position, answer: self._told(sendings[position], answer))
+        sink = _Told(
+            len(messages), lambda position, answer: self._told(bus, sendings[position], answer)
+        )
         bus.ways[self._plan.entity_id].router.send_each(messages, sink)
         await self._answered(sink)
 
@@ -151,7 +154,7 @@ class Sender:
         messages = self._batch(count)
         batch = self._simulation.new_batch()
         sendings = attempted(self._simulation, self._plan, messages, batch)
-        sink = _Told(count, lambda position, answer: self._told(sendings[position], answer))
+        sink = _Told(count, lambda position, answer: self._told(bus, sendings[position], answer))
         positions = list(range(count))
         router = bus.ways[self._plan.entity_id].router
         router.send_batch(messages, lambda answer: sink.sent(positions, answer))
@@ -171,8 +174,11 @@ class Sender:
         except TimeoutError:
             raise Violation("a send was not answered in time (R16)") from None
 
-    def _told(self, sending: Sending, answer: Answer) -> None:
+    def _told(self, bus: Gate, sending: Sending, answer: Answer) -> None:
         self._simulation.checker.told(sending.mark, answer)
+        waited_ms = self._simulation.now_ms() - sending.attempted_at_ms
+        if sending.outcome == "unknown" and not bus.is_dead and waited_ms < DOUBT_MS_MAX:
+            raise Violation(f"it was not found out in time what became of {sending.mark}")
         self._simulation.note(f"sent {sending.mark}: {sending.outcome}")
         if sending.message.message_id is not None:
             self._repeat(sending)
@@ -202,5 +208,6 @@ def attempted(
     """From now on these messages may be stored."""
     sendings = [Sending(plan.entity_id, message, batch) for message in messages]
     for sending in sendings:
+        sending.attempted_at_ms = simulation.now_ms()
         simulation.checker.attempted(sending)
     return sendings

@@ -17,6 +17,7 @@ class Sending:
         self.message = message
         self.batch = batch
         self.outcome = "pending"
+        self.attempted_at_ms = 0
         self.is_dropped = False
 
     @property

@@ -68,7 +68,8 @@ def test_the_fixed_histories_are_eventful() -> None:
 
     for kind in (CUT, CUT_AFTER, STALL, CRASH, PAUSE, RESTART):
         assert kinds[kind] >= 3, f"{kind}: {kinds}"
-    for event in ("crash", "accepted", "refused", "unknown", "released", "lock lost"):
+    asked = ("send found stored", "send given up")
+    for event in ("crash", "accepted", "refused", "unknown", "released", "lock lost", *asked):
         assert seen[event] >= 10, f"{event}: {seen}"
 
 

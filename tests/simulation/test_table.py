@@ -27,7 +27,7 @@ def test_a_history_is_counted() -> None:
 
     for result in results:
         assert not result.violation
-        assert result.operations > 100
+        assert result.operations > 50
         assert result.virtual_ms > 5_000
     faults = {name for result in results for name in result.faults}
     assert {"broker crash", "gateway crash", "failed commit"} <= faults
@@ -98,3 +98,10 @@ def test_a_run_goes_on_where_it_was_and_fails_for_a_violation(
 
     assert "`abc`" in page.read_text()
     assert "2 of 2 seeds were played, 1 broke a promise" in capsys.readouterr().out
+
+
+def test_the_page_tells_of_every_scenario() -> None:
+    page = (Path(__file__).parents[2] / table.PAGE).read_text(encoding="utf-8")
+
+    for play in PLAYS:
+        assert f"| `{play}` |" in page, f"say in {table.PAGE} what {play} plays and checks"

@@ -55,7 +55,7 @@ class Publisher:
             town.book.attempted(publication)
         router = handle.router
         answer = await town.attempt(
-            gateway, sent(lambda reply_to: router.send_batch(messages, reply_to))
+            gateway, sent(lambda reply_to: router.send_batch(messages, reply_to, keeps_reply=True))
         )
         town.book.told(publications, answer, town.now_ms())
         marks = [publication.letter.mark for publication in publications]

@@ -59,6 +59,7 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "not-allowed": OptionError,
     "unavailable": Unavailable,
     "server-busy": Unavailable,
+    "outcome-unknown": Unavailable,
 }
 _ADVICE: Final[dict[type[ShardbusError], str]] = {
     NotFound: "Check the name, and that the endpoint is that of the right bus.",

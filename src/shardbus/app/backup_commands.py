@@ -59,7 +59,10 @@ def backed_up(api: ApiClient, name: str | None, wait: Callable[[float], None]) -
     """The backup when it is done; CommandError when it failed."""
     found = api.post("backups", {} if name is None else {"name": name})
     path = f"backups/{found.get('name')}"
-    progress = Progress("copying bytes")
+    while found.get("state") == "running" and not whole(found, "size_bytes"):
+        wait(LOOK_S)
+        found = _looked(api, path)
+    progress = Progress("copying bytes", whole(found, "size_bytes"))
     done_bytes = 0
     try:
         while found.get("state") == "running":

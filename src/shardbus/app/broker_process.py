@@ -136,7 +136,7 @@ async def _catalogue(
     version = now_ms * 1_000
     publish = endpoint.publish_catalogue
     door = CatalogueDoor(catalogue, worker, loop=loop, version=version, on_change=publish)
-    endpoint.add_answerer(door)
+    endpoint.keep_turns(door)
     part = catalogue_part(catalogue, worker, options.data_dir, options.backup_dir, loop)
     backups.add(part)
     publish(version)

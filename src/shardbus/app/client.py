@@ -284,7 +284,9 @@ def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
             raise _not_found(path, word)
         case 409:
             raise Refused(f"{path} is there already, or is being changed: {detail}")
-        case 429 | 500 | 502 | 503 | 504:
+        case 504:
+            raise Unavailable(detail)
+        case 429 | 500 | 502 | 503:
             raise Unavailable(f"the bus is not able to do that now, try again: {detail}")
         case _:
             raise Refused(f"{detail} (HTTP {answer.status})")

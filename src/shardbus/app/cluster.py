@@ -20,6 +20,7 @@ from shardbus.app.settings import Settings
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.backup_call import RemotePart
 from shardbus.broker.bus import Bus
+from shardbus.broker.catalogue_door import TURN_MS_MAX, TURN_TAKEN_TEXT
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.link import Identity
 from shardbus.broker.namespace import Namespace
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 CATALOGUE_WAIT_MS: Final = 30_000
 BROKERS_WAIT_MS: Final = 5_000
 RETRY_S: Final = 1.0
+# A turn at the catalogue ends after a minute; this is for one, and for another one that was before.
+TURN_S_MAX: Final = 2 * TURN_MS_MAX / 1000
 
 Work = Callable[[], Coroutine[object, object, None]]
 
@@ -89,7 +92,7 @@ async def _serve_namespace(
     for remote in remotes:
         remote.topics.turn_now = lambda: catalogue.turn
     try:
-        await namespace.recover()
+        await in_turn(namespace.recover)
         namespace.subscribe(_Follower(remotes))
         bus = Bus(
             namespace,
@@ -104,6 +107,20 @@ async def _serve_namespace(
     finally:
         # Not in the loop, which must go on answering what the worker still asks of it.
         await asyncio.to_thread(worker.close)
+
+
+async def in_turn(recover: Work) -> None:
+    """Learn what there is; should another gateway have the turn, wait for as long as it may."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + TURN_S_MAX
+    while True:
+        try:
+            await recover()
+            return
+        except Unavailable as error:
+            if error.message != TURN_TAKEN_TEXT or loop.time() >= until_s:
+                raise
+            log.warning("another gateway is changing the namespace; waiting until it has finished")
 
 
 async def _serve_bus(

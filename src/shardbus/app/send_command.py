@@ -109,7 +109,8 @@ class Sending:
 
     def _failure(self, failures: list[Document], before: int) -> Refused | Unavailable:
         first = failures[0]
-        kind = Unavailable if first.get("code") == "server-busy" else Refused
+        is_refused = first.get("code") not in ("server-busy", "outcome-unknown")
+        kind = Refused if is_refused else Unavailable
         unknown = sum(bool(each.get("is_unknown")) for each in failures)
         doubt = f", {unknown} of which may be stored nevertheless" if unknown else ""
         position = before + whole(first, "position") + 1

@@ -54,6 +54,17 @@ def failure_of(answers: Sequence[Answer]) -> Refused | Unavailable | None:
     return found
 
 
+def failure_of_parts(answers: Sequence[Answer]) -> Refused | Unavailable | None:
+    """The first failure of what each fragment does for itself: when some did it and others are
+    unavailable it cannot be said that nothing was done.
+    """
+    failure = failure_of(answers)
+    is_partial = any(not isinstance(answer, Refused | Unavailable) for answer in answers)
+    if isinstance(failure, Unavailable) and is_partial:
+        return Unavailable(failure.message, is_unknown=True)
+    return failure
+
+
 @final
 class _Asked:
     def __init__(self, position: int, unwanted: Unwanted | None) -> None:

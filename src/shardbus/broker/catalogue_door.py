@@ -2,7 +2,8 @@
 
 One broker keeps it. A gateway takes the turn before it manages anything, and a write is refused
 unless it names the turn that is running, so that a gateway that was paused can change nothing
-after its time.
+after its time. A turn ends with the connection on which it was taken; see
+docs/adr/0037-turns-at-the-catalogue.md.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeVar, final
+from typing import Final, Protocol, TypeVar, final
 
 from shardbus.broker.namespace_records import Catalogue
 from shardbus.broker.storage import Worker
@@ -34,14 +35,36 @@ REMOVE: Final = "catalogue-remove"
 FINISH: Final = "catalogue-finish"
 SET_RULES: Final = "catalogue-set-rules"
 
+# How the others are told; a gateway that starts knows by it that it only has to wait.
+TURN_TAKEN_TEXT: Final = "Another gateway is changing the namespace: try again."
+
 TURN_MS_MAX: Final = 60_000
 TURN_WAIT_MS: Final = 10_000
 WAITING_MAX: Final = 1_000
 
 
+class Asker(Protocol):
+    """Who asks: a connection, as far as it matters here."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+
+@final
+class _Waiting:
+    """Who waits for the turn."""
+
+    def __init__(self, asker: Asker, turn: asyncio.Future[int]) -> None:
+        self.asker = asker
+        self.turn = turn
+
+    def is_over(self) -> bool:
+        return self.turn.done() or not self.asker.is_open
+
+
 @final
 class CatalogueDoor:
-    """Answers questions about the catalogue. An `endpoint.Answerer`.
+    """Answers questions about the catalogue. An `endpoint.TurnKeeper`.
 
     `version` is another one after every change and every start; `on_change` hears it.
     """
@@ -62,14 +85,19 @@ class CatalogueDoor:
         self._on_change = on_change
         self._turns_given = version
         self._turn = 0
+        self._holder: Asker | None = None
+        self._writes = 0
         self._expiry: asyncio.TimerHandle | None = None
-        self._waiting: deque[asyncio.Future[int]] = deque()
+        self._waiting: deque[_Waiting] = deque()
 
-    async def answer(self, do: str, fields: Fields) -> str | None:
+    async def answer_to(self, asker: Asker, do: str, fields: Fields) -> str | None:
         if do == READ:
+            if fields.integer("turn"):
+                # Who reads in a turn acts on it: after that turn others have changed what it says.
+                self._check_turn(fields)
             return await self._call(self._read)
         if do == TAKE_TURN:
-            return json.dumps({"turn": await self._take_turn(), "version": self.version})
+            return json.dumps({"turn": await self._take_turn(asker), "version": self.version})
         if do == END_TURN:
             self._end_turn(fields.integer("turn"))
             return "{}"
@@ -77,6 +105,14 @@ class CatalogueDoor:
             self._check_turn(fields)
             return json.dumps({"entity_id": await self._call(self._catalogue.reserve_id)})
         return await self._change(do, fields)
+
+    def gone(self, asker: Asker) -> None:
+        """A connection is lost: its turn is over, and it waits for none."""
+        for waiting in self._waiting:
+            if waiting.asker is asker:
+                waiting.turn.cancel()
+        if self._holder is asker:
+            self._end_turn(self._turn)
 
     def close(self) -> None:
         if self._expiry is not None:
@@ -111,12 +147,15 @@ class CatalogueDoor:
 
     async def _written(self, fields: Fields, work: Callable[[], None]) -> str:
         self._check_turn(fields)
+        self._writes += 1
         try:
             await self._call(work)
         finally:
             # Also when it failed: then nobody knows, and everybody must read again.
             self.version += 1
             self._on_change(self.version)
+            self._writes -= 1
+            self._pass_on()
         return json.dumps({"version": self.version})
 
     def _read(self) -> str:
@@ -138,22 +177,26 @@ class CatalogueDoor:
 
     # Turns.
 
-    async def _take_turn(self) -> int:
-        if not self._turn:
-            return self._give_turn()
+    async def _take_turn(self, asker: Asker) -> int:
         if len(self._waiting) >= WAITING_MAX:
             raise Unavailable("Too many gateways wait for their turn at the catalogue.")
-        mine: asyncio.Future[int] = self._loop.create_future()
+        mine = _Waiting(asker, self._loop.create_future())
         self._waiting.append(mine)
+        self._pass_on()
         try:
             async with asyncio.timeout(TURN_WAIT_MS / 1000):
-                return await mine
+                return await mine.turn
         except TimeoutError as error:
-            raise Unavailable("Another gateway is changing the namespace: try again.") from error
+            raise Unavailable(TURN_TAKEN_TEXT) from error
+        except asyncio.CancelledError:
+            if asker.is_open:
+                raise
+            raise Unavailable("Whoever wanted the turn has gone.") from None
 
-    def _give_turn(self) -> int:
+    def _give_turn(self, asker: Asker) -> int:
         self._turns_given += 1
         self._turn = self._turns_given
+        self._holder = asker
         self._expiry = self._loop.call_later(TURN_MS_MAX / 1000, self._end_turn, self._turn)
         return self._turn
 
@@ -161,13 +204,20 @@ class CatalogueDoor:
         if turn != self._turn:
             return
         self._turn = 0
+        self._holder = None
         if self._expiry is not None:
             self._expiry.cancel()
-        while self._waiting:
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give the turn to the next one, as soon as nobody has it and nothing is being written.
+
+        What a write that was under way changed would otherwise not be known to the next one.
+        """
+        while self._waiting and not self._turn and not self._writes:
             next_one = self._waiting.popleft()
-            if not next_one.done():
-                next_one.set_result(self._give_turn())
-                return
+            if not next_one.is_over():
+                next_one.turn.set_result(self._give_turn(next_one.asker))
 
     def _check_turn(self, fields: Fields) -> None:
         if not self._turn or fields.integer("turn") != self._turn:

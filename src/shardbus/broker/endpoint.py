@@ -34,6 +34,16 @@ class Answerer(Protocol):
     async def answer(self, do: str, fields: Fields) -> str | None: ...
 
 
+class TurnKeeper(Protocol):
+    """Answers like an `Answerer`, but what it gives to a connection ends with that."""
+
+    async def answer_to(self, asker: Gateway, do: str, fields: Fields) -> str | None: ...
+
+    def gone(self, asker: Gateway) -> None:
+        """A connection is lost."""
+        ...
+
+
 @final
 class Endpoint:
     """Serves one broker to many gateways. Use it as a context manager; `accept` makes protocols.
@@ -58,6 +68,7 @@ class Endpoint:
         self.runners: dict[FragmentId, ServedFragment] = {}
         self._monotonic_s = monotonic_s
         self._answerers: list[Answerer] = [HostCalls(broker)]
+        self._turn_keeper: TurnKeeper | None = None
         self._updated_at_ms: dict[int, int] = {}
         self._told: dict[FragmentId, tuple[str, str]] = {}
         self._unseen: list[FragmentId] = []
@@ -96,6 +107,10 @@ class Endpoint:
         """Let somebody else answer questions that are not about fragments."""
         self._answerers.append(answerer)
 
+    def keep_turns(self, keeper: TurnKeeper) -> None:
+        """Let the one who keeps the catalogue answer what nobody else does."""
+        self._turn_keeper = keeper
+
     def joined(self, gateway: Gateway) -> bool:
         """Take a connection in, unless there are too many."""
         if len(self._gateways) >= GATEWAYS_MAX:
@@ -105,6 +120,8 @@ class Endpoint:
 
     def left(self, gateway: Gateway) -> None:
         self._gateways.pop(gateway, None)
+        if self._turn_keeper is not None:
+            self._turn_keeper.gone(gateway)
 
     def open(self, frame: Open) -> list[FragmentId]:
         """Run fragments; ValueError when the entity cannot be read."""
@@ -157,7 +174,9 @@ class Endpoint:
 
     async def _answer(self, gateway: Gateway, question: Ask) -> None:
         try:
-            gateway.send(Told(question.request_id, await self._document(question.document)))
+            gateway.send(
+                Told(question.request_id, await self._document(question.document, gateway))
+            )
         except (Refused, Unavailable) as failure:
             gateway.send(Answered(question.request_id, failure))
         except ValueError as error:
@@ -166,7 +185,7 @@ class Endpoint:
         finally:
             self._question_count -= 1
 
-    async def _document(self, question: str) -> str:
+    async def _document(self, question: str, gateway: Gateway) -> str:
         do, fields = read_question(question)
         if do == DELETE:
             self._forget(fields.integer("entity_id"), fields.integers("numbers"))
@@ -174,6 +193,10 @@ class Endpoint:
             self._is_newer(entity_from_json(fields.text("entity")))
         for answerer in self._answerers:
             document = await answerer.answer(do, fields)
+            if document is not None:
+                return document
+        if self._turn_keeper is not None:
+            document = await self._turn_keeper.answer_to(gateway, do, fields)
             if document is not None:
                 return document
         raise Refused(NOT_IMPLEMENTED, f"Broker {self.broker.name} does not answer '{do}'.")

@@ -20,6 +20,7 @@ from shardbus.broker.fields import (
 from shardbus.broker.wire_commands import checked_line
 from shardbus.broker.wire_readers import decode_read, encode_read, is_read
 from shardbus.broker.wire_stages import decode_staged, encode_staged, is_staged
+from shardbus.broker.wire_tickets import JUDGED, decode_judged, encode_judged
 from shardbus.broker.wire_transactions import DECIDED, IN_DOUBT, decode_decided, encode_decided
 from shardbus.broker.wire_transfers import (
     OUTSTANDING,
@@ -33,6 +34,7 @@ from shardbus.core.command import (
     Delivery,
     Done,
     InDoubt,
+    Judged,
     NoSession,
     Outstanding,
     Producers,
@@ -102,11 +104,17 @@ def encode_answer(writer: Writer, answer: Reply | Refused | Unavailable) -> int:
         return _encode_failure(writer, answer)
     if isinstance(answer, Decided | InDoubt):
         return encode_decided(writer, answer)
-    if isinstance(answer, TakenOver | Outstanding | Sources):
-        return encode_transferred(writer, answer)
+    if isinstance(answer, TakenOver | Outstanding | Sources | Judged):
+        return _encode_taken(writer, answer)
     if isinstance(answer, (SessionAccepted, NoSession, SessionState, Done)):
         return _encode_session(writer, answer)
     return _encode_bulk(writer, answer)
+
+
+def _encode_taken(writer: Writer, answer: TakenOver | Outstanding | Sources | Judged) -> int:
+    if isinstance(answer, Judged):
+        return encode_judged(writer, answer)
+    return encode_transferred(writer, answer)
 
 
 def _encode_bulk(writer: Writer, answer: ReaderReply | StageReply) -> int:
@@ -198,6 +206,8 @@ def decode_answer(tag: int, reader: Reader) -> Reply | Refused | Unavailable:
         return Done()
     if tag in (DECIDED, IN_DOUBT):
         return decode_decided(tag, reader)
+    if tag == JUDGED:
+        return decode_judged(reader)
     if tag in (TAKEN_OVER, OUTSTANDING, SOURCES):
         return decode_transferred(tag, reader)
     if is_read(tag):

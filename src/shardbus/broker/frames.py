@@ -7,6 +7,7 @@ from typing import Final, final
 from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
+    AskTickets,
     Cancel,
     GetState,
     Purge,
@@ -46,6 +47,7 @@ ClientCommand = (
     | SetState
     | TransactionCommand
     | TransferCommand
+    | AskTickets
     | ReaderCommand
     | StageCommand
 )

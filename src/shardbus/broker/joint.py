@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, final
 
+from shardbus.broker.guarded import guarded
 from shardbus.broker.storage import Storage
 from shardbus.core.change import Change
 from shardbus.core.message import Entry
@@ -128,7 +130,7 @@ class Joint:
                 # It is in memory there, and will never be stored.
                 part.runner.took_part(part, Broken("what a topic published came to nothing"))
             else:
-                part.runner.let_go(part)
+                guarded(partial(part.runner.let_go, part))
 
     def _decide(self) -> None:
         self._is_deciding = True
@@ -165,9 +167,6 @@ class Joint:
     def _stored(self, error: StoreError | None) -> None:
         self._is_over = True
         for part in self._parts:
-            try:
-                part.runner.took_part(part, error)
-            except Exception:
-                # The others must not stand still for ever.
-                log.exception("%s took part in vain", part.runner.fragment_id)
+            # Whatever goes wrong with one: the others must not stand still for ever.
+            guarded(partial(part.runner.took_part, part, error))
         self._then(error)

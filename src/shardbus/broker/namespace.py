@@ -512,7 +512,11 @@ class Namespace:
             await self._records.put(entity)
             self._directory.put(entity)
             await take_effect(entity)
-        except (Unavailable, asyncio.CancelledError):
+        except Unavailable as failure:
+            # It may be recorded, and then it takes effect when somebody tries again.
+            self._unapplied.add(key)
+            raise Unavailable(failure.message, is_unknown=True) from failure
+        except asyncio.CancelledError:
             self._unapplied.add(key)
             raise
         self._unapplied.discard(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from shardbus.broker.asking import ask, ask_all, failure_of, to_port
+from shardbus.broker.asking import ask, ask_all, failure_of, failure_of_parts, to_port
 from shardbus.broker.browse import Browsable, BrowseCursor, browse, browse_session
 from shardbus.broker.clock import Clock
 from shardbus.broker.deferred import DeferredReceive, shares_of
@@ -88,7 +88,7 @@ class Operations:
                 for index, share in shares.items()
             ]
         )
-        failure = failure_of(answers)
+        failure = failure_of_parts(answers)
         if failure is not None:
             raise failure
         if any(any(answer.lost) for answer in answers if isinstance(answer, Settled)):
@@ -136,7 +136,7 @@ class Operations:
         answers = await ask_all(
             [to_port(self._router.ports[index], Cancel(share)) for index, share in shares.items()]
         )
-        failure = failure_of(answers)
+        failure = failure_of_parts(answers)
         if failure is not None:
             raise failure
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, final
 
-from shardbus.broker.asking import ask
+from shardbus.broker.asking import ask, failure_of
 from shardbus.broker.browse import Browsable, age, read_page
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.core.command import Purge, Purged
@@ -26,7 +26,11 @@ async def purge_one(port: FragmentPort, command: Purge) -> int:
     count = 0
     empty_answers = 0
     while count < command.count_max and empty_answers < EMPTY_ANSWERS_MAX:
-        answer = await ask(port, _purge_of(command, command.count_max - count))
+        try:
+            answer = await ask(port, _purge_of(command, command.count_max - count))
+        except Unavailable as failure:
+            is_unknown = failure.is_unknown or count > 0
+            raise Unavailable(failure.message, is_unknown) from failure
         assert isinstance(answer, Purged)
         count += answer.count
         empty_answers = 0 if answer.count else empty_answers + 1
@@ -76,7 +80,7 @@ class SpreadPurge:
             return await purge_one(self._ports[index], _purge_of(self._command, count))
         except (Refused, Unavailable) as failure:
             self._starts[index] = -1
-            self._failure = failure
+            self._failure = _worse(self._failure, failure)
             return 0
 
     async def _oldest(self, count: int) -> list[Entry]:
@@ -97,7 +101,7 @@ class SpreadPurge:
         page = await read_page(self._fragments[index], self._command.line, start, count_max)
         if isinstance(page, Unavailable):
             self._starts[index] = -1
-            self._failure = page
+            self._failure = _worse(self._failure, page)
             return []
         until_ms = self._command.enqueued_until_ms
         active = [entry for entry in page.entries if entry.state == ACTIVE]
@@ -113,6 +117,13 @@ class SpreadPurge:
             index = self._index_of[fragment_of(entry.sequence_number)]
             counts[index] = counts.get(index, 0) + 1
         return counts
+
+
+def _worse(
+    one: Refused | Unavailable | None, other: Refused | Unavailable
+) -> Refused | Unavailable:
+    """That something may have happened is what a client must hear."""
+    return other if one is None else failure_of([one, other]) or other
 
 
 def _purge_of(command: Purge, count: int) -> Purge:

@@ -75,6 +75,7 @@ CONNECT_MS_MAX: Final = 5_000
 RETRY_MS_MIN: Final = 50
 RETRY_MS_MAX: Final = 1_000
 WAITING_MAX: Final = 50_000
+SOON_MAX: Final = 1_000
 QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
@@ -116,6 +117,8 @@ class RemoteBroker:
         # Takes that may still be answered, although nobody waits for them any more.
         self._given_up: dict[int, Waiting] = {}
         self._given_up_through = 0
+        # Questions for whose answers nobody waits, for when the broker is back.
+        self._soon: list[str] = []
         self._last_id = 0
         self._ticks = 0
         self._silent_ticks = 0
@@ -220,18 +223,33 @@ class RemoteBroker:
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))
 
-    async def ask(self, document: str) -> str:
-        """The answer to a question; raises Unavailable, or Refused when the broker refuses."""
+    async def ask(self, document: str, late: Callable[[str], None] | None = None) -> str:
+        """The answer to a question; raises Unavailable, or Refused when the broker refuses.
+
+        `late` hears an answer that comes when this has ended otherwise.
+        """
         answer: asyncio.Future[str | Refused | Unavailable] = self.loop.create_future()
-        self.start(lambda number: Ask(number, document), Waiting(None, answer=answer))
+        waiting = Waiting(None, answer=answer)
+        waiting.late = late
+        self.start(lambda number: Ask(number, document), waiting)
         result = await answer
         if isinstance(result, str):
             return result
         raise result
 
     def ask_soon(self, document: str) -> None:
-        """Ask, and leave it at that: whatever the answer is, nobody waits for it."""
-        self.start(lambda number: Ask(number, document), Waiting(None))
+        """Ask, and leave it at that: whatever the answer is, nobody waits for it.
+
+        While the broker is out it is kept, and asked when it is back; so it may be asked twice.
+        """
+
+        def keep() -> None:
+            if len(self._soon) < SOON_MAX:
+                self._soon.append(document)
+
+        waiting = Waiting(None)
+        waiting.failed = keep
+        self.start(lambda number: Ask(number, document), waiting)
 
     # What fragments say.
 
@@ -319,6 +337,9 @@ class RemoteBroker:
 
     def _told(self, request_id: int, value: str | Page | list[str]) -> None:
         waiting = self._waiting.pop(request_id, None)
+        if waiting is None:
+            # Whoever gave it up wants to hear of it all the same, if it was a turn that came.
+            waiting = self._given_up.pop(request_id, None)
         if waiting is not None:
             waiting.told(value)
 
@@ -374,6 +395,9 @@ class RemoteBroker:
             self.tell(Open(bare_json(self._entities[entity_id]), opened))
         for fragment in list(self._fragments.values()):
             fragment.rejoin()
+        soon, self._soon = self._soon, []
+        for document in soon:
+            self.ask_soon(document)
         self._up.set()
         self.on_up()
 
@@ -400,7 +424,8 @@ class RemoteBroker:
 
     def _expect_late(self, number: int, waiting: Waiting) -> None:
         """Nobody waits any more: what came or may still come must not stay locked for nobody."""
-        if waiting.taking is not None and len(self._given_up) < WAITING_MAX:
+        is_wanted = waiting.taking is not None or waiting.late is not None
+        if is_wanted and len(self._given_up) < WAITING_MAX:
             self._given_up[number] = waiting
         waiting.hand_back(waiting.deliveries)
 

@@ -92,7 +92,7 @@ class RemoteCatalogue:
     def _read(self) -> Fields:
         """What the catalogue held when `entities` was asked last: one moment for all questions."""
         if self._snapshot is None:
-            self._snapshot = self._ask(READ, {})
+            self._snapshot = self._ask(READ, {"turn": self.turn})
             self.known_version = self._snapshot.integer("version")
         return self._snapshot
 
@@ -130,7 +130,7 @@ class SharedTurns:
     @asynccontextmanager
     async def take(self, key: str) -> AsyncIterator[None]:
         async with self._mine:
-            answer = await self._remote.ask(json.dumps({"do": TAKE_TURN}))
+            answer = await self._remote.ask(json.dumps({"do": TAKE_TURN}), self._give_back)
             fields = Fields(json.loads(answer), "turn")
             turn = fields.integer("turn")
             self._catalogue.turn = turn
@@ -140,7 +140,14 @@ class SharedTurns:
                 yield
             finally:
                 self._catalogue.turn = 0
-                self._remote.ask_soon(json.dumps({"do": END_TURN, "turn": turn}))
+                self._end(turn)
+
+    def _give_back(self, answer: str) -> None:
+        """The turn came for somebody who had given up waiting for it."""
+        self._end(Fields(json.loads(answer), "turn").integer("turn"))
+
+    def _end(self, turn: int) -> None:
+        self._remote.ask_soon(json.dumps({"do": END_TURN, "turn": turn}))
 
 
 async def _nothing() -> None:

@@ -214,7 +214,8 @@ class RemoteFragment:
 class Waiting:
     """Somebody who waits for an answer: to a command, to a look at the store, or to a question.
 
-    `taking` is the command when what it takes must not be left to nobody.
+    `taking` is the command when what it takes must not be left to nobody. `late` hears the answer
+    to a question for which nobody waits any more; `failed`, that one is not answered at all.
     """
 
     def __init__(
@@ -227,6 +228,8 @@ class Waiting:
         answer: asyncio.Future[str | Refused | Unavailable] | None = None,
     ) -> None:
         self.tick = 0
+        self.late: Callable[[str], None] | None = None
+        self.failed: Callable[[], None] | None = None
         self.taking: Receive | ReceiveDeferred | AcceptSession | None = None
         self.deliveries: list[Delivery] = []
         self._fragment = fragment
@@ -251,7 +254,9 @@ class Waiting:
         elif self._answer is not None and isinstance(value, str):
             if not self._answer.done():
                 self._answer.set_result(value)
-        else:
+            elif self.late is not None:
+                self.late(value)
+        elif self.failed is None:
             self.answered(Unavailable("The broker answered something else.", is_unknown=True))
 
     def hand_back(self, deliveries: list[Delivery]) -> None:
@@ -275,5 +280,7 @@ class Waiting:
             guarded(partial(self._then, told))
         elif self._listed is not None:
             guarded(partial(self._listed, told))
+        elif self.failed is not None:
+            self.failed()
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(failure)

@@ -8,9 +8,10 @@ from typing import Final, Protocol, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import Dispatcher, FragmentPort, ignore
+from shardbus.broker.outbox import Outbox
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.broker.sessions import SessionDoor
-from shardbus.core.command import ReleaseSession, Send, SessionAccepted, Settle, Settled
+from shardbus.core.command import ReleaseSession, SessionAccepted, Settle, Settled
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.placement import (
@@ -72,12 +73,14 @@ class _SendJob:
         self.messages = messages
         self.reply_to = reply_to
         self.is_keyed = True
+        self.keeps_reply = False
         self.started_ms = 0
         self.tries = 0
         self.full_fragments = 0
 
     def start(self) -> None:
-        self.router.ports[self.index].submit(Send(self.messages), self.answered)
+        outbox = self.router.outboxes[self.index]
+        outbox.send(self.messages, self.answered, keeps_reply=self.keeps_reply)
 
     def answered(self, answer: Answer) -> None:
         # An unknown outcome is passed on: trying elsewhere could store the messages twice.
@@ -135,6 +138,8 @@ class EntityRouter:
         new_seed: Callable[[], bytes],
     ) -> None:
         self.ports = ports
+        sender = new_seed()
+        self.outboxes = [Outbox(port, sender, loop=loop, clock=clock) for port in ports]
         self.numbers = numbers
         self.requires_session = requires_session
         self.sessions = SessionDoor(ports, self.index_of_key, loop=loop, new_seed=new_seed)
@@ -165,8 +170,14 @@ class EntityRouter:
         if index >= 0:
             self.ports[index].submit(ReleaseSession(token), ignore)
 
-    def send_each(self, messages: list[Message], sink: SendSink) -> None:
-        """Send messages that do not depend on each other; the sink hears of each exactly once."""
+    def send_each(
+        self, messages: list[Message], sink: SendSink, *, keeps_replies: bool = False
+    ) -> None:
+        """Send messages that do not depend on each other; the sink hears of each exactly once.
+
+        Without `keeps_replies` a `Sent` may lack the sequence numbers and the duplicates, and say
+        no more than that it is stored.
+        """
         keyed: dict[int, list[int]] = {}
         unkeyed: list[int] = []
         for position, message in enumerate(messages):
@@ -183,15 +194,17 @@ class EntityRouter:
             else:
                 keyed.setdefault(self.index_of_key(key), []).append(position)
         for index, positions in keyed.items():
-            self._send_share(index, [messages[p] for p in positions], positions, sink, True)
+            self._send_share(index, messages, _Share(sink, positions), True, keeps_replies)
         start = 0
         for index, count in self._round_robin.runs(len(unkeyed)):
             positions = unkeyed[start : start + count]
             start += count
-            self._send_share(index, [messages[p] for p in positions], positions, sink, False)
+            self._send_share(index, messages, _Share(sink, positions), False, keeps_replies)
 
-    def send_batch(self, messages: list[Message], reply_to: ReplyTo) -> None:
-        """Send messages that are stored together or not at all."""
+    def send_batch(
+        self, messages: list[Message], reply_to: ReplyTo, *, keeps_reply: bool = False
+    ) -> None:
+        """Send messages that are stored together or not at all; `keeps_reply` as in `send_each`."""
         try:
             key = None
             for message in messages:
@@ -202,7 +215,8 @@ class EntityRouter:
             reply_to(refusal)
             return
         index = self._round_robin.next() if key is None else self.index_of_key(key)
-        self._start(index, messages, reply_to, is_keyed=key is not None)
+        is_keyed = key is not None
+        self._start(index, messages, reply_to, is_keyed=is_keyed, keeps_reply=keeps_reply)
 
     def place(self, messages: list[Message]) -> list[Placed]:
         """As few shares as the keys of messages allow; Refused when one of them is at fault."""
@@ -221,9 +235,12 @@ class EntityRouter:
         return placed
 
     def send_placed(self, placed: Placed, messages: list[Message], reply_to: ReplyTo) -> None:
-        """Send the share of these messages that goes together, all of it or nothing."""
+        """Send the share of these messages that goes together, all of it or nothing.
+
+        A `Sent` always has their sequence numbers.
+        """
         share = [messages[position] for position in placed.positions]
-        self._start(placed.index, share, reply_to, is_keyed=placed.is_keyed)
+        self._start(placed.index, share, reply_to, is_keyed=placed.is_keyed, keeps_reply=True)
 
     def settle(self, command: Settle, sink: SettleSink) -> None:
         """Settle by lock tokens, each in the fragment that it names."""
@@ -255,10 +272,7 @@ class EntityRouter:
 
     def place_elsewhere(self, job: _SendJob, answer: Unavailable) -> None:
         """Try the other fragments in turn, again and again, as long as R16 allows."""
-        steady_ms = self._clock.steady_ms()
-        if job.started_ms == 0:
-            job.started_ms = steady_ms
-        if steady_ms - job.started_ms >= PLACING_MS_MAX:
+        if self._clock.steady_ms() - job.started_ms >= PLACING_MS_MAX:
             job.reply_to(answer)
             return
         job.tries += 1
@@ -287,17 +301,26 @@ class EntityRouter:
         self,
         index: int,
         messages: list[Message],
-        positions: list[int],
-        sink: SendSink,
+        share: _Share,
         is_keyed: bool,
+        keeps_reply: bool,
     ) -> None:
-        self._start(index, messages, _Share(sink, positions).answered, is_keyed=is_keyed)
+        mine = [messages[position] for position in share.positions]
+        self._start(index, mine, share.answered, is_keyed=is_keyed, keeps_reply=keeps_reply)
 
     def _start(
-        self, index: int, messages: list[Message], reply_to: ReplyTo, *, is_keyed: bool
+        self,
+        index: int,
+        messages: list[Message],
+        reply_to: ReplyTo,
+        *,
+        is_keyed: bool,
+        keeps_reply: bool = False,
     ) -> None:
         job = _SendJob(self, index, messages, reply_to)
         job.is_keyed = is_keyed or len(self.ports) == 1
+        job.keeps_reply = keeps_reply
+        job.started_ms = self._clock.steady_ms()
         job.start()
 
 

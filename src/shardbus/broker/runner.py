@@ -12,6 +12,7 @@ from shardbus.broker.answers import Answer as Answer
 from shardbus.broker.answers import Answers, say
 from shardbus.broker.answers import ReplyTo as ReplyTo
 from shardbus.broker.clock import Clock
+from shardbus.broker.deciding import Deciding
 from shardbus.broker.joint import Broken, Joint, Part
 from shardbus.broker.outlet import Outlet
 from shardbus.broker.reading import Found, Lacking, Loaded, feed, read, read_lacking
@@ -25,15 +26,13 @@ from shardbus.core.command import (
     NO_SESSION,
     Command,
     FragmentRules,
-    GetState,
     Receive,
     Send,
     SetAside,
-    SetState,
     Settle,
     Tick,
 )
-from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.errors import Unavailable
 from shardbus.core.fragment import Fragment
 from shardbus.core.limits import PAGE_BYTES_MAX
 from shardbus.core.message import NEVER_MS
@@ -54,8 +53,6 @@ RECOVERING: Final = "recovering"
 UNAVAILABLE: Final = "unavailable"
 
 INBOX_MAX: Final = 10_000
-# Messages that are sent or settled by the commands of one turn; the others have the next.
-TURN_MESSAGES_MAX: Final = 8_192
 
 
 @final
@@ -195,7 +192,7 @@ class Runner(StoredFragment):
             self._outlet.forget()
         self._leave_joints()
         self._answers.fail(self.reason, is_unknown=True)
-        self._turn_away(self.reason, is_unknown=True)
+        self._turn_away(self.reason)
 
     # Deciding together with others.
 
@@ -320,56 +317,14 @@ class Runner(StoredFragment):
         inbox = self._inbox
         if inbox:
             self._used_ms = steady_ms
-        applied = 0
-        messages = 0
-        is_reading_state = False
-        outlet = self._outlet
+        deciding = Deciding(fragment, self._outlet, self._answers, now_ms, steady_ms)
         try:
-            for command, reply_to in inbox:
-                if fragment.lacks_much() or (outlet is not None and outlet.is_full()):
-                    break
-                self._need = fragment.need(command, now_ms, steady_ms)
-                if self._need is not None:
-                    # What waits in the store alone comes first: the rest stays in line.
-                    break
-                if isinstance(command, GetState):
-                    is_reading_state = True
-                elif is_reading_state and isinstance(command, SetState):
-                    # A state is read after the commit, when this one must not be there yet.
-                    break
-                answer = self._decided(fragment, command, changes, now_ms, steady_ms)
-                self._answers.add(reply_to, answer)
-                applied += 1
-                if isinstance(command, Send):
-                    messages += len(command.messages)
-                elif isinstance(command, Settle):
-                    messages += len(command.tokens)
-                if messages >= TURN_MESSAGES_MAX or fragment.is_unfinished:
-                    break
+            deciding.apply(inbox)
         finally:
-            self._inbox = inbox[applied:]
+            self._inbox = inbox[deciding.applied :]
             self._is_held_up = bool(self._inbox)
-        return changes
-
-    def _decided(
-        self,
-        fragment: Fragment,
-        command: Command,
-        changes: list[Change],
-        now_ms: int,
-        steady_ms: int,
-    ) -> Answer:
-        outlet = self._outlet
-        if outlet is not None:
-            outlet.measure(fragment, steady_ms)
-        try:
-            outcome = fragment.apply(command, now_ms, steady_ms)
-        except Refused as refusal:
-            return refusal
-        changes += outcome.changes
-        if outlet is not None:
-            outlet.publish(fragment)
-        return outcome.reply
+        self._need = deciding.need
+        return changes + deciding.changes + fragment.tickets.changes()
 
     def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
         """Go on with a decision that is too large for one turn of the loop.
@@ -621,18 +576,18 @@ class Runner(StoredFragment):
         self._reason = str(error)
         self._is_first_load = False
         self._is_busy = True
-        self._turn_away(str(error), is_unknown=False)
+        self._turn_away(str(error))
         part, self._part = self._part, None
         if part is not None:
             part.joint.break_off(self._why_not())
         # Unavailable until it succeeds: a try that fails again was no recovery.
         self._recovery.again_later(self._load)
 
-    def _turn_away(self, reason: str, *, is_unknown: bool) -> None:
+    def _turn_away(self, reason: str) -> None:
         """What was not applied yet is merely unavailable."""
         inbox, self._inbox = self._inbox, []
         for _, reply_to in inbox:
-            say(reply_to, Unavailable(reason, is_unknown))
+            say(reply_to, Unavailable(reason))
 
 
 def _may_be_overtaken(command: Command) -> bool:

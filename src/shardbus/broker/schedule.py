@@ -9,8 +9,8 @@ from shardbus.broker.asking import Question, ask_all, failure_of, to_port
 from shardbus.broker.dispatch import ignore
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer
-from shardbus.core.command import Cancel, Sent
-from shardbus.core.errors import Refused
+from shardbus.core.command import Cancel, Done, Sent
+from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import Message
 
 
@@ -32,7 +32,9 @@ class Scheduling:
         answers = await ask_all(questions, self._undo_soon)
         failure = failure_of(answers)
         if failure is not None:
-            await self._undo(answers)
+            is_undone = await self._undo(answers)
+            if isinstance(failure, Unavailable) and not is_undone:
+                raise Unavailable(failure.message, is_unknown=True)
             raise failure
         numbers = [0] * len(self._messages)
         for share, answer in zip(self._shares, answers, strict=True):
@@ -41,8 +43,11 @@ class Scheduling:
                 numbers[position] = number
         return numbers
 
-    async def _undo(self, answers: list[Answer]) -> None:
-        """Cancel what still waits; what is active already cannot be taken back."""
+    async def _undo(self, answers: list[Answer]) -> bool:
+        """Cancel what still waits; what is active already cannot be taken back.
+
+        Whether nothing is left of it.
+        """
         waiting = [self._waiting(position, answer) for position, answer in enumerate(answers)]
         cancelled = await ask_all([self._cancel(numbers) for numbers in waiting if numbers])
         tried = [numbers for numbers in waiting if numbers]
@@ -53,7 +58,10 @@ class Scheduling:
             for number in numbers
         ]
         # Some became active meanwhile, and then none of their fragment was cancelled.
-        await ask_all([self._cancel([number]) for number in rest])
+        cancelled += await ask_all([self._cancel([number]) for number in rest])
+        stored = sum(answer.count for answer in answers if isinstance(answer, Sent))
+        are_cancelled = all(isinstance(answer, Done) for answer in cancelled)
+        return are_cancelled and stored == sum(map(len, waiting))
 
     def _undo_soon(self, position: int, answer: Answer) -> None:
         numbers = self._waiting(position, answer)

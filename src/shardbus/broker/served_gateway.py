@@ -98,10 +98,10 @@ class Gateway(asyncio.Protocol):
         self.send(Hello(PROTOCOL_VERSION, broker.name, self._nonce, broker.namespace_id))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._endpoint.left(self)
         if self._transport is not None and self._is_known:
             log.info("%s has gone: %s", self._name, error or "the connection was closed")
         self._transport = None
+        self._endpoint.left(self)
         self._held.clear()
         watches, self._watches = list(self._watches.values()), {}
         for watch in watches:
@@ -213,7 +213,10 @@ class Gateway(asyncio.Protocol):
         late = Unavailable(f"Broker {self._endpoint.broker.name} stood still.")
         for data in held:
             request = decode(data)
-            if isinstance(request, Request) and request.request_id <= frame.given_up_through:
+            if (
+                isinstance(request, Request | Ask | Browse | ListSessions)
+                and request.request_id <= frame.given_up_through
+            ):
                 self.send(Answered(request.request_id, late))
             else:
                 self._handle(request, len(data))

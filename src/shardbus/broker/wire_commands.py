@@ -25,6 +25,13 @@ from shardbus.broker.wire_stages import (
     encode_stage,
     is_stage,
 )
+from shardbus.broker.wire_tickets import (
+    ASK_TICKETS,
+    decode_question,
+    decode_ticket,
+    encode_question,
+    encode_ticket,
+)
 from shardbus.broker.wire_transactions import decode_transaction, encode_transaction
 from shardbus.broker.wire_transfers import decode_transfer, encode_transfer, is_transfer
 from shardbus.core.command import (
@@ -32,6 +39,7 @@ from shardbus.core.command import (
     AcceptSession,
     AskProducers,
     AskStages,
+    AskTickets,
     Cancel,
     Claim,
     CompleteClaim,
@@ -92,6 +100,7 @@ _SET_STATE: Final = 12
 def encode_command(writer: Writer, command: ClientCommand) -> int:
     """Write the fields; the tag that tells which command they are of."""
     if isinstance(command, Send):
+        encode_ticket(writer, command.ticket)
         writer.count(len(command.messages))
         for message in command.messages:
             _encode_message(writer, message)
@@ -126,6 +135,7 @@ def _encode_rare(
     | SetState
     | TransactionCommand
     | TransferCommand
+    | AskTickets
     | ReaderCommand
     | StageCommand,
 ) -> int:
@@ -168,6 +178,8 @@ def _encode_rare(
         ),
     ):
         return encode_reader(writer, command)
+    if isinstance(command, AskTickets):
+        return encode_question(writer, command)
     if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
         return encode_stage(writer, command, _encode_message)
     if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
@@ -241,8 +253,9 @@ def _encode_tokens(writer: Writer, tokens: list[bytes]) -> None:
 
 def decode_command(tag: int, reader: Reader) -> ClientCommand:
     if tag == _SEND:
+        ticket = decode_ticket(reader)
         count = reader.count(_MESSAGE.size)
-        return Send([_decode_message(reader) for _ in range(count)])
+        return Send([_decode_message(reader) for _ in range(count)], ticket)
     if tag == _RECEIVE_TAG:
         line, count_max, is_locking = checked_line(reader.u8()), reader.u32(), reader.flag()
         token_seed, session = reader.fixed(TOKEN_SEED_BYTES), reader.data()
@@ -282,6 +295,8 @@ def _decode_rare(tag: int, reader: Reader) -> ClientCommand:
         return GetState(reader.data())
     if tag == _SET_STATE:
         return SetState(reader.data(), reader.maybe_data())
+    if tag == ASK_TICKETS:
+        return decode_question(reader)
     if is_transfer(tag):
         return decode_transfer(tag, reader, _decode_message)
     if is_reader(tag):

@@ -38,6 +38,9 @@ from shardbus.core.stage_command import StageCommand as StageCommand
 from shardbus.core.stage_command import StageReply as StageReply
 from shardbus.core.stage_command import StageShare as StageShare
 from shardbus.core.stage_command import StagesHeld as StagesHeld
+from shardbus.core.ticket_command import AskTickets as AskTickets
+from shardbus.core.ticket_command import Judged as Judged
+from shardbus.core.ticket_command import Ticket as Ticket
 from shardbus.core.transaction_command import COMMITTED as COMMITTED
 from shardbus.core.transaction_command import ROLLED_BACK as ROLLED_BACK
 from shardbus.core.transaction_command import UNDECIDED as UNDECIDED
@@ -106,10 +109,12 @@ class Send:
     """Store all these messages in this order, or none. Answered by `Sent`.
 
     One with a `scheduled_at_ms` in the future waits for it, and gets another sequence number then.
+    With a `ticket` its sender can ask later what became of it.
     """
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[Message], ticket: Ticket | None = None) -> None:
         self.messages = messages
+        self.ticket = ticket
 
 
 @final
@@ -424,6 +429,7 @@ Command = (
     | ReturnTransfers
     | ListTransfers
     | TakeOver
+    | AskTickets
     | SourceCommand
     | ReaderCommand
     | StageCommand
@@ -564,6 +570,7 @@ Reply = (
     | InDoubt
     | TakenOver
     | Outstanding
+    | Judged
     | Sources
     | ReaderReply
     | StageReply

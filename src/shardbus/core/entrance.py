@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.change import Adopt, Append, ForgetIds, Remember, Update
-from shardbus.core.command import Send, Sent
+from shardbus.core.command import AskTickets, Judged, Send, Sent
 from shardbus.core.counting import count_in
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.history import History
@@ -16,6 +16,7 @@ from shardbus.core.ledger import Ledger
 from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
 from shardbus.core.sequence import counter_of, sequence_number
 from shardbus.core.stages import ReadPiece
+from shardbus.core.tickets import Tickets
 
 NO_SESSION_REASON: Final = "Session id is null."
 NO_SESSION_TEXT: Final = (
@@ -28,8 +29,14 @@ class Entrance:
     """Decides what becomes of messages that are sent to one fragment."""
 
     def __init__(
-        self, fragment_number: int, ledger: Ledger, history: History, loaded_at_ms: int
+        self,
+        fragment_number: int,
+        ledger: Ledger,
+        history: History,
+        records: dict[tuple[int, bytes], bytes],
+        loaded_at_ms: int,
     ) -> None:
+        self.tickets = Tickets(records)
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
@@ -42,8 +49,18 @@ class Entrance:
             self._note_deadline(max(ledger.rules.duplicate_window_ms, 1))
 
     def send(self, command: Send, now_ms: int) -> Sent:
+        ticket = command.ticket
+        if ticket is not None:
+            self.tickets.check(ticket, self._ids_at_ms())
         self.check_kind(command.messages)
-        return self.admit(command.messages, now_ms, is_checked=False)
+        sent = self.admit(command.messages, now_ms, is_checked=False)
+        if ticket is not None:
+            self.tickets.note(ticket, sent, self._ids_at_ms())
+        return sent
+
+    def judge(self, command: AskTickets) -> Judged:
+        """What became of sends whose answers were lost."""
+        return self.tickets.judge(command, self._ids_at_ms())
 
     def check(self, messages: list[Message]) -> None:
         """Refused when these messages cannot be sent now."""

@@ -45,7 +45,10 @@ SESSION_NOT_FOUND: Final = ErrorKind(
 ENTITY_DISABLED: Final = ErrorKind("entity-disabled", "com.microsoft:entity-disabled", 400, 40000)
 NOT_IMPLEMENTED: Final = ErrorKind("not-implemented", "amqp:not-implemented", 501, 50100)
 TIMEOUT: Final = ErrorKind("timeout", "com.microsoft:timeout", 408, 40800)
+# Only of what was certainly not done: whoever hears this may do it again.
 SERVER_BUSY: Final = ErrorKind("server-busy", "com.microsoft:server-busy", 503, 50004)
+# Of what may or may not have been done. HTTP's 408 would be wrong: clients repeat after that.
+OUTCOME_UNKNOWN: Final = ErrorKind("outcome-unknown", "com.microsoft:timeout", 504, 50400)
 TRANSACTION_UNKNOWN: Final = ErrorKind(
     "transaction-unknown", "amqp:transaction:unknown-id", 404, 40400
 )
@@ -80,6 +83,7 @@ ALL_KINDS: Final = (
     NOT_IMPLEMENTED,
     TIMEOUT,
     SERVER_BUSY,
+    OUTCOME_UNKNOWN,
     TRANSACTION_UNKNOWN,
     TRANSACTION_TIMEOUT,
     TRANSACTION_ROLLBACK,
@@ -106,10 +110,27 @@ class Refused(Exception):
 class Unavailable(Exception):
     """The world is not ready; the client may try again.
 
-    `is_unknown` says that what was asked for may nevertheless have happened.
+    Nothing has changed, unless `is_unknown`: then it may have, and trying again may do it twice.
     """
 
     def __init__(self, message: str, is_unknown: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.is_unknown = is_unknown
+
+
+UNKNOWN_TEXT: Final = "It may or may not have been done: look before you do it again."
+
+
+def kind_of(failure: Refused | Unavailable) -> ErrorKind:
+    """How a failure is told."""
+    if isinstance(failure, Refused):
+        return failure.kind
+    return OUTCOME_UNKNOWN if failure.is_unknown else SERVER_BUSY
+
+
+def text_of(failure: Refused | Unavailable) -> str:
+    """What a client is told in words, which say so when it is not known what was done."""
+    if isinstance(failure, Unavailable) and failure.is_unknown:
+        return f"{failure.message.rstrip(' .')}. {UNKNOWN_TEXT}"
+    return failure.message

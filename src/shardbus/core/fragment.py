@@ -20,6 +20,7 @@ from shardbus.core.command import (
     AskDecision,
     AskProducers,
     AskStages,
+    AskTickets,
     Cancel,
     Claim,
     Command,
@@ -63,11 +64,10 @@ from shardbus.core.command import (
     Tick,
     Transact,
 )
+from shardbus.core.deferred import check_bytes, not_found
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
-    INVALID_ARGUMENT,
     MESSAGE_LOCK_LOST,
-    MESSAGE_NOT_FOUND,
     NOT_ALLOWED,
     SERVER_BUSY,
     Refused,
@@ -76,12 +76,7 @@ from shardbus.core.history import History
 from shardbus.core.holds import Holds, not_received_so
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import (
-    CANCEL_COUNT_MAX,
-    DEFERRED_BYTES_MAX,
-    DEFERRED_COUNT_MAX,
-    LOCKS_ENDED_MAX,
-)
+from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
@@ -111,6 +106,7 @@ _RareCommand = (
     | StageCommand
     | _SessionCommand
     | TransferCommand
+    | AskTickets
 )
 
 
@@ -127,7 +123,7 @@ class Outcome:
 class Fragment:
     """One fragment with its lines: main, dead-letter and transfer dead-letter.
 
-    `intake` takes over what was read from the store.
+    `intake` takes over what was read from the store; `tickets` adds its own changes to a commit.
 
     Time is two readings: `now_ms` of the wall clock, for moments, and `steady_ms` of a clock that
     is never set, for what lasts. NEVER_MS in place of the latter: the two agree.
@@ -156,11 +152,12 @@ class Fragment:
         self._holds: Holds | None = None
         if self._sessions is not None:
             self._holds = Holds(number, self._ledger, self._sessions)
+        kept = {} if records is None else records
         known = History() if history is None else history
-        self._entrance = Entrance(number, self._ledger, known, loaded_at_ms)
+        self._entrance = Entrance(number, self._ledger, known, kept, loaded_at_ms)
+        self.tickets = self._entrance.tickets
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
-        kept = {} if records is None else records
         self._staging = Staging(number, self._ledger, self._entrance, kept)
         self._transactions = Transactions(
             self._ledger, self._entrance, self._settling, self._staging, kept
@@ -253,6 +250,8 @@ class Fragment:
             return self._staging.decide(command)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
+        if isinstance(command, AskTickets):
+            return self._entrance.judge(command)
         return self._decide_about_transfers(command, now_ms)
 
     def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
@@ -515,9 +514,9 @@ class Fragment:
                 or entry.is_expired(now_ms)
                 or (session_id is not None and entry.session_id != session_id)
             ):
-                raise _not_found(number, "deferred")
+                raise not_found(number, "deferred")
             entries.append(entry)
-        _check_deferred_bytes(entries)
+        check_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
         if len(self._locks) + len(entries) > self._bounds.locks_max:
@@ -584,7 +583,7 @@ class Fragment:
         for number in command.sequence_numbers:
             entry = self.intake.entries.get(number)
             if entry is None or entry.state != SCHEDULED:
-                raise _not_found(number, "scheduled")
+                raise not_found(number, "scheduled")
             entries.append(entry)
         self._ledger.forget(entries)
         return Done()
@@ -599,21 +598,3 @@ class Fragment:
         self._staging.end_overdue()
         self._entrance.forget_expired_ids(now_ms)
         return Done()
-
-
-def _check_deferred_bytes(entries: list[Entry]) -> None:
-    """All of them are in memory before the first is handed out."""
-    size_bytes = sum([entry.size_bytes for entry in entries])
-    if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
-        raise Refused(
-            INVALID_ARGUMENT,
-            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
-            "can be received at once, or one message: ask for fewer.",
-        )
-
-
-def _not_found(number: int, state: str) -> Refused:
-    return Refused(
-        MESSAGE_NOT_FOUND,
-        f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
-    )

@@ -78,6 +78,15 @@ TRANSFER_SOURCES_MAX: Final = 1_000
 TRANSFER_MARKS_FORGOTTEN_MAX: Final = 10_000
 HOPS_MAX: Final = 4
 
+# Senders (gateways, for each start of one) whose numbered sends a fragment remembers, and for how
+# long after the last: nobody asks what became of a send for longer than a minute.
+TICKET_SENDERS_MAX: Final = 1_024
+TICKETS_KEPT_MS: Final = 3_600_000
+# What it remembers of the unanswered ones of a sender: runs of those that are not stored, and
+# replies that somebody will want to know.
+TICKET_GAPS_MAX: Final = 1_024
+TICKET_REPLIES_MAX: Final = 4_096
+
 # Readers of one fragment, and what they may have set aside. A claim this large is still one small
 # commit, and so is its end; the runs of all of them are in memory.
 READERS_MAX: Final = 64

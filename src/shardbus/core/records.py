@@ -18,3 +18,5 @@ STAGE: Final = 7
 """By name: which pieces of a stage the store has, and until when (see `stages`)."""
 PRODUCER: Final = 8
 """By name: the last batch that was published, kept by the one fragment that decides about it."""
+TICKETS: Final = 9
+"""By sender: which of its numbered commands are stored (see `tickets`)."""

@@ -69,6 +69,36 @@ class ScriptedPort:
         reply_to(Unavailable("the commit failed", is_unknown=True))
 
 
+class Scripted:
+    """A FragmentPort that hears everything and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_available = True
+        self._asked: list[tuple[Command, ReplyTo]] = []
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        self._asked.append((command, reply_to))
+
+    def commands(self) -> list[Command]:
+        """Those that are not answered."""
+        return [command for command, _ in self._asked]
+
+    def answer(self, position: int, answer: Answer) -> None:
+        _, reply_to = self._asked.pop(position)
+        reply_to(answer)
+
+    def fail_all(self) -> None:
+        asked, self._asked = self._asked, []
+        for _, reply_to in asked:
+            reply_to(Unavailable("the broker is out", is_unknown=True))
+
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        raise AssertionError("nobody receives here")
+
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        raise AssertionError("nobody receives here")
+
+
 class Link:
     """A Receiver that keeps what it gets."""
 

@@ -40,6 +40,7 @@ class Desk:
     def __init__(self, loop: VirtualLoop) -> None:
         self.catalogue = MemoryCatalogue(created_at_ms=42)
         self.published: list[int] = []
+        self.asker = Asker()
         self.door = CatalogueDoor(
             self.catalogue,
             InlineWorker(),
@@ -49,14 +50,29 @@ class Desk:
         )
 
     async def ask(self, do: str, **fields: object) -> Fields:
+        return await self.ask_as(self.asker, do, **fields)
+
+    async def ask_as(self, asker: "Asker", do: str, **fields: object) -> Fields:
         # As on the wire: what is asked goes through JSON and back.
         question = Fields(json.loads(json.dumps(fields)), "question")
-        answer = await self.door.answer(do, question)
+        answer = await self.door.answer_to(asker, do, question)
         assert answer is not None
         return Fields(json.loads(answer), "answer")
 
-    async def take_turn(self) -> int:
-        return (await self.ask(TAKE_TURN)).integer("turn")
+    async def take_turn(self, asker: "Asker | None" = None) -> int:
+        return (await self.ask_as(asker or self.asker, TAKE_TURN)).integer("turn")
+
+    async def read(self, turn: int = 0) -> Fields:
+        return await self.ask(READ, turn=turn)
+
+    def hang_up(self, asker: "Asker") -> None:
+        asker.is_open = False
+        self.door.gone(asker)
+
+
+class Asker:
+    def __init__(self) -> None:
+        self.is_open = True
 
 
 def at_the_door(story: Callable[[Desk], Coroutine[object, object, T]]) -> T:
@@ -79,12 +95,12 @@ def test_what_is_put_in_a_turn_is_read_by_all_and_published() -> None:
 
         version = (await desk.ask(PUT, turn=turn, entity=entity.to_json())).integer("version")
 
-        read = await desk.ask(READ)
+        read = await desk.read()
         assert read.values("entities") == [entity.to_json()]
         assert (read.integer("version"), read.integer("created_at_ms")) == (version, 42)
         assert desk.published == [version]
         await desk.ask(REMOVE, turn=turn, entity_ids=[entity.entity_id])
-        assert (await desk.ask(READ)).values("entities") == []
+        assert (await desk.read()).values("entities") == []
 
     at_the_door(story)
 
@@ -123,7 +139,7 @@ def test_rules_are_kept_and_read() -> None:
         rule = AccessRule("reader", LISTEN, "key").to_document()
         await desk.ask(SET_RULES, turn=turn, rules=[rule])
 
-        assert (await desk.ask(READ)).values("rules") == [rule]
+        assert (await desk.read()).values("rules") == [rule]
 
     at_the_door(story)
 
@@ -173,6 +189,98 @@ def test_a_gateway_that_is_gone_does_not_keep_its_turn() -> None:
     at_the_door(story)
 
 
+def test_a_turn_ends_with_the_connection_on_which_it_was_taken() -> None:
+    async def story(desk: Desk) -> None:
+        lost, other = Asker(), Asker()
+        turn = await desk.take_turn(lost)
+        waiting = asyncio.ensure_future(desk.take_turn(other))
+        await asyncio.sleep(0.1)
+
+        desk.hang_up(lost)
+
+        async with asyncio.timeout(0.1):
+            await waiting
+        with pytest.raises(Unavailable, match="turn"):
+            await desk.ask_as(lost, PUT, turn=turn, entity=new_entity().to_json())
+
+    at_the_door(story)
+
+
+def test_who_has_gone_gets_no_turn_any_more() -> None:
+    async def story(desk: Desk) -> None:
+        lost, other = Asker(), Asker()
+        first = await desk.take_turn()
+        gone = asyncio.ensure_future(desk.take_turn(lost))
+        waiting = asyncio.ensure_future(desk.take_turn(other))
+        await asyncio.sleep(0.1)
+
+        desk.hang_up(lost)
+        await desk.ask(END_TURN, turn=first)
+
+        async with asyncio.timeout(0.1):
+            await waiting
+        with pytest.raises(Unavailable):
+            await gone
+
+    at_the_door(story)
+
+
+def test_a_turn_is_passed_on_when_what_was_written_in_the_last_one_is_known() -> None:
+    """Otherwise the next one would not learn of it."""
+
+    async def story(desk: Desk) -> None:
+        lost = Asker()
+        turn = await desk.take_turn(lost)
+        worker = SlowWorker()
+        desk.door._worker = worker
+        put = asyncio.ensure_future(
+            desk.ask_as(lost, PUT, turn=turn, entity=new_entity().to_json())
+        )
+        await asyncio.sleep(0.1)
+        desk.hang_up(lost)
+        waiting = asyncio.ensure_future(desk.ask(TAKE_TURN))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+
+        worker.finish()
+
+        assert (await waiting).integer("version") == (await put).integer("version")
+
+    at_the_door(story)
+
+
+def test_who_has_lost_the_turn_does_not_read_on_in_it() -> None:
+    """It would act on what others change meanwhile."""
+
+    async def story(desk: Desk) -> None:
+        turn = await desk.take_turn()
+        await desk.read(turn)
+        await desk.ask(END_TURN, turn=turn)
+
+        with pytest.raises(Unavailable, match="turn"):
+            await desk.read(turn)
+        await desk.read()
+
+    at_the_door(story)
+
+
+class SlowWorker:
+    """A Worker that does nothing before it is told to."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[[], T], then: Callable[[T | StoreError], None]) -> None:
+        self._jobs.append(lambda: then(job()))
+
+    def finish(self) -> None:
+        for job in self._jobs:
+            job()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
 def test_who_waits_too_long_for_the_turn_is_told_to_try_again() -> None:
     async def story(desk: Desk) -> float:
         await desk.take_turn()
@@ -200,6 +308,6 @@ def test_a_write_that_failed_makes_everybody_read_again() -> None:
 
 def test_questions_about_other_things_are_left_to_others() -> None:
     async def story(desk: Desk) -> str | None:
-        return await desk.door.answer("statistics", Fields({}, "question"))
+        return await desk.door.answer_to(desk.asker, "statistics", Fields({}, "question"))
 
     assert at_the_door(story) is None

@@ -7,6 +7,7 @@ import pytest
 
 from shardbus.broker.asking import failure_of
 from shardbus.broker.browse import BrowseCursor
+from shardbus.broker.outbox import Outbox
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.core.command import (
     ABANDON,
@@ -308,7 +309,8 @@ def test_scheduled_messages_of_several_fragments_are_cancelled(house: House) -> 
 def test_what_was_scheduled_is_cancelled_when_the_rest_cannot_be(house: House) -> None:
     queue = Queue(house, 2)
     keys = [queue.session_ids(index, 1)[0] for index in (0, 1)]
-    queue.router.ports[1] = Failing(Unavailable("away"))
+    away = Failing(Unavailable("away"))
+    queue.router.outboxes[1] = Outbox(away, b"sender", loop=house.loop, clock=house.clock)
 
     with pytest.raises(Unavailable):
         queue.do(queue.operations.schedule(later(house, 60, *keys)))

@@ -32,6 +32,7 @@ from shardbus.core.command import (
     AcceptSession,
     AskProducers,
     AskStages,
+    AskTickets,
     Cancel,
     Claim,
     Claimed,
@@ -48,6 +49,7 @@ from shardbus.core.command import (
     ForgetSources,
     GetState,
     HeldStage,
+    Judged,
     KeepReader,
     ListReaders,
     ListSources,
@@ -86,6 +88,7 @@ from shardbus.core.command import (
     TakenOver,
     TakeOver,
     TakeTransfers,
+    Ticket,
     TransfersDone,
 )
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
@@ -248,12 +251,17 @@ _staging = st.one_of(
     st.builds(AskProducers, _bytes),
 )
 
+_senders = st.binary(min_size=1, max_size=16)
+_tickets = st.builds(Ticket, _senders, _i64, _i64, keeps_reply=st.booleans())
+_sent = st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3))
+
 commands = st.one_of(
     _transacting,
     _staging,
     _transferring,
     _reading,
-    st.builds(Send, st.lists(_messages, max_size=4)),
+    st.builds(Send, st.lists(_messages, max_size=4), st.none() | _tickets),
+    st.builds(AskTickets, _senders, _numbers, _i64),
     st.builds(
         Receive,
         _lines,
@@ -298,7 +306,10 @@ replies = st.one_of(
     st.builds(StagesHeld, st.lists(st.builds(HeldStage, _bytes, _runs, _i64, _i64), max_size=3)),
     st.builds(Producers, st.lists(st.builds(Producer, _bytes, _i64, _i64), max_size=3)),
     st.builds(Readers, st.lists(_statuses, max_size=3)),
-    st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3)),
+    _sent,
+    st.builds(
+        Judged, st.lists(st.booleans(), max_size=4), st.dictionaries(_i64, _sent, max_size=3)
+    ),
     st.builds(Received, st.lists(_deliveries(), max_size=3), st.booleans()),
     st.builds(Settled, st.lists(st.booleans(), max_size=5)),
     st.builds(Renewed, _ids),

@@ -162,6 +162,7 @@ class Desk:
         self._pending += outcome.changes
         while self.fragment.is_unfinished:
             self._pending += self.fragment.decide_on()
+        self._pending += self.fragment.tickets.changes()
         if not self._is_batching or not self.is_pending() or _is_lacking(outcome.reply):
             self._commit()
             self._fill(outcome.reply)

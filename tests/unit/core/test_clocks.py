@@ -1,4 +1,4 @@
-"""A wall clock that is set ends nothing that lasts, and makes nothing last longer (R14, R26)."""
+"""A wall clock that is set ends nothing that lasts, and makes nothing last longer (D14)."""
 
 import pytest
 

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final, final
 
 from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
-from shardbus.core.errors import SERVER_BUSY, Refused, Unavailable
+from shardbus.core.errors import OUTCOME_UNKNOWN, SERVER_BUSY, Refused, Unavailable
 from shardbus.gateway.readings import (
     AMQP_MESSAGES,
     AMQP_REFUSED,
@@ -55,6 +55,8 @@ class AmqpCounts:
     def refused(self, failure: Refused | Unavailable, deliveries: int) -> None:
         """So many deliveries, or settlements, were refused."""
         kind = failure.kind.name if isinstance(failure, Refused) else UNAVAILABLE
+        if isinstance(failure, Unavailable) and failure.is_unknown:
+            kind = OUTCOME_UNKNOWN.name
         self._refused[kind] = self._refused.get(kind, 0) + deliveries
         if kind == SERVER_BUSY.name:
             # What is merely unavailable is no Refused: only the throttle says this.

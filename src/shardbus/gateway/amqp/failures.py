@@ -6,16 +6,14 @@ import uuid
 from datetime import UTC, datetime
 
 from shardbus.amqp.outcomes import AmqpError
-from shardbus.core.errors import NOT_FOUND, SERVER_BUSY, Refused, Unavailable
+from shardbus.core.errors import NOT_FOUND, Refused, Unavailable, kind_of, text_of
 
 ENTITY_GONE = "amqp:resource-deleted"
 
 
 def amqp_error(failure: Refused | Unavailable) -> AmqpError:
     """The error a client is told, with a tracking id to find it by."""
-    if isinstance(failure, Refused):
-        return AmqpError(failure.kind.condition, with_tracking(failure.message))
-    return AmqpError(SERVER_BUSY.condition, with_tracking(failure.message))
+    return AmqpError(kind_of(failure).condition, with_tracking(text_of(failure)))
 
 
 def with_tracking(text: str) -> str:

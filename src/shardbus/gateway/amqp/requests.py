@@ -18,7 +18,7 @@ from shardbus.amqp.outcomes import (
     TransactionalState,
 )
 from shardbus.amqp.types import Int, Symbol, Value
-from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.errors import OUTCOME_UNKNOWN, TIMEOUT, Refused, Unavailable, kind_of
 from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.inbound import Shell
@@ -43,10 +43,14 @@ class Response:
 
 
 def response_to(failure: Refused | Unavailable) -> Response:
-    status = failure.kind.status if isinstance(failure, Refused) else 503
+    kind = kind_of(failure)
+    status = kind.status
     if status == 413:
         # HTTP's own status; the management node has none but that of a quota (reference 7.4).
         status = 403
+    elif kind is OUTCOME_UNKNOWN:
+        # The status that the SDKs know for this condition.
+        status = TIMEOUT.status
     error = amqp_error(failure)
     return Response(status, error.description, {}, error.condition)
 

@@ -52,6 +52,8 @@ def _flight_error(status: int, text: str) -> flight.FlightError:
         return flight.FlightUnauthenticatedError(text)
     if status == HTTPStatus.FORBIDDEN:
         return flight.FlightUnauthorizedError(text)
+    if status == HTTPStatus.GATEWAY_TIMEOUT:
+        return flight.FlightTimedOutError(text)
     if status in (0, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT):
         return flight.FlightUnavailableError(text)
     return flight.FlightServerError(text)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final, final
 
 from shardbus.amqp.encoder import encode
+from shardbus.broker.asking import failure_of
 from shardbus.core.command import (
     ABANDON,
     COMPLETE,
@@ -185,13 +186,18 @@ class _Settlement:
                 self._lost[position] = is_lost
                 self._ended[position] = not is_lost
         else:
-            self._failure = answer
+            self._failure = answer if self._failure is None else failure_of([self._failure, answer])
         if self._left == 0 and not self._all_told.done():
             self._all_told.set_result(None)
 
     async def lost(self) -> list[bool]:
-        """For each lock whether it was lost; a failure of any fragment is raised."""
+        """For each lock whether it was lost; a failure of any fragment is raised.
+
+        When others have settled theirs it is not said that nothing was done.
+        """
         await self._all_told
+        if isinstance(self._failure, Unavailable) and any(self._ended):
+            raise Unavailable(self._failure.message, is_unknown=True)
         if self._failure is not None:
             raise self._failure
         return self._lost

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final, final
 
+from shardbus.broker.asking import failure_of
 from shardbus.broker.runner import Answer
 from shardbus.core.command import Sent
 from shardbus.core.entity import Entity
-from shardbus.core.errors import SERVER_BUSY, TOO_LARGE, Refused, Unavailable
+from shardbus.core.errors import TOO_LARGE, Refused, Unavailable, kind_of, text_of
 from shardbus.core.message import Message
 from shardbus.gateway.http import counts as count_of
 from shardbus.gateway.http.api_call import Call
@@ -44,7 +45,7 @@ class Sending:
             _check_size(position, message, handle.entity)
         self._places.pay(len(messages))
         outcomes = _Outcomes(len(messages))
-        handle.router.send_each(messages, outcomes)
+        handle.router.send_each(messages, outcomes, keeps_replies=True)
         await outcomes.wait()
         self._places.count(handle, count_of.SENT, outcomes.stored_count)
         return outcomes.document()
@@ -81,12 +82,13 @@ class _Outcomes:
             async with asyncio.timeout(STORE_MS_MAX / 1000):
                 await self._all_told
         except TimeoutError:
-            late = Unavailable(f"It was not stored in {STORE_MS_MAX} ms.", is_unknown=True)
+            late = Unavailable(f"There was no answer in {STORE_MS_MAX} ms.", is_unknown=True)
             self._failures |= dict.fromkeys(self._untold, late)
 
     def document(self) -> Document:
         if self._failures and not self.stored_count and not self._duplicate_count:
-            raise self._failures[min(self._failures)]
+            failures = [self._failures[position] for position in sorted(self._failures)]
+            raise failure_of(failures) or failures[0]
         return {
             "sent": self.stored_count,
             "duplicates": self._duplicate_count,
@@ -100,8 +102,8 @@ class _Outcomes:
 def _failure(position: int, failure: Refused | Unavailable) -> Document:
     return {
         "position": position,
-        "code": failure.kind.name if isinstance(failure, Refused) else SERVER_BUSY.name,
-        "message": failure.message,
+        "code": kind_of(failure).name,
+        "message": text_of(failure),
         "is_unknown": isinstance(failure, Unavailable) and failure.is_unknown,
     }
 

@@ -129,7 +129,7 @@ class Messaging:
                 [answer] = await ask_all([lambda reply_to: router.send_batch(messages, reply_to)])
         except TimeoutError as error:
             raise Unavailable(
-                f"The message was not stored in {wait_ms or WAIT_MS_MAX} ms; it may be yet.",
+                f"It was not known in {wait_ms or WAIT_MS_MAX} ms whether the message is stored.",
                 is_unknown=True,
             ) from error
         if isinstance(answer, Refused | Unavailable):

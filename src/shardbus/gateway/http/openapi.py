@@ -21,10 +21,11 @@ _REFUSALS: Final = {
     "410": "A lock has been lost.",
     "413": "The body, or a message in it, is too large.",
     "421": "The bus has the public key, and does not answer to the name in Host.",
-    "503": "Try again.",
+    "503": "It was not done: try again.",
+    "504": "It may or may not have been done: look before you do it again.",
 }
 # What any request can be told; who only reads is spared the rest.
-_OF_READING: Final = ("400", "401", "404", "405", "408", "413", "421", "503")
+_OF_READING: Final = ("400", "401", "404", "405", "408", "413", "421", "503", "504")
 _SECURITY: Final = "sas"
 
 

@@ -14,6 +14,7 @@ from typing import Final, final
 
 from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.message import scan_message
+from shardbus.broker.asking import failure_of
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.transactions import Part, Transactor
 from shardbus.core.command import COMPLETE, Delivery, Settle, Work
@@ -120,7 +121,8 @@ class Resubmission:
             parts = self._parts(index, messages, Settle(COMPLETE, tokens), readable[0])
             await self._transactor.commit(secrets.token_bytes(_TRANSACTION_ID_BYTES), parts)
         except (Refused, Unavailable) as failure:
-            self._failure = failure
+            known = self._failure
+            self._failure = failure if known is None else failure_of([known, failure])
             self._passed += readable
             return []
         return [delivery.entry.sequence_number for delivery in readable]

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from shardbus.broker.auth import Authorizer, WrongKey
 from shardbus.broker.clock import Clock
-from shardbus.core.errors import SERVER_BUSY, TIMEOUT, ErrorKind, Refused, Unavailable
+from shardbus.core.errors import ErrorKind, Refused, Unavailable, kind_of, text_of
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api, NoSuchMethod, is_api_target, refusal_body
 from shardbus.gateway.http.api_call import Reply
@@ -95,10 +95,10 @@ class Site:
         except Refused as refusal:
             return self._refused(refusal, self._is_json(request), request.peer)
         except Unavailable as failure:
-            return self._failed(SERVER_BUSY, failure.message, request)
+            return self._failed(kind_of(failure), text_of(failure), request)
         except TimeoutError:
-            text = f"There was no answer in {ANSWER_MS_MAX} ms."
-            return self._failed(TIMEOUT, text, request)
+            late = Unavailable(f"There was no answer in {ANSWER_MS_MAX} ms.", is_unknown=True)
+            return self._failed(kind_of(late), text_of(late), request)
         except Exception:
             text = "The bus has made a mistake; its log says more."
             response = self._failed(_INTERNAL, text, request)

@@ -131,6 +131,27 @@ def test_a_failed_backup_leaves_nothing_that_looks_like_one(
     monkeypatch.undo()
 
 
+def test_there_is_no_manifest_before_everything_else_is_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R43: whatever moment the server is killed at."""
+    real = SqliteSnapshot.copy
+    is_there: list[bool] = []
+
+    def copy(snapshot: SqliteSnapshot, target: Path, watch: object) -> object:
+        assert callable(watch)
+        copied = real(snapshot, target, watch)
+        is_there.append((target.parent / "manifest.json").exists())
+        return copied
+
+    monkeypatch.setattr(SqliteSnapshot, "copy", copy)
+
+    assert served.made()["state"] == "done"
+
+    assert is_there == [False] * 3
+    assert "manifest.json" in served.left()
+
+
 def test_a_manifest_that_cannot_be_written_makes_no_backup(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

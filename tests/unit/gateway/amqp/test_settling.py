@@ -250,7 +250,8 @@ def test_a_failing_store_rejects_a_settlement_and_the_link_lives(bench: Bench) -
     reader.settle(ACCEPTED)
     bench.pass_s(10)
 
-    assert [condition_of(told) for told in reader.told()] == ["com.microsoft:server-busy"]
+    # It may be settled: nobody may be told that it is not.
+    assert [condition_of(told) for told in reader.told()] == ["com.microsoft:timeout"]
     assert reader.link.is_attached
     reader.client.grant(reader.link, 1)
     bench.pass_s()

@@ -371,18 +371,35 @@ def test_a_throttled_client_is_told_to_wait() -> None:
 def test_a_deletion_that_fails_is_said_and_loses_nothing_that_was_not_deleted(
     web: Web, failure: str
 ) -> None:
-    """An unknown outcome is one to try again after; D1."""
+    """An unknown outcome is told as one; D1."""
     web.send("q", b"x")
     web.disk.commit_failures.append(failure)
 
     failed = web.take("q")
 
-    assert failed.status == 503
+    assert failed.status == 504
     web.pass_s(61)
     assert web.take("q").status == (200 if failure == "before" else 204)
 
 
-def test_a_send_that_fails_is_one_to_try_again(web: Web) -> None:
+def test_a_send_whose_answer_was_lost_is_stored_once(web: Web) -> None:
+    """What may be stored is asked for, and accepted when it is."""
+    web.disk.commit_failures.append("after")
+
+    assert web.fetch("POST", "/q/messages", b"x").status == 201
+    assert [web.take("q").status for _ in range(2)] == [200, 204]
+
+
+def test_a_send_of_which_nothing_can_be_learned_is_unknown(web: Web) -> None:
+    web.disk.commit_failures.extend(["before"] * 400)
+
+    told = web.fetch("POST", "/q/messages", b"x")
+
+    assert told.status == 504
+    assert b"may or may not have been done" in told.body
+
+
+def test_a_send_that_was_not_stored_is_one_to_try_again(web: Web) -> None:
     web.disk.commit_failures.append("before")
 
     assert web.fetch("POST", "/q/messages", b"x").status == 503
