@@ -65,6 +65,15 @@ def failure_of_parts(answers: Sequence[Answer]) -> Refused | Unavailable | None:
     return failure
 
 
+def perhaps_done(
+    failure: Unavailable | asyncio.CancelledError,
+) -> Unavailable | asyncio.CancelledError:
+    """A failure of what may be recorded already, and takes effect when somebody tries again."""
+    if isinstance(failure, Unavailable):
+        return Unavailable(failure.message, is_unknown=True)
+    return failure
+
+
 @final
 class _Asked:
     def __init__(self, position: int, unwanted: Unwanted | None) -> None:

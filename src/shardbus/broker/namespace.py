@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Final, TypeVar, final
 
+from shardbus.broker.asking import perhaps_done
 from shardbus.broker.clock import Clock
 from shardbus.broker.directory import Directory, EntityListener
 from shardbus.broker.fragments import DELETED, HOST_WAIT_MS, Fragments
@@ -504,19 +505,14 @@ class Namespace:
     async def _apply(
         self, entity: Entity, take_effect: Callable[[Entity], Coroutine[object, object, None]]
     ) -> None:
-        key = entity.name.lower()
         try:
             await self._records.put(entity)
             self._directory.put(entity)
             await take_effect(entity)
-        except Unavailable as failure:
-            # It may be recorded, and then it takes effect when somebody tries again.
-            self._unapplied.add(key)
-            raise Unavailable(failure.message, is_unknown=True) from failure
-        except asyncio.CancelledError:
-            self._unapplied.add(key)
-            raise
-        self._unapplied.discard(key)
+        except (Unavailable, asyncio.CancelledError) as failure:
+            self._unapplied.add(entity.name.lower())
+            raise perhaps_done(failure) from None
+        self._unapplied.discard(entity.name.lower())
 
     async def _let_take_effect(self, entity: Entity) -> None:
         await self._fragments.update(entity)
