@@ -142,7 +142,12 @@ class CatalogueDoor:
     async def _noted(self, fields: Fields, work: Callable[[], None]) -> str:
         """Write what changes nothing for the other gateways."""
         self._check_turn(fields)
-        await self._call(work)
+        self._writes += 1
+        try:
+            await self._call(work)
+        finally:
+            self._writes -= 1
+            self._pass_on()
         return json.dumps({"version": self.version})
 
     async def _written(self, fields: Fields, work: Callable[[], None]) -> str:

@@ -47,7 +47,6 @@ from shardbus.core.rule_spec import CORRELATION_FILTER, SQL_FILTER, RuleSpec
 from shardbus.core.tier import CHOSEN, Tier
 
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 PAGE_COUNT_MAX: Final = 1000
@@ -77,9 +76,8 @@ class NamespaceSettings:
 class Namespace:
     """The entities of the bus, known by name without waiting.
 
-    The catalogue says which fragments are to go: what is being made is noted there before its
-    fragments are, and what is deleted until they are gone. So a crash leaves nothing behind that a
-    sweep does not remove, and a catalogue that is old, or new, removes nothing.
+    The catalogue notes what is being made before its fragments are, and what is deleted until they
+    are gone. So a sweep removes what a crash leaves, and an old or a new catalogue nothing.
     """
 
     def __init__(
@@ -177,13 +175,13 @@ class Namespace:
 
     def filter_counts(self, topic: Entity) -> tuple[int, int]:
         """How many SQL filters and how many correlation filters a topic has."""
-        count = self._subscriptions.filter_count
-        return count(topic.entity_id, SQL_FILTER), count(topic.entity_id, CORRELATION_FILTER)
+        count, topic_id = self._subscriptions.filter_count, topic.entity_id
+        return count(topic_id, SQL_FILTER), count(topic_id, CORRELATION_FILTER)
 
     def new_spec(self) -> QueueSpec:
         """The description of a queue or topic whose creator chose nothing (R5)."""
-        settings = self.settings
-        return new_queue_spec(settings.tier, is_partitioned=settings.is_partitioned_by_default)
+        chosen = self.settings
+        return new_queue_spec(chosen.tier, is_partitioned=chosen.is_partitioned_by_default)
 
     async def create_queue(self, name: str, spec: QueueSpec) -> Entity:
         """Make a queue: all of it or nothing, also through a crash (R28)."""
@@ -332,10 +330,8 @@ class Namespace:
             found.append("the outcome of the last management operation is unknown")
         for key in self._unapplied:
             found.append(f"the update of '{key}' has not reached every fragment")
-        found += [
-            f"a broker has not been told the subscriptions of its topics: {reason}"
-            for reason in self._untold.values()
-        ]
+        for reason in self._untold.values():
+            found.append(f"a broker has not been told the subscriptions of its topics: {reason}")
         return found + self._fragments.problems()
 
     async def orphans(self) -> list[Orphan]:
@@ -345,7 +341,7 @@ class Namespace:
             return await self.leftovers.orphans()
 
     async def remove_orphan(self, entity_id: int) -> None:
-        """Remove the fragments with this entity id that nobody owns, and what they hold."""
+        """Remove the fragments with this entity id that nobody owns, for good."""
         async with self._turns.take(""):
             await self.reload()
             await self.leftovers.remove_orphans(entity_id)
