@@ -122,15 +122,9 @@ def test_what_is_begun_and_finished_is_read_and_is_no_news_for_others() -> None:
         entity = new_entity()
         await desk.ask(BEGIN, turn=turn, entity=entity.to_json())
         begun = {"entity": entity.to_json(), "is_final": False}
-<<<<<<< HEAD
-        assert (await desk.read()).values("unfinished") == [begun]
-        await desk.ask(FINISH, turn=turn, entity_ids=[entity.entity_id])
-        assert (await desk.read()).values("unfinished") == []
-=======
         assert (await desk.ask(READ, turn=turn)).values("unfinished") == [begun]
         await desk.ask(FINISH, turn=turn, entity_ids=[entity.entity_id])
         assert (await desk.ask(READ, turn=turn)).values("unfinished") == []
->>>>>>> wt-catalogue
         await desk.ask(RAISE, turn=turn, above=40)
         assert (await desk.ask(RESERVE, turn=turn)).integer("entity_id") == 41
         assert desk.published == []
