@@ -39,6 +39,7 @@ from shardbus.gateway.amqp.receivers import ReceiverCounts
 from shardbus.gateway.amqp.requests import RequestLink
 from shardbus.gateway.amqp.responses import ResponseLink, ResponseLinks
 from shardbus.gateway.amqp.session_hold import (
+    SESSION_FILTER,
     SessionHold,
     SessionHolds,
     SessionWait,
@@ -373,6 +374,7 @@ class Attacher:
         refusal = not_kept(handle.entity, address.line)
         if refusal is not None:
             raise refusal
+        _check_source(link)
         # Dead letters are read without their sessions.
         is_sessionful = spec.requires_session and address.line == MAIN_LINE
         is_asked = is_session_asked(link)
@@ -455,6 +457,26 @@ class Attacher:
         if handle is None:
             raise entity_not_found(address.name)
         return handle
+
+
+def _check_source(link: Link) -> None:
+    """Refuse what we would not do: a receiver that gets what it did not ask for loses messages."""
+    source = link.remote_source
+    if source is None:
+        return
+    for name in source.filters or {}:
+        if name != SESSION_FILTER:
+            raise Refused(
+                NOT_ALLOWED,
+                f"The filter '{name[:100]}' is not supported: filter with the rules of a "
+                "subscription and receive from that.",
+            )
+    if source.distribution_mode == "copy":
+        raise Refused(
+            NOT_ALLOWED,
+            "The distribution mode 'copy' is not supported: peek at messages to leave them "
+            "where they are.",
+        )
 
 
 def _destination(text: str) -> Address:

@@ -6,10 +6,11 @@ import pytest
 
 from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.amqp.termini import Coordinator, Source, Target
+from shardbus.amqp.types import Described, Ulong, Value
 from shardbus.core.access import LISTEN, SEND, AccessRule
 from tests.unit.amqp.frames_seen import names
 from tests.unit.gateway.amqp.bench import Bench
-from tests.unit.gateway.amqp.client import anonymous, plain
+from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, anonymous, plain
 
 TRACKED = r" TrackingId:[0-9a-f-]{36}_G0, SystemTracker:shardbus, Timestamp:[0-9T:-]{19}$"
 
@@ -279,3 +280,39 @@ def test_an_address_is_echoed_to_the_letter(bench: Bench) -> None:
     assert client.is_opened(link)
     assert link.remote_source is not None
     assert link.remote_source.address == "amqps://localhost:5672/Q"
+
+
+def filtered_source(name: str, value: Value) -> Source:
+    source = Source()
+    source.address = "q"
+    source.filters = {name: value}
+    return source
+
+
+def copying_source() -> Source:
+    source = Source()
+    source.address = "q"
+    source.distribution_mode = "copy"
+    return source
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        filtered_source("apache.org:selector-filter:string", "color = 'red'"),
+        filtered_source("jms-selector", Described(Ulong(0x468C00000004), "color = 'red'")),
+        copying_source(),
+    ],
+    ids=["a selector", "a described selector", "copies"],
+)
+def test_a_receiver_that_wants_what_we_do_not_do_is_refused_and_loses_nothing(
+    bench: Bench, source: Source
+) -> None:
+    """R36: a filter that is ignored gives a receiver what it did not ask for."""
+    bench.fill("q", b"blue")
+    client = bench.client()
+    link = client.receiver(source, 10, modes=RECEIVE_AND_DELETE)
+    bench.pass_s()
+
+    assert client.detach_error(link).condition == "amqp:not-allowed"
+    assert bench.left("q") == [b"blue"]
