@@ -28,7 +28,8 @@ class Stamp:
     `message_state` is 0 active, 1 deferred, 2 scheduled. `ttl_ms` replaces the sender's in the
     header. `absolute_expiry_ms` sets the property of that name in the sender's properties, which
     otherwise stay as they are; only of a sender that gave both times the creation time becomes the
-    enqueued time, so that they stay as far apart as the message lives.
+    enqueued time, so that they stay as far apart as the message lives. `lock_token` goes into the
+    delivery annotations: empty for a message that is not locked, None to leave them out.
     """
 
     def __init__(  # noqa: PLR0913 - the annotations of one delivery, given by keyword
@@ -44,6 +45,7 @@ class Stamp:
         ttl_ms: int = -1,
         absolute_expiry_ms: int = -1,
         deadletter_source: str | None = None,
+        lock_token: bytes | None = None,
     ) -> None:
         self.sequence_number = sequence_number
         self.enqueued_time_ms = enqueued_time_ms
@@ -55,6 +57,7 @@ class Stamp:
         self.ttl_ms = ttl_ms
         self.absolute_expiry_ms = absolute_expiry_ms
         self.deadletter_source = deadletter_source
+        self.lock_token = lock_token
 
 
 def _key(name: bytes, code: int) -> bytes:
@@ -72,6 +75,10 @@ _DEADLETTER_SOURCE: Final = b"\xa3\x17x-opt-deadletter-source"
 # durable false, priority, ttl and first-acquirer null, delivery-count 0.
 FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x42\x40\x40\x40\x43"
 _HEADER_PREFIX: Final = b"\x00\x53\x70\xc0"
+_LOCK_TOKEN: Final = b"\xa3\x10x-opt-lock-token"
+# Delivery annotations with nothing in them, and with nothing but a lock token, which follows.
+_NO_DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71\xc1\x01\x00"
+_LOCKED: Final = b"\x00\x53\x71\xc1\x24\x02" + _LOCK_TOKEN + b"\x98"
 _ANNOTATIONS_PREFIX: Final = b"\x00\x53\x72"
 # A properties section that has nothing but a message-id of 32 characters.
 _PROPERTIES_OF_ID: Final = b"\x00\x53\x73\xc0\x23\x01"
@@ -86,10 +93,10 @@ def encode_delivery(
     """The message as a receiver gets it: the sender's sections under our header and annotations.
 
     `head` must be the scan of `payload`. `overlay` entries (encoded values) replace or join the
-    application properties; an empty one takes the property away. The sender's delivery annotations
-    are dropped, and a message without a message-id gets one.
+    application properties; an empty one takes the property away. A message without a message-id
+    gets one.
     """
-    parts = [_header(head, stamp), _ANNOTATIONS_PREFIX, b""]
+    parts = [_envelope(payload, head, stamp), _ANNOTATIONS_PREFIX, b""]
     count: i64 = _stamp_annotations(parts, stamp)
     if head.kept_annotations_count > 0:
         parts.append(head.kept_annotations)
@@ -116,6 +123,43 @@ def _identifier(stamp: Stamp) -> bytes:
     return b"\xa1\x20" + digits.hex().encode()
 
 
+def _envelope(payload: bytes, head: MessageHead, stamp: Stamp) -> bytes:
+    """Header and delivery annotations."""
+    token = stamp.lock_token
+    header = _header(head, stamp)
+    if token is None:
+        return header
+    if head.delivery_annotations_length > 0:
+        return header + _annotated(payload, head, token)
+    return header + _LOCKED + guid(token) if token else header + _NO_DELIVERY_ANNOTATIONS
+
+
+def _annotated(payload: bytes, head: MessageHead, token: bytes) -> bytes:
+    """The sender's delivery annotations with our lock token in place of his."""
+    start: i64 = head.delivery_annotations_offset
+    reader = Reader(payload, start, start + head.delivery_annotations_length)
+    reader.u8()
+    reader.descriptor_code()
+    parts: list[bytes] = []
+    for _ in range(enter_map(reader) >> 1):
+        key = reader.raw()
+        value = reader.raw()
+        if key != _LOCK_TOKEN:
+            parts.append(key)
+            parts.append(value)
+    if token:
+        parts.append(_LOCK_TOKEN)
+        parts.append(b"\x98" + guid(token))
+    return b"\x00\x53\x71" + compound(codes.MAP8, parts)
+
+
+def guid(token: bytes) -> bytes:
+    """A lock token as an AMQP uuid: SDKs read the delivery tag as a GUID, whose first three fields
+    have their bytes in the other order.
+    """
+    return token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+
+
 def _header(head: MessageHead, stamp: Stamp) -> bytes:
     if stamp.delivery_count == 0 and head.header_length == 0 and stamp.ttl_ms < 0:
         return FIRST_HEADER
@@ -123,9 +167,12 @@ def _header(head: MessageHead, stamp: Stamp) -> bytes:
     priority = NULL if head.priority < 0 else b"\x50" + _SMALL[head.priority]
     ttl_ms: i64 = head.ttl_ms if stamp.ttl_ms < 0 else stamp.ttl_ms
     ttl = NULL if ttl_ms < 0 else encode_uint(ttl_ms)
+    first = NULL
+    if head.first_acquirer >= 0:
+        first = TRUE if head.first_acquirer > 0 else FALSE
     count = encode_uint(stamp.delivery_count)
     size: i64 = 3 + len(priority) + len(ttl) + len(count)
-    return b"".join([_HEADER_PREFIX, _SMALL[size], b"\x05", durable, priority, ttl, NULL, count])
+    return b"".join([_HEADER_PREFIX, _SMALL[size], b"\x05", durable, priority, ttl, first, count])
 
 
 def _stamp_annotations(parts: list[bytes], stamp: Stamp) -> i64:

@@ -55,6 +55,8 @@ class MessageHead:
 
     durable: bool = False
     priority: int = -1
+    # 0 is false, 1 true.
+    first_acquirer: int = -1
     ttl_ms: int = -1
     delivery_count: int = 0
     partition_key: str | None = None
@@ -84,6 +86,8 @@ class MessageHead:
     reply_to_session_id: str | None = None
     header_offset: int = 0
     header_length: int = 0
+    delivery_annotations_offset: int = 0
+    delivery_annotations_length: int = 0
     message_annotations_offset: int = 0
     message_annotations_length: int = 0
     properties_offset: int = 0
@@ -184,6 +188,8 @@ def _scan_envelope(reader: Reader, head: MessageHead, code: i64, start: i64) -> 
         head.message_annotations_length = reader.position - start
     else:
         _skip_map(reader)
+        head.delivery_annotations_offset = start
+        head.delivery_annotations_length = reader.position - start
 
 
 def _scan_bare(reader: Reader, head: MessageHead, code: i64, start: i64) -> None:
@@ -210,7 +216,9 @@ def _scan_header(reader: Reader, head: MessageHead) -> None:
     if head.priority > 255:
         raise DecodeError("a priority above 255")
     head.ttl_ms = reader.uint_field(-1)
-    reader.bool_field(False)
+    raw = reader.raw_field()
+    if raw is not None:
+        head.first_acquirer = 1 if raw in (b"\x41", b"\x56\x01") else 0
     head.delivery_count = reader.uint_field(0)
     reader.leave_list()
 

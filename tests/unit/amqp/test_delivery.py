@@ -1,12 +1,25 @@
 """What a receiver gets: our header and annotations, the sender's everything else."""
 
+import uuid
+
 import pytest
 from proton import Message as ProtonMessage
 from proton import symbol
 
 from shardbus.amqp.codec import decode, encode
 from shardbus.amqp.message import Stamp, decode_message, drop_body, encode_delivery, scan_message
-from shardbus.amqp.types import Described, Int, Short, Symbol, Timestamp, Uint, Ulong, Uuid, Value
+from shardbus.amqp.types import (
+    Described,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    Ubyte,
+    Uint,
+    Ulong,
+    Uuid,
+    Value,
+)
 
 DATA = bytes.fromhex("005375a003616263")
 
@@ -50,6 +63,41 @@ def test_a_plain_message_gets_header_and_annotations_in_their_golden_form() -> N
     )
     identifier = b"\x00\x53\x73\xc0\x23\x01\xa1\x20" + b"%016x%016x" % (9, 5)
     assert encoded == golden + identifier + DATA
+
+
+TOKEN = bytes(range(16))
+
+
+def stamped(lock_token: bytes | None) -> Stamp:
+    return Stamp(sequence_number=5, enqueued_time_ms=9, lock_token=lock_token)
+
+
+def test_a_locked_delivery_has_its_lock_token_in_the_delivery_annotations() -> None:
+    """SDKs read the delivery tag as a GUID; the annotation is the same one as a uuid."""
+    same = Uuid(uuid.UUID(bytes_le=TOKEN).bytes)
+
+    assert delivered(DATA, stamped(TOKEN))[0x71] == {Symbol("x-opt-lock-token"): same}
+    assert delivered(DATA, stamped(b""))[0x71] == {}
+    assert 0x71 not in delivered(DATA, stamped(None))
+
+
+def test_the_senders_delivery_annotations_arrive() -> None:
+    sent = section(0x71, {Symbol("mine"): 1, Symbol("x-opt-lock-token"): "forged"}) + DATA
+    same = Uuid(uuid.UUID(bytes_le=TOKEN).bytes)
+
+    locked = delivered(sent, stamped(TOKEN))[0x71]
+
+    assert locked == {Symbol("mine"): 1, Symbol("x-opt-lock-token"): same}
+    assert delivered(sent, stamped(b""))[0x71] == {Symbol("mine"): 1}
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_the_header_comes_back_as_it_was_sent(value: bool) -> None:
+    sent = section(0x70, [value, Ubyte(7), Uint(5), value, Uint(3)]) + DATA
+
+    header = delivered(sent, Stamp(sequence_number=5, enqueued_time_ms=9, delivery_count=1))[0x70]
+
+    assert header == [value, Ubyte(7), Uint(5), value, Uint(1)]
 
 
 def test_an_empty_overlay_takes_a_property_away() -> None:

@@ -24,8 +24,11 @@ def encode_entry(
     delivery_count: int,
     locked_until_ms: int,
     is_partitioned: bool,
+    lock_token: bytes | None = None,
 ) -> bytes:
-    """`locked_until_ms` is -1 for a message that is not locked for who gets it."""
+    """`locked_until_ms` is -1 for a message that is not locked for who gets it; `lock_token` is
+    empty for one that is received and deleted, None for one that is only looked at.
+    """
     number = entry.sequence_number
     state = entry.state
     head = scan_message(payload)
@@ -39,6 +42,7 @@ def encode_entry(
         # A delayed message is an active one to SDKs: they know no fourth state.
         message_state=state if state in (DEFERRED, SCHEDULED) else 0,
         deadletter_source=head.deadletter_source,
+        lock_token=lock_token,
     )
     if entry.expires_at_ms != NEVER_MS:
         left_ms = entry.expires_at_ms - entry.enqueued_at_ms
@@ -55,6 +59,7 @@ def encode_received(delivery: Delivery, *, is_locked: bool, is_partitioned: bool
         delivery_count=delivery.delivery_count,
         locked_until_ms=delivery.locked_until_ms if is_locked else -1,
         is_partitioned=is_partitioned,
+        lock_token=delivery.token if is_locked else b"",
     )
 
 
