@@ -48,6 +48,10 @@ class FragmentOpener(Protocol):
         """A fragment, started when it is first asked for."""
         ...
 
+    async def fragment_ids(self) -> list[FragmentId]:
+        """See `host.FragmentHost`."""
+        ...
+
     async def in_doubt(self) -> list[FragmentId]:
         """See `host.FragmentHost`."""
         ...
@@ -126,6 +130,18 @@ class Bus:
                 async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
                     found += await broker.in_doubt()
         return found
+
+    async def may_be_held(self, entity_id: int) -> bool:
+        """Whether a broker holds anything of an entity, known or not, or cannot be asked."""
+        for broker in self._brokers:
+            try:
+                async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
+                    held = await broker.fragment_ids()
+            except (Refused, Unavailable, TimeoutError):
+                return True
+            if any(fragment.entity_id == entity_id for fragment in held):
+                return True
+        return False
 
     async def transferring(self) -> list[FragmentId]:
         """The fragments that have given out messages, of those brokers that can be asked."""
