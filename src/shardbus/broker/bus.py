@@ -143,14 +143,17 @@ class Bus:
                 return True
         return False
 
-    async def transferring(self) -> list[FragmentId]:
-        """The fragments that have given out messages, of those brokers that can be asked."""
+    async def transferring(self) -> tuple[list[FragmentId], bool]:
+        """The fragments that have given out messages, and whether all brokers could be asked."""
         found: list[FragmentId] = []
+        is_whole = True
         for broker in self._brokers:
-            with suppress(Refused, Unavailable, TimeoutError):
+            try:
                 async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
                     found += await broker.transferring()
-        return found
+            except (Refused, Unavailable, TimeoutError):
+                is_whole = False
+        return found, is_whole
 
     def _handle(self, entity: Entity) -> EntityHandle:
         handle = self._handles.get(entity.entity_id)
