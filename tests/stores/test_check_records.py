@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import FragmentId, StoreError
 from shardbus.stores.check import check_store
 from shardbus.stores.damage import StoreReport
-from shardbus.stores.repair import repair_store
+from shardbus.stores.repair import COUNTER_SKIP, repair_store
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import FRAGMENTS, Filled, filled, served
 from tests.stores.harness import Pen, Scalpel
@@ -49,6 +49,15 @@ def records(path: Path) -> dict[tuple[int, bytes], bytes]:
         live.close()
 
 
+def counters(path: Path) -> dict[FragmentId, int]:
+    """The last number that each fragment used."""
+    live = SqliteStore(path)
+    try:
+        return {each: live.load(each).counters.last_counter for each in live.fragments()}
+    finally:
+        live.close()
+
+
 def test_sound_records_are_counted(store: Filled) -> None:
     report = checked(store.path)
 
@@ -73,6 +82,19 @@ def test_a_damaged_record_is_told_and_removed_by_a_repair(store: Filled, at: int
     assert [one.what for one in checked(store.path).damages] == []
     assert records(store.path) == {name: RECORDS[name] for name in list(RECORDS)[:2]}
     assert served(store.path) == store.shelf
+
+
+def test_numbers_go_on_far_behind_where_a_record_is_lost(store: Filled) -> None:
+    """R27: it may have held transfer numbers, which can be above those of all messages."""
+    before = counters(store.path)
+    with Scalpel(store.path) as scalpel:
+        scalpel.flip_record(FRAGMENT, 2, b"a", 0)
+
+    repair_store(store.path, lambda _: None)
+
+    after = counters(store.path)
+    assert after.pop(FRAGMENT) >= before.pop(FRAGMENT) + COUNTER_SKIP
+    assert after == before
 
 
 @pytest.mark.parametrize("change", ["kind = 7", "key = x'00'", "local = 0"])

@@ -186,6 +186,12 @@ def test_a_store_of_another_namespace_is_taken_over_only_if_nothing_is_mixed_up(
     assert holding_of(path).namespace_id == OTHER
 
     path.unlink()
+    elsewhere = next(number for number in range(16) if number not in known.numbers_at(0))
+    make_store(path, OTHER, FragmentId(1, elsewhere))
+    with pytest.raises(StoreError, match="would be mixed up"):
+        adopt(tmp_path, now_ms=5, new_id=NEW)
+
+    path.unlink()
     make_store(path, OTHER, FragmentId(9, 0))
     adopt(tmp_path, now_ms=5, new_id=NEW)
     assert holding_of(path).namespace_id == MINE
@@ -229,6 +235,25 @@ def test_a_damaged_record_is_set_aside_and_its_name_can_be_used_again(tmp_path: 
     repaired.put(entity(again, "Orders"))
     repaired.close()
     assert check_catalogue(tmp_path / kept).damaged_ids == [1]
+
+
+def test_a_name_that_was_given_to_another_entity_does_not_stop_a_repair(tmp_path: Path) -> None:
+    """The first one was deleted while a broker was away, and is noted until that is back."""
+    catalogue = make_catalogue(tmp_path)
+    catalogue.put(entity(1, "Orders"))
+    catalogue.remove(1)
+    catalogue.put(entity(2, "orders"))
+    catalogue.put(entity(3, "spoilt"))
+    catalogue.close()
+    path = tmp_path / "catalogue.db"
+    spoil(path, "UPDATE entity SET checksum = checksum + 1 WHERE id = 3")
+
+    assert repair_catalogue(path, [], now_ms=9, new_id=NEW) == "catalogue.db.damaged-1"
+
+    repaired = make_catalogue(tmp_path)
+    assert [(known.entity_id, known.name) for known in repaired.entities()] == [(2, "orders")]
+    assert [(each.entity.entity_id, each.is_final) for each in repaired.unfinished()] == [(1, True)]
+    repaired.close()
 
 
 def test_lost_access_rules_and_a_lost_namespace_record_can_be_repaired(tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ class FragmentOpener(Protocol):
         """A fragment, started when it is first asked for."""
         ...
 
+    async def fragment_ids(self) -> list[FragmentId]:
+        """See `host.FragmentHost`."""
+        ...
+
     async def in_doubt(self) -> list[FragmentId]:
         """See `host.FragmentHost`."""
         ...
@@ -127,14 +131,29 @@ class Bus:
                     found += await broker.in_doubt()
         return found
 
-    async def transferring(self) -> list[FragmentId]:
-        """The fragments that have given out messages, of those brokers that can be asked."""
-        found: list[FragmentId] = []
+    async def may_be_held(self, entity_id: int) -> bool:
+        """Whether a broker holds anything of an entity, known or not, or cannot be asked."""
         for broker in self._brokers:
-            with suppress(Refused, Unavailable, TimeoutError):
+            try:
+                async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
+                    held = await broker.fragment_ids()
+            except (Refused, Unavailable, TimeoutError):
+                return True
+            if any(fragment.entity_id == entity_id for fragment in held):
+                return True
+        return False
+
+    async def transferring(self) -> tuple[list[FragmentId], bool]:
+        """The fragments that have given out messages, and whether all brokers could be asked."""
+        found: list[FragmentId] = []
+        is_whole = True
+        for broker in self._brokers:
+            try:
                 async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
                     found += await broker.transferring()
-        return found
+            except (Refused, Unavailable, TimeoutError):
+                is_whole = False
+        return found, is_whole
 
     def _handle(self, entity: Entity) -> EntityHandle:
         handle = self._handles.get(entity.entity_id)

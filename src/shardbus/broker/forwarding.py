@@ -32,6 +32,7 @@ from shardbus.core.entity import Entity
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.transfers import transfer_number
+from shardbus.stores.base import FragmentId
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,10 @@ class Forwarder:
         self.moved_total = 0
         self._movers: dict[tuple[int, int, int], _Mover] = {}
         self._unseen: list[_Mover] = []
+        # Fragments of known entities that have given something out, whether they forward or not;
+        # whether there may be more of them.
+        self._attended: set[FragmentId] = set()
+        self._has_unattended = True
         # When a fragment that refused messages was last helped to room, by entity and position.
         self._made_room_at_s: dict[tuple[int, int], float] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -103,7 +108,7 @@ class Forwarder:
                 namespace.subscribe(self)
                 for entity in namespace.forwarding():
                     self._attend(entity)
-                await self._attend_former()
+                tasks.create_task(self._attend_former())
                 while True:
                     await asyncio.sleep(LOOK_MS / 1000)
                     self._look()
@@ -113,6 +118,8 @@ class Forwarder:
 
     def entity_created(self, entity: Entity) -> None:
         self._attend(entity)
+        # It may have been made of orphans, which forwarded once.
+        self._has_unattended = True
 
     def entity_updated(self, entity: Entity) -> None:
         self._attend(entity)
@@ -123,6 +130,8 @@ class Forwarder:
         for mover in self._movers_of(entity):
             self.forget(mover)
             mover.stop()
+        for home in entity.fragments:
+            self._attended.discard(FragmentId(entity.entity_id, home.number))
 
     def start(self, mover: _Mover) -> None:
         if self._tasks is not None:
@@ -156,10 +165,25 @@ class Forwarder:
                     self._mover(entity.entity_id, home.number, line).nudge()
 
     async def _attend_former(self) -> None:
-        """Settle what was given out by entities that did not forward any more when they ended."""
-        for fragment in await self.bus.transferring():
-            for line in _LINES:
-                self._mover(fragment.entity_id, fragment.number, line).nudge()
+        """Settle what was given out by entities that did not forward any more when they ended.
+
+        Again while a broker cannot be asked, and when an entity comes.
+        """
+        while True:
+            if self._has_unattended:
+                self._has_unattended = False
+                found, is_whole = await self.bus.transferring()
+                self._has_unattended = self._has_unattended or not is_whole
+                for fragment in found:
+                    self._attend_once(fragment)
+            await asyncio.sleep(LOOK_MS / 1000)
+
+    def _attend_once(self, fragment: FragmentId) -> None:
+        if fragment in self._attended or self.bus.namespace.find_id(fragment.entity_id) is None:
+            return
+        self._attended.add(fragment)
+        for line in _LINES:
+            self._mover(fragment.entity_id, fragment.number, line).nudge()
 
     def _mover(self, entity_id: int, number: int, line: int) -> _Mover:
         key = (entity_id, number, line)

@@ -325,6 +325,14 @@ class Leftovers:
     async def adopting(self, entity: Entity) -> AsyncIterator[None]:
         """Give an entity all the orphans with its id, unless that fails inside."""
         found = await self._found(entity.entity_id)
+        owner = self._directory.find_id(entity.entity_id)
+        if owner is not None:
+            raise Refused(
+                NOT_ALLOWED,
+                f"Entity {entity.entity_id} is '{owner.name}': of fragments with its id in a store "
+                "that is not theirs no other queue can be made. Stores may have been exchanged: "
+                "put each in its place.",
+            )
         homes = {number: one.broker_index for one in found for number in one.numbers}
         if len(homes) < sum(len(one.numbers) for one in found):
             raise Refused(

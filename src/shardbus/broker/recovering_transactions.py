@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 RECOVER_MS: Final = 2_000
 ANSWER_MS: Final = 15_000
-# An entity that cannot be found so long after a transaction began is gone, not merely too new for
-# the catalogue as this gateway knows it.
+# An entity that cannot be found so long after a transaction began is not merely too new for the
+# catalogue as this gateway knows it: it is gone, if no broker holds anything of it either.
 GONE_MS: Final = 60_000
 # Entities that are missed at once; the watch over more begins when some of these are settled.
 MISSED_MAX: Final = 10_000
@@ -46,6 +46,8 @@ class Fragments(Protocol):
     def fragment(self, entity_id: int, number: int) -> FragmentPort | None: ...
 
     async def in_doubt(self) -> list[FragmentId]: ...
+
+    async def may_be_held(self, entity_id: int) -> bool: ...
 
 
 @final
@@ -91,7 +93,7 @@ class Recovery:
             port = self._find(home)
             if port is not None:
                 await ask(port, Finish(owed.transaction_id, is_commit=True))
-            elif not self._is_gone(home):
+            elif not await self._is_gone(home):
                 return
         await ask(decider, ForgetDecision(owed.transaction_id))
 
@@ -108,21 +110,26 @@ class Recovery:
             self._missed_since_ms.pop(home[0], None)
         return port
 
-    def _is_gone(self, home: Home) -> bool:
-        """Whether an entity has not been found for so long that it must have been deleted."""
+    async def _is_gone(self, home: Home) -> bool:
+        """Whether an entity was deleted: not found for a while, and nothing left of it.
+
+        The catalogue may be an old copy: what it does not know may have decided, or promised.
+        """
         missed = self._missed_since_ms
         if home[0] not in missed:
             if len(missed) >= MISSED_MAX:
                 del missed[next(iter(missed))]
             missed[home[0]] = self._clock.steady_ms()
-        return self._clock.steady_ms() >= missed[home[0]] + GONE_MS
+        if self._clock.steady_ms() < missed[home[0]] + GONE_MS:
+            return False
+        return not await self._fragments.may_be_held(home[0])
 
     async def _decision(self, promised: Promised) -> int:
         decider = self._find(promised.decider)
         if decider is None:
             # Deleted with its entity, and a decision to commit, if there was one, with it: those
             # who had not heard of it cannot any more.
-            return ROLLED_BACK if self._is_gone(promised.decider) else UNDECIDED
+            return ROLLED_BACK if await self._is_gone(promised.decider) else UNDECIDED
         question = AskDecision(promised.transaction_id, is_over=promised.is_over)
         answer = await ask(decider, question)
         assert isinstance(answer, Decided)

@@ -17,7 +17,7 @@ from shardbus.stores.catalogue_repair import (
     set_catalogue_aside,
     write_catalogue,
 )
-from shardbus.stores.membership import CATALOGUE, Holding, broker_index, holding_of, store_files
+from shardbus.stores.membership import CATALOGUE, Holding, holding_of, store_files
 from shardbus.stores.sqlite import SqliteStore
 
 
@@ -70,17 +70,19 @@ def _make_catalogue(
 
 
 def _check_apart(path: Path, catalogue: CatalogueReport) -> None:
-    """Fragments of another namespace must not become those of an entity of this one."""
-    index = broker_index(path)
+    """Fragments of another namespace must not become those of an entity of this one.
+
+    Nor may they have its id: nothing could be made of them beside it.
+    """
     if not holding_of(path).namespace_id:
         return
     store = SqliteStore(path)
     try:
-        held = set(store.fragments())
+        held = {fragment.entity_id for fragment in store.fragments()}
     finally:
         store.close()
     for entity in catalogue.entities:
-        if any((entity.entity_id, number) in held for number in entity.numbers_at(index)):
+        if entity.entity_id in held:
             raise StoreError(_mixed(path, entity))
 
 

@@ -105,14 +105,15 @@ def write_catalogue(path: Path, content: CatalogueReport, holdings: Sequence[Hol
         path, now_ms=content.created_at_ms, namespace_id=content.namespace_id
     )
     try:
-        for entity in content.entities:
-            catalogue.put(entity)
+        # What was deleted comes first: its name may be that of another entity by now.
         for each in content.unfinished:
             if each.is_final:
                 catalogue.put(each.entity)
                 catalogue.remove(each.entity.entity_id)
             else:
                 catalogue.begin(each.entity)
+        for entity in content.entities:
+            catalogue.put(entity)
         catalogue.set_rules(content.rules)
         catalogue.raise_ids(_highest_id(content, holdings))
     finally:

@@ -125,6 +125,8 @@ class Owner:
         self.counted = new_counters()
         # Some sizes could not be read, so that the bytes cannot be compared.
         self.is_size_known = True
+        # Whether a record was lost that may have said which numbers it used.
+        self.has_lost_records = False
 
     def saw(self, key: int, line: int, size_bytes: int, state: int) -> None:
         self.counted.last_counter = max(self.counted.last_counter, key & COUNTER_MAX)

@@ -43,8 +43,8 @@ from shardbus.stores.staged import StagedPiece
 from shardbus.stores.survey import Progress
 from shardbus.stores.swapping import fold_log, put_in_place, remove_file
 
-# Where counters are lost, sequence numbers go on this far behind the last one that was found, so
-# that none is given out twice.
+# Where counters are lost, or records of what was forwarded may be, sequence numbers go on this far
+# behind the last one that was found, so that none is given out twice.
 COUNTER_SKIP: Final = 1 << 32
 ROWS_PER_COMMIT: Final = 5_000
 
@@ -207,13 +207,15 @@ class Copy:
                 self.keep(key, head, piece.body)
         self._write("DELETE FROM part WHERE id NOT IN (SELECT part FROM part_users)", ())
         for local, counters in self._counters.items():
-            stored = self._owners[local].stored
-            found = max(counters.last_counter, self._owners[local].counted.last_counter)
-            counters.last_counter = (
-                min(found + COUNTER_SKIP, COUNTER_MAX)
-                if stored is None
-                else max(found, stored.last_counter)
-            )
+            owner = self._owners[local]
+            stored = owner.stored
+            found = max(counters.last_counter, owner.counted.last_counter)
+            if stored is not None:
+                found = max(found, stored.last_counter)
+            # Messages may have been forwarded under numbers above the last one of a message.
+            if stored is None or owner.has_lost_records or is_torn:
+                found = min(found + COUNTER_SKIP, COUNTER_MAX)
+            counters.last_counter = found
             counters.duplicates = 0 if stored is None else stored.duplicates
             packed = pack_counters(local, counters)
             self._write("UPDATE fragment SET counters = ? WHERE local = ?", (packed, local))

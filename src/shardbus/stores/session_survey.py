@@ -169,6 +169,7 @@ class SessionSurvey:
             elif owner.is_deleted:
                 continue
             elif found is None:
+                owner.has_lost_records = True
                 self._findings.add(f"{what} fails its checksum", _PROMISE_LOST, owner)
             else:
                 if listed != (local, kind, key):

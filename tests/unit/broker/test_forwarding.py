@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shardbus.broker.broker import Broker
 from shardbus.broker.forwarding import MISSING_MS, Forwarder
 from shardbus.broker.forwarding_plan import (
     DISABLED_REASON,
@@ -16,6 +17,7 @@ from shardbus.broker.forwarding_plan import (
 from shardbus.broker.runner import Runner
 from shardbus.core.command import Delivery
 from shardbus.core.entity import DISABLED_STATUS, QueueSpec
+from shardbus.core.errors import Unavailable
 from shardbus.core.limits import HOPS_MAX, TRANSFER_MARK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.stores.base import FragmentId
@@ -150,6 +152,49 @@ def test_several_gateways_forward_each_message_once(step: int) -> None:
     assert town.contents(town.near) == []
     assert town.contents(town.far) == [*MESSAGES, b"one more"]
     town.close()
+
+
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_what_was_on_its_way_can_be_received_from_a_recovered_orphan(
+    town: Forwarding, step: int
+) -> None:
+    """R27, R28: the queue that is made of it forwards nothing."""
+    town.send_with_fate(step, AFTER, is_crash=True)
+    source = town.handle(town.near).entity.entity_id
+    town.catalogue.remove(source)
+    town.catalogue.finish(source)
+    town.restart()
+    town.pass_s(5)
+
+    town.run(town.namespace.recover_orphan(source, "rescued"))
+    town.settle()
+
+    found = [delivery.payload for delivery in town.receive("rescued")]
+    assert found + town.contents(town.far) == MESSAGES
+
+
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_what_was_on_its_way_is_called_back_when_its_broker_is_back(
+    town: Forwarding, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R27: it was away when the gateway began, and its queue forwards nothing any more."""
+    town.send_with_fate(step, AFTER, is_crash=True)
+    entity = town.handle(town.near).entity
+    spec = entity.spec.copy()
+    spec.forward_to = ""
+    town.catalogue.put(entity.updated(spec, town.clock.now_ms()))
+
+    async def away(self: Broker) -> list[FragmentId]:
+        raise Unavailable("no route")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Broker, "transferring", away)
+        town.restart()
+        town.pass_s(20)
+    town.settle()
+
+    found = [delivery.payload for delivery in town.receive(town.near)]
+    assert found + town.contents(town.far) == MESSAGES
 
 
 @pytest.mark.parametrize("when", [BEFORE, AFTER])

@@ -8,7 +8,7 @@ import pytest
 
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics, out_of_reach
 from shardbus.core.entity import Entity
-from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, Refused, Unavailable
+from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND, Refused, Unavailable
 from shardbus.stores.base import FragmentId, StoreError
 from shardbus.stores.catalogue import UNFINISHED_MAX, MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost
@@ -295,6 +295,23 @@ def test_orphans_become_a_queue_of_another_name_and_stay_one() -> None:
     assert world.namespace.queue("rescued").to_json() == entity.to_json()
     assert world.namespace.problems() == []
     assert len(world.fragments()) == 32
+
+
+def test_no_queue_is_made_of_orphans_with_the_id_of_an_entity() -> None:
+    """Its record would be overwritten: stores that were exchanged, or of another namespace."""
+    world = World()
+    entity = create(world)
+    number = next(home.number for home in entity.fragments if home.broker_index != 3)
+    asyncio.run(world.hosts[3].create_fragments(entity, [number]))
+    restart(world)
+
+    with pytest.raises(Refused, match="is 'Orders'") as refused:
+        asyncio.run(world.namespace.recover_orphan(entity.entity_id, "Rescued"))
+
+    assert refused.value.kind is NOT_ALLOWED
+    restart(world)
+    assert world.namespace.queue("orders").to_json() == entity.to_json()
+    assert world.namespace.find("rescued") is None
 
 
 def test_orphans_become_a_queue_only_with_all_brokers_in_reach() -> None:

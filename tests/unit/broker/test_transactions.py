@@ -180,6 +180,32 @@ def test_a_decider_that_is_lost_with_its_entity_means_a_rollback_after_a_while(
     assert brokers.contents(brokers.near) == []
 
 
+@pytest.mark.parametrize("lost", ["near", "far"])
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_an_old_catalogue_ends_no_transaction(brokers: TwoBrokers, step: int, lost: str) -> None:
+    """R22, R28: an entity that it does not know is not deleted, and may have decided."""
+    brokers.send(brokers.near, b"message")
+    brokers.fate.plan(step, AFTER, is_crash=True)
+    move(brokers)
+    whole = brokers.catalogue
+    brokers.catalogue = whole.copy()
+    entity_id = brokers.handle(getattr(brokers, lost)).entity.entity_id
+    brokers.catalogue.remove(entity_id)
+    brokers.catalogue.finish(entity_id)
+    brokers.restart()
+    for _ in range(2):
+        brokers.run(brokers.recovery.recover())
+        brokers.pass_s(DECIDE_MS / 1000 + GONE_MS / 1000)
+    brokers.run(brokers.recovery.recover())
+
+    brokers.catalogue = whole
+    brokers.restart()
+    settle_down(brokers)
+
+    is_moved(brokers)
+    assert brokers.unfinished() == []
+
+
 def test_who_gives_up_waiting_does_not_stop_the_commit(brokers: TwoBrokers) -> None:
     brokers.send(brokers.near, b"message")
     [delivery] = brokers.receive(brokers.near)

@@ -76,7 +76,7 @@ class TwoBrokers:
     def __init__(self) -> None:
         self.fate = Fate()
         self.disks = [FatedDisk(self.fate) for _ in range(2)]
-        self._catalogue = MemoryCatalogue(EPOCH_MS)
+        self.catalogue = MemoryCatalogue(EPOCH_MS)
         self._seeds = count()
         self._time_s = 0.0
         self.has_died = False
@@ -91,7 +91,7 @@ class TwoBrokers:
         brokers = [self._broker(f"b{index}", disk) for index, disk in enumerate(self.disks)]
         settings = NamespaceSettings(tier_named(STANDARD, NEWER), development_rule())
         settings.is_partitioned_by_default = False
-        self.namespace = Namespace(self._catalogue, brokers, self.clock, settings, self._worker())
+        self.namespace = Namespace(self.catalogue, brokers, self.clock, settings, self._worker())
         self.bus = Bus(
             self.namespace,
             brokers,
