@@ -259,8 +259,13 @@ class AmqpSession:
             self.replenish()
 
     def window_left(self) -> i64:
-        """How many frames the peer takes now; while others wait there is no window left."""
-        return self._remote_window if self.state == states.MAPPED else 0
+        """How many frames the peer takes now; while others wait there is no window left.
+
+        Nor is there after a close, however long the peer takes to read that.
+        """
+        if self.state != states.MAPPED or not self.connection.is_open:
+            return 0
+        return self._remote_window
 
     def replenish(self) -> None:
         """Open the incoming window again when it is half used, unless too much is unsettled."""

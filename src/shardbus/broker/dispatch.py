@@ -320,4 +320,7 @@ class Dispatcher:
 
 
 def ignore(answer: Answer) -> None:
-    """Nobody waits: a lock that is not let go expires by itself."""
+    """Nobody waits: a lock that is not let go expires by itself.
+
+    What is let go so of a broker that is out is let go when it is back (`remote_fragment`).
+    """

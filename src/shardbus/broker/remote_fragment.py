@@ -95,6 +95,8 @@ class RemoteFragment:
                 if found:
                     reply_to(Received(found, True))
                     return
+        if reply_to is ignore and isinstance(command, ReleaseSession | Settle):
+            reply_to = partial(self._let_go, command)
         self._broker.submit(self, command, reply_to)
 
     def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
@@ -175,17 +177,22 @@ class RemoteFragment:
 
     def release(self, tokens: list[bytes]) -> None:
         """Unlock messages that nobody waits for any more, now or when the broker is back."""
-        if self._broker.is_up:
-            self.submit(Settle(RELEASE, tokens), ignore)
-        elif len(self._to_release) + len(tokens) <= LOCKS_MAX:
-            self._to_release += tokens
+        self.submit(Settle(RELEASE, tokens), ignore)
 
     def release_session(self, session: bytes) -> None:
         """Let go of a session that nobody waits for any more, now or when the broker is back."""
-        if self._broker.is_up:
-            self.submit(ReleaseSession(session), ignore)
-        elif len(self._sessions_to_release) < SESSIONS_HELD_MAX:
-            self._sessions_to_release.append(session)
+        self.submit(ReleaseSession(session), ignore)
+
+    def _let_go(self, command: ReleaseSession | Settle, answer: Answer) -> None:
+        """What became of letting go what nobody has: said again if the broker did not hear it."""
+        if not isinstance(answer, Unavailable) or self._broker.is_up:
+            # Whatever was held in a fragment that is not available is let go already.
+            return
+        if isinstance(command, ReleaseSession):
+            if len(self._sessions_to_release) < SESSIONS_HELD_MAX:
+                self._sessions_to_release.append(command.session)
+        elif len(self._to_release) + len(command.tokens) <= LOCKS_MAX:
+            self._to_release += command.tokens
 
     def strand(self, line: int, session: bytes, deliveries: list[Delivery]) -> None:
         """Keep what was received and deleted for somebody who gave up, for the next receive."""

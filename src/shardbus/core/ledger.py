@@ -66,7 +66,7 @@ class Ledger:
         for number, line in enumerate(counters.lines):
             has_tail = line.count > 0
             if number == MAIN_LINE and rules.requires_session:
-                self.sessions = SessionTable(bounds, has_tail)
+                self.sessions = SessionTable(bounds, has_tail, self.locks)
                 has_tail = False
             self.lines.append(_new_line(has_tail, bounds))
 

@@ -124,6 +124,10 @@ class LockTable:
         self._pinned[lock.entry.sequence_number] = lock.entry
         return lock.entry
 
+    @property
+    def has_pinned(self) -> bool:
+        return len(self._pinned) > 0
+
     def pin_unread(self, sequence_number: int) -> None:
         """Pin a message that is in the store alone."""
         self._pinned[sequence_number] = None

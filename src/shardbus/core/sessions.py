@@ -12,7 +12,7 @@ from typing import Final, final
 
 from shardbus.core.bounds import Bounds
 from shardbus.core.line import Line
-from shardbus.core.lock import LockBatch
+from shardbus.core.lock import LockBatch, LockTable
 from shardbus.core.message import NEVER_MS, Entry
 
 STATE_UNREAD: Final = -2
@@ -41,12 +41,16 @@ class SessionTable:
 
     A free session with active messages is in the list of known ones, or its rank in the store is
     greater than `end` and `has_tail` says so, or the list is to be read again from the start.
+
+    The store ranks by messages that are pinned too: while there are any, the rank of a session to
+    which a message comes may be passed already, and all of those are known.
     """
 
-    def __init__(self, bounds: Bounds, has_tail: bool) -> None:
+    def __init__(self, bounds: Bounds, has_tail: bool, locks: LockTable) -> None:
         self.end = 0
         self.has_tail = has_tail
         self._bounds = bounds
+        self._locks = locks
         self._must_restart = False
         self._known: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, HeldSession] = {}
@@ -137,7 +141,10 @@ class SessionTable:
         if held is not None:
             held.line.append(entry)
             self._stirred[held.token] = None
-        elif not self.has_tail and session_id not in self._known:
+        elif self.has_tail:
+            if self._locks.has_pinned:
+                self._know(session_id)
+        elif session_id not in self._known:
             if len(self._known) < self._bounds.sessions_known_max:
                 self._known[session_id] = None
                 self.end = entry.sequence_number
@@ -151,7 +158,7 @@ class SessionTable:
         if held is not None:
             held.line.put_back(entry)
             self._stirred[held.token] = None
-        elif not self.has_tail or entry.sequence_number <= self.end:
+        elif not self.has_tail or entry.sequence_number <= self.end or self._locks.has_pinned:
             self._know(session_id)
 
     def drop(self, numbers: dict[str, set[int]]) -> list[Entry]:

@@ -79,6 +79,15 @@ def test_a_sender_is_told_when_the_window_opens() -> None:
     assert lane.outlet.sendable == 4
 
 
+def test_nothing_can_be_sent_after_a_close() -> None:
+    lane = narrow_lane()
+    assert lane.outlet.sendable == 4
+
+    lane.server.close()
+
+    assert lane.outlet.sendable == 0
+
+
 def test_a_sender_that_was_not_held_back_is_not_woken() -> None:
     lane = narrow_lane()
     for number in range(4):

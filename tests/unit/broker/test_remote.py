@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from shardbus.broker.dispatch import ignore
 from shardbus.broker.remote import (
     ANSWER_TICKS_MAX,
     RETRY_MS_MAX,
@@ -15,6 +16,7 @@ from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, Answer, Runner
 from shardbus.core.command import (
     COMPLETE,
     NO_SESSION,
+    RELEASE,
     Purge,
     Purged,
     Renew,
@@ -238,6 +240,31 @@ def test_messages_for_a_receive_that_was_given_up_are_unlocked() -> None:
 
         wire.release()
         await asyncio.sleep(0.1)
+
+        received = await receive(fragment)
+        assert payloads(received) == [b"one", b"two"]
+        assert [delivery.delivery_count for delivery in received.deliveries] == [0, 0]
+
+    connected(story)
+
+
+@pytest.mark.parametrize("is_out", [False, True])
+def test_what_nobody_has_is_unlocked_when_the_broker_is_back(is_out: bool) -> None:
+    """R18: whether it was out already, or stood still and was not to do what was given up."""
+
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        fragment = remote.runner(world.entity, 0)
+        await send(fragment, b"one", b"two")
+        tokens = [delivery.token for delivery in (await receive(fragment)).deliveries]
+        wire.hold()
+        if is_out:
+            await outage(remote)
+        fragment.submit(Settle(RELEASE, tokens), ignore)
+        await outage(remote)
+
+        world.stood_still_s += 1.0
+        wire.release()
+        await asyncio.sleep(SECOND)
 
         received = await receive(fragment)
         assert payloads(received) == [b"one", b"two"]

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
+from shardbus.broker.dispatch import ignore
 from shardbus.broker.operations import Operations
 from shardbus.broker.remote import RemoteBroker
 from shardbus.broker.remote_fragment import STRANDED_MAX, RemoteFragment
@@ -196,6 +199,32 @@ def test_a_session_granted_to_somebody_who_gave_up_is_released_at_once() -> None
         await asyncio.sleep(0.5)
 
         assert (await accept(fragment, "s")).session_id == "s"
+
+    connected(story)
+
+
+@pytest.mark.parametrize("is_out", [False, True])
+def test_a_session_that_is_let_go_during_an_outage_is_free_after_it(is_out: bool) -> None:
+    """R18: a closed link holds no session, and no message of it."""
+
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        fragment = remote.runner(world.with_sessions, 0)
+        await send(fragment, "s", b"x")
+        token = (await accept(fragment, "s")).token
+        await answer_of(fragment, receive_from(token, is_locking=True), Received)
+        wire.hold()
+        if is_out:
+            await outage(remote)
+        fragment.submit(ReleaseSession(token), ignore)
+        await outage(remote)
+
+        world.stood_still_s += 1.0
+        wire.release()
+        await asyncio.sleep(SECOND)
+
+        again = (await accept(fragment, "s")).token
+        received = await answer_of(fragment, receive_from(again, is_locking=True), Received)
+        assert [each.delivery_count for each in received.deliveries] == [0]
 
     connected(story)
 

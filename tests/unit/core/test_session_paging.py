@@ -1,5 +1,7 @@
 """Many sessions and long ones: memory holds a few of each, the store the rest (D3)."""
 
+import pytest
+
 from shardbus.core.bounds import Bounds
 from shardbus.core.command import (
     ABANDON,
@@ -7,11 +9,16 @@ from shardbus.core.command import (
     RELEASE,
     AcceptSession,
     NoSession,
+    Prepare,
     ReleaseSession,
     SessionAccepted,
+    Settle,
+    Work,
 )
 from shardbus.core.message import MAIN_LINE, SESSIONS, SET_ASIDE
 from tests.unit.core.desk import LOCK_MS, Desk, rules
+
+TXN = bytes(range(16))
 
 SMALL = Bounds(
     sessions_known_max=3,
@@ -236,3 +243,31 @@ def test_the_locks_of_a_long_hold_follow_those_held_and_not_the_traffic() -> Non
     session = sessions.by_token(held.token)
     assert session is not None
     assert len(session.batch.tokens) < 100
+
+
+def promised(desk: Desk, session_id: str) -> None:
+    """The one message of a session is completed in a transaction that is in doubt."""
+    desk.send(b"promised", session_id=session_id)
+    held = desk.do(AcceptSession(session_id, desk.seed()))
+    assert isinstance(held, SessionAccepted)
+    tokens = [delivery.token for delivery in desk.receive(session=held.token)]
+    desk.do(Prepare(TXN, Work([], [Settle(COMPLETE, tokens)]), (7, 3), 10_000))
+    desk.do(ReleaseSession(held.token))
+    assert next_session(desk) is None
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_session_is_found_behind_a_message_that_is_promised(is_reloaded: bool) -> None:
+    """The store ranks it by that message, which all that is read next come after."""
+    desk = small_desk()
+    promised(desk, "s")
+    if is_reloaded:
+        desk.reload()
+        assert next_session(desk) is None
+    names = [f"other{number}" for number in range(10)]
+    for name in names:
+        desk.send(b"m", session_id=name)
+
+    desk.send(b"next", session_id="s")
+
+    assert sorted(served(desk)) == [*names, "s"]

@@ -277,6 +277,12 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_leaving = True
         self._transport.close()
         self._door.wheel.put(self, GOODBYE_MS)
+        # In a turn of its own: what came together with the reason may still be looked at.
+        self._loop.call_soon(self._end_links)
+
+    def _end_links(self) -> None:
+        """Let go of what links hold now, and not when the client has read why (R18)."""
+        self._handle(self._connection.transport_lost())
 
     # Events.
 
