@@ -35,7 +35,7 @@ from shardbus.core.entrance import Entrance
 from shardbus.core.errors import NOT_ALLOWED, SERVER_BUSY, Refused
 from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import TRANSFERS_BYTES_MAX, TRANSFERS_MAX
+from shardbus.core.limits import SEQUENCE_COUNTER_MASK, TRANSFERS_BYTES_MAX, TRANSFERS_MAX
 from shardbus.core.message import SET_ASIDE, Entry
 from shardbus.core.records import TRANSFERRED
 from shardbus.core.sequence import sequence_number
@@ -55,6 +55,10 @@ _NUMBER_BYTES: Final = 8
 # In place of a mark: what is given out follows in pairs. Without it transfer numbers are sequence
 # numbers, as they were when a message that came late got another sequence number.
 _IN_PAIRS: Final = -1
+# By the wall clock a line begins so many numbers further with every millisecond, which lasts until
+# the year 2109; then these are left to be counted.
+_NUMBERS_PER_MS: Final = 64
+_NUMBERS_SPARED: Final = 1 << 40
 
 
 def transfer_number(delivery: Delivery) -> int:
@@ -85,13 +89,12 @@ class Transfers:
         ledger: Ledger,
         entrance: Entrance,
         records: dict[tuple[int, bytes], bytes],
+        loaded_at_ms: int,
     ) -> None:
         self._ledger = ledger
         self._entrance = entrance
-        # Nothing was given out, or it was forgotten how much when the store was repaired: above all
-        # sequence numbers no number is low enough to be taken for one that was.
-        mark = sequence_number(fragment_number, ledger.counters.last_counter)
-        self._outgoing = [_Outgoing(mark) for _ in ledger.lines]
+        self._mark_min = _mark_at(fragment_number, ledger.counters.last_counter, loaded_at_ms)
+        self._outgoing = [_Outgoing(self._mark_min) for _ in ledger.lines]
         for (kind, key), data in records.items():
             if kind == TRANSFERRED:
                 self._load(key[0], unpack_integers(data))
@@ -104,6 +107,7 @@ class Transfers:
         else:
             outgoing = _Outgoing(values[0], values[1])
             outgoing.given = {number: number for number in values[2:]}
+        outgoing.mark = max(outgoing.mark, self._mark_min)
         self._outgoing[line] = outgoing
         for sequence in outgoing.given.values():
             self._ledger.locks.pin_unread(sequence)
@@ -251,6 +255,20 @@ class Transfers:
             self._marks.remember(command.source, Mark(now_ms, highest, kept + skipped))
         told = [number for number in [*command.numbers, *command.skipped] if number in left]
         return TakenOver(told + skipped)
+
+
+def _mark_at(fragment_number: int, last_counter: int, loaded_at_ms: int) -> int:
+    """A transfer number that is above all that were used, even if it is forgotten which were.
+
+    A repair may have had to give the record of a line up, or the store is an old copy of itself.
+    Transfer numbers may be above all sequence numbers then, because a message that comes late takes
+    one more; but no line gives out so many in a millisecond as the clock is ahead of.
+    """
+    if last_counter == 0:
+        # Nothing was ever given out.
+        return sequence_number(fragment_number, 0)
+    by_clock = min(loaded_at_ms * _NUMBERS_PER_MS, SEQUENCE_COUNTER_MASK - _NUMBERS_SPARED)
+    return sequence_number(fragment_number, max(last_counter, by_clock))
 
 
 def _delivery(number: int, entry: Entry) -> Delivery:
