@@ -14,6 +14,7 @@ HOT_GLOBS = (
     "src/shardbus/rules/*.py",
     "src/shardbus/stores/base_bulk.py",
     "src/shardbus/stores/batch.py",
+    "src/shardbus/stores/breath.py",
     "src/shardbus/stores/bulk.py",
     "src/shardbus/stores/chunk.py",
     "src/shardbus/stores/directory.py",

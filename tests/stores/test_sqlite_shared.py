@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE, SET_ASIDE, Entry
 from shardbus.core.properties import pack
 from shardbus.stores.base import FragmentId
+from shardbus.stores.breath import WORK_MAX
 from shardbus.stores.draft import PART_BYTES_MIN
 from tests.stores.harness import Pen, Scalpel, SqliteCase, numbers, read_all, without_payload
 
@@ -53,6 +55,21 @@ def payloads_of(case: SqliteCase, pen: Pen, line: int = MAIN_LINE) -> list[bytes
 def assert_parts_agree(case: SqliteCase) -> None:
     with Scalpel(case.path) as scalpel:
         scalpel.assert_parts_agree()
+
+
+@pytest.mark.parametrize("is_common", [True, False])
+def test_a_large_commit_lets_other_threads_run(
+    case: SqliteCase, pens: list[Pen], monkeypatch: pytest.MonkeyPatch, is_common: bool
+) -> None:
+    """Compiled code lets none run by itself: the event loop would stand still."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    count = 2 * WORK_MAX
+    payloads = [b"x" * (PART_BYTES_MIN if is_common else 1)] * count
+    publish(case, pens if is_common else pens[:1], payloads)
+
+    assert len(pauses) >= (3 * len(pens) if is_common else 1) * count // WORK_MAX - 1
+    assert set(pauses) == {0}
 
 
 def test_the_bytes_are_stored_once(case: SqliteCase, pens: list[Pen]) -> None:

@@ -77,6 +77,8 @@ class Connection:
         self.frame_size_max: i64 = FRAME_SIZE_MIN
         # The sessions': bytes in deliveries that are unfinished or wait for `Link.accept`.
         self.buffered_bytes: i64 = 0
+        # The sessions': bytes in frames that wait for the peer's windows.
+        self.waiting_bytes: i64 = 0
         self.links_count: int = 0
         # How many the peer may have: an owner allows fewer to a peer that it does not know yet.
         self.links_max: int = config.links_max

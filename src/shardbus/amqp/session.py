@@ -366,11 +366,13 @@ class AmqpSession:
         # Bounded by credit and `check_waiting` for transfers, and by `on_flow` for flows.
         self._waiting.append((link, kind, frame))
         self._waiting_bytes += len(frame)
+        self.connection.waiting_bytes += len(frame)
         if kind in (_FLOW, _DRAINED):
             self._waiting_flows += 1
 
     def _clear_waiting(self) -> None:
         self._waiting.clear()
+        self.connection.waiting_bytes -= self._waiting_bytes
         self._waiting_bytes = 0
         self._waiting_flows = 0
 
@@ -384,6 +386,7 @@ class AmqpSession:
                 self._next_outgoing_id = (self._next_outgoing_id + 1) & UINT_MAX
             self._waiting.popleft()
             self._waiting_bytes -= len(frame)
+            self.connection.waiting_bytes -= len(frame)
             if kind in (_FLOW, _DRAINED):
                 self._waiting_flows -= 1
                 link.write_flow(kind == _DRAINED)

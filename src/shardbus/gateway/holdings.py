@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final, Protocol, final
 
 PROGRESS_BYTES: Final = 64 * 1024
@@ -80,6 +81,11 @@ class Holdings:
         held = self._held.pop(holder, None)
         if held is not None:
             self.total_bytes -= held.size_bytes
+
+    def costliest(self, now_ms: int, among: Container[object]) -> Holder | None:
+        """Who of these costs the most; None when none of them holds anything."""
+        found = [holder for holder in self._held if holder in among]
+        return max(found, key=lambda each: self._held[each].cost(now_ms), default=None)
 
     def _end_one(self, now_ms: int) -> None:
         holder = max(self._held, key=lambda each: self._held[each].cost(now_ms))

@@ -36,7 +36,7 @@ class Lobby:
     def __len__(self) -> int:
         return len(self._arrivals_ms)
 
-    def __contains__(self, guest: Guest) -> bool:
+    def __contains__(self, guest: object) -> bool:
         return guest in self._arrivals_ms
 
     def enter(self, guest: Guest, now_ms: int) -> None:

@@ -21,6 +21,7 @@ from shardbus.core.change import (
 )
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, NotStored
+from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     HOLE,
@@ -178,6 +179,7 @@ class Batch:
         self._is_sharing = False
         self._drafts: list[Draft] = []
         self._digests: dict[int, int] = {}
+        self._breath = Breath()
 
     def row_count(self) -> int:
         return len(self.cells) // COLUMNS
@@ -358,6 +360,7 @@ class Batch:
     def _finish(self, draft: Draft | None) -> None:
         if draft is None:
             return
+        self._breath.note(len(draft.records))
         if self._is_sharing:
             self._drafts.append(draft)
             return
@@ -369,12 +372,13 @@ class Batch:
 
     def _share(self) -> None:
         """Store what fragments have in common once, and chunks that say where it is."""
-        shares = Shares(self._drafts, self.known.next_part)
+        shares = Shares(self._drafts, self.known.next_part, self._breath)
         self._is_sharing = False
         for draft in self._drafts:
             if not shares.is_sharing(draft):
                 self._finish(draft)
                 continue
+            self._breath.note(len(draft.records))
             spots, parts = shares.spots(draft)
             numbers = [part.number for part in parts]
             head = pack_shared(draft.first, draft.records, spots, numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.message import Entry
+from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
@@ -122,12 +123,13 @@ class Shares:
     choose. Payloads are the same when they are the same object.
     """
 
-    def __init__(self, drafts: list[Draft], next_part: int) -> None:
+    def __init__(self, drafts: list[Draft], next_part: int, breath: Breath) -> None:
         self.next_part = next_part
         self.parts: list[Part] = []
         self._used: dict[int, Used] = {}
         for index, draft in enumerate(drafts):
             self._use(index, draft)
+            breath.note(len(draft.records))
         groups: dict[tuple[int, ...], Part] = {}
         for used in self._used.values():
             if len(used.chunks) > 1:

@@ -214,3 +214,61 @@ def test_a_client_that_does_not_read_is_not_read_either() -> None:
         assert transport.written.count(b"HTTP/1.1 200 ") == 2
 
     run(scenario)
+
+
+class DeafTransport(FakeTransport):
+    """Of a client that takes nothing of what is written."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        super().write(data)
+        protocol = self.get_protocol()
+        assert isinstance(protocol, asyncio.Protocol)
+        protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return 450 if self.written else 0
+
+
+def test_answers_that_nobody_reads_are_bounded_over_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever has not read the most for the longest time goes."""
+    monkeypatch.setattr(crowd, "ANSWERS_BYTES_MAX", 1_000)
+
+    async def scenario(house: House) -> None:
+        clients = []
+        for _ in range(PLACES):
+            client = DeafTransport(host="192.0.2.1")
+            client.connect(house.gateway.connection())
+            await house.say(client, KNOWN)
+            clients.append(client)
+            await asyncio.sleep(1)
+
+        assert [client.is_aborted for client in clients] == [True, False, False]
+        assert house.gateway.crowd.unread.total_bytes == 900
+        for client in clients:
+            client.abort()
+        await asyncio.sleep(0)
+        assert house.gateway.crowd.unread.total_bytes == 0
+
+    run(scenario)
+
+
+def test_a_stranger_that_holds_nothing_does_not_make_room_for_bodies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has none to give: who has just come would be turned away by whoever sends much."""
+    monkeypatch.setattr(crowd, "BODIES_BYTES_MAX", 100_000)
+
+    async def scenario(house: House) -> None:
+        new = await house.dial(host="192.0.2.9")
+        known = [await house.dial(KNOWN) for _ in range(PLACES - 1)]
+        for client in known:
+            await house.say(client, LARGE % 90_000 + bytes(80_000))
+            await asyncio.sleep(1)
+
+        assert not new.is_closed
+        await house.say(new, GET)
+        assert b"done" in new.written
+
+    run(scenario)

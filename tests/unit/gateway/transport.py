@@ -38,6 +38,10 @@ class FakeTransport(asyncio.Transport):
         assert not self.is_closed
         self.written += bytes(data)
 
+    def get_write_buffer_size(self) -> int:
+        """Nobody reads."""
+        return len(self.written)
+
     def can_write_eof(self) -> bool:
         return self.can_half_close
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import CHUNK_BYTES_MAX, CHUNK_COUNT_MAX, CHUNK_SPAN_MAX
 from shardbus.stores.draft import PART_BYTES_MIN, Draft, Run, Shares
 
@@ -57,7 +58,7 @@ def test_a_chunk_is_full_by_count_by_bytes_and_by_span() -> None:
 def test_what_all_chunks_have_is_one_part() -> None:
     drafts = [draft_of(POOL) for _ in range(3)]
 
-    shares = Shares(drafts, 10)
+    shares = Shares(drafts, 10, Breath())
 
     [part] = shares.parts
     assert (part.number, part.users, b"".join(part.payloads)) == (10, 3, b"".join(POOL))
@@ -67,7 +68,7 @@ def test_what_all_chunks_have_is_one_part() -> None:
 
 def test_what_a_chunk_has_to_itself_stays_its_own_unless_it_shares_others() -> None:
     alone, both, other = draft_of(POOL[:2]), draft_of(POOL[2:5]), draft_of(POOL[2:4])
-    shares = Shares([alone, both, other], 1)
+    shares = Shares([alone, both, other], 1, Breath())
 
     assert not shares.is_sharing(alone)
     assert shares.is_sharing(both)
@@ -80,7 +81,7 @@ def test_equal_payloads_that_are_not_the_same_object_are_not_sought() -> None:
     """To compare bytes would cost those who share nothing."""
     drafts = [draft_of([bytes(bytearray(POOL[0]))]) for _ in range(2)]
 
-    assert Shares(drafts, 1).parts == []
+    assert Shares(drafts, 1, Breath()).parts == []
 
 
 chosen = st.lists(st.lists(st.sampled_from(POOL), max_size=8), min_size=1, max_size=5)
@@ -97,7 +98,7 @@ def test_every_chunk_finds_its_payloads_and_needs_all_of_its_parts(
             draft.add(key, (0, 0, SIZE, 0), payload)
             key += step
         drafts.append(draft)
-    shares = Shares(drafts, 1)
+    shares = Shares(drafts, 1, Breath())
     users: dict[int, int] = {}
 
     for draft, payloads in zip(drafts, wanted, strict=True):

@@ -204,6 +204,12 @@ class Attacher:
         for outbound in self._outbounds():
             outbound.resume()
 
+    def wake(self) -> None:
+        """The client has opened its windows again."""
+        self._responses.wake()
+        for outbound in self._outbounds():
+            outbound.wake()
+
     def _outbounds(self) -> list[Outbound]:
         contexts = [use.link.context for use in self._uses.values()]
         return [context for context in contexts if isinstance(context, Outbound)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import final
+from typing import Final, final
 
 from shardbus.amqp.events import SettlementsReceived
 from shardbus.amqp.link import Link
@@ -22,6 +22,10 @@ from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import Enlistment
 
 log = logging.getLogger(__name__)
+
+WAITING_BYTES_MAX: Final = 1024 * 1024
+"""Bytes that wait for windows that a client does not open, in all its sessions, after which it is
+given nothing more: each session may have a message that its window has no room for."""
 
 
 @final
@@ -82,7 +86,7 @@ class Outbound:
         self._dispatcher.wake(self)
 
     def credit(self) -> int:
-        if self._is_paused:
+        if self._is_paused or self.link.session.connection.waiting_bytes >= WAITING_BYTES_MAX:
             return 0
         credit = self.link.sendable
         if credit > 0 and self._throttle is not None:

@@ -39,7 +39,7 @@ from shardbus.gateway.amqp.coordinator import CoordinatorLink
 from shardbus.gateway.amqp.door import STRANGER_BYTES_MAX, Door
 from shardbus.gateway.amqp.failures import with_tracking
 from shardbus.gateway.amqp.inbound import Inbound
-from shardbus.gateway.amqp.outbound import Outbound
+from shardbus.gateway.amqp.outbound import WAITING_BYTES_MAX, Outbound
 from shardbus.gateway.amqp.requests import RequestLink
 from shardbus.gateway.amqp.responses import ResponseLink
 from shardbus.gateway.peer import UNKNOWN, peer_of
@@ -111,6 +111,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_reading_paused = False
         self._is_writing_paused = False
         self._is_unread = False
+        self._is_waiting = False
         self._unread_bytes_max = STRANGER_WRITE_BYTES_MAX
         self._is_stranger = True
         self._is_turned_away = False
@@ -135,13 +136,17 @@ class AmqpProtocol(asyncio.Protocol):
         if self._is_stranger and not self._door.hear(self, len(data)):
             self.close(_forced(f"More than {STRANGER_BYTES_MAX} bytes came before a token."))
             return
+        was_held_up = self._connection.waiting_bytes >= WAITING_BYTES_MAX
         self._handle(self._connection.receive(data, self._monotonic_ms()))
         self._note_unfinished()
+        if was_held_up and self._connection.waiting_bytes < WAITING_BYTES_MAX:
+            self._attacher.wake()
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._totals.unfinished.forget(self)
+        self._totals.unread.forget(self)
         self._handle(self._connection.transport_lost())
         for task in self._requests:
             task.cancel()
@@ -156,6 +161,7 @@ class AmqpProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_writing_paused = False
         self._is_unread = False
+        self._note_unread()
         self._pace_reading()
         self._attacher.resume()
         self.flush_soon()
@@ -263,6 +269,25 @@ class AmqpProtocol(asyncio.Protocol):
         self._handle(self._connection.transport_lost())
         if self._transport is not None:
             self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
+
+    def _note_unread(self) -> None:
+        self._is_waiting = self._connection.waiting_bytes > 0
+        if self._transport is not None and not self._is_leaving:
+            self._totals.unread.note(self, self.unread_bytes(), self._monotonic_ms())
+
+    def unread_bytes(self) -> int:
+        """What was sent, or waits for windows, and the client has not read (unread.Reader)."""
+        size_bytes = self._connection.waiting_bytes
+        if self._is_writing_paused and self._transport is not None:
+            size_bytes += self._transport.get_write_buffer_size()
+        return size_bytes
+
+    def end_unread(self) -> None:
+        """Others need the room; who does not read is not told why either (unread.Reader)."""
+        log.info("connection closed: all together have not read too much, and this one the most")
+        if self._transport is not None:
+            self._is_leaving = True
+            self._transport.abort()
 
     def close(self, error: AmqpError) -> None:
         """Say goodbye and close."""
@@ -423,6 +448,8 @@ class AmqpProtocol(asyncio.Protocol):
             if self._is_writing_paused:
                 self._is_unread = self._transport.get_write_buffer_size() > self._unread_bytes_max
                 self._pace_reading()
+        if self._is_writing_paused or self._is_waiting or self._connection.waiting_bytes:
+            self._note_unread()
 
     def _look_soon(self) -> None:
         delay_ms = self.look(self._monotonic_ms())

@@ -8,6 +8,7 @@ from typing import Final, final
 from shardbus.amqp.link import Link
 from shardbus.amqp.session import AmqpSession
 from shardbus.amqp.termini import Target
+from shardbus.gateway.amqp.outbound import WAITING_BYTES_MAX
 
 # Answers that wait for credit; a client that asks on and never reads loses the oldest.
 PENDING_MAX: Final = 256
@@ -50,7 +51,10 @@ class ResponseLink:
         return payload
 
     def wake(self) -> None:
+        connection = self.link.session.connection
         while self._pending and self.link.is_attached and self.link.sendable > 0:
+            if connection.waiting_bytes >= WAITING_BYTES_MAX:
+                return
             self._answers += 1
             self.link.send(self._answers.to_bytes(8, "big"), self._take(), True)
         if self.link.drain:
@@ -67,6 +71,11 @@ class ResponseLinks:
 
     def add(self, response_link: ResponseLink) -> None:
         self._links.append(response_link)
+
+    def wake(self) -> None:
+        """What waits for windows has become less."""
+        for response_link in self._links:
+            response_link.wake()
 
     def remove(self, response_link: ResponseLink) -> None:
         if response_link in self._links:

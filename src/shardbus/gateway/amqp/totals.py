@@ -6,6 +6,7 @@ from typing import Final, final
 
 from shardbus.core.errors import SERVER_BUSY, Refused
 from shardbus.gateway.holdings import Holdings
+from shardbus.gateway.unread import Unread
 
 LINKS_MAX: Final = 200_000
 REQUESTS_MAX: Final = 20_000
@@ -17,6 +18,8 @@ PENDING_BYTES_MAX: Final = 512 * 1024 * 1024
 """Messages that were read and are not stored yet."""
 UNFINISHED_BYTES_MAX: Final = 512 * 1024 * 1024
 """Messages whose last frame has not come."""
+UNREAD_BYTES_MAX: Final = 512 * 1024 * 1024
+"""What was sent to clients and they have not read."""
 
 
 @final
@@ -30,6 +33,7 @@ class Totals:
         self.transaction_bytes = 0
         self.pending_bytes = 0
         self.unfinished = Holdings(UNFINISHED_BYTES_MAX)
+        self.unread = Unread(UNREAD_BYTES_MAX)
 
     @property
     def is_request_possible(self) -> bool:

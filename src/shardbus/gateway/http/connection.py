@@ -193,6 +193,7 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_writable = True
+        self._note_unread()
         if self._transport is not None and not self._is_answering and not self._is_ending:
             self._go_on(self._transport)
 
@@ -417,6 +418,21 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, data: bytes | None) -> None:
         if self._transport is not None and data:
             self._transport.write(data)
+            self._note_unread()
+
+    def _note_unread(self) -> None:
+        now_ms = int(self._loop.time() * 1000)
+        self._gateway.crowd.unread.note(self, self.unread_bytes(), now_ms)
+
+    def unread_bytes(self) -> int:
+        """What the client has been sent and does not read (unread.Reader)."""
+        if self._is_writable or self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size()
+
+    def end_unread(self) -> None:
+        """Others need the room (unread.Reader)."""
+        self.abort()
 
     def _close(self) -> None:
         self._is_ending = True

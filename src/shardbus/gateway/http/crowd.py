@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, Protocol, final
+from typing import Final, Protocol, cast, final
 
 from shardbus.gateway.holdings import Holder, Holdings
 from shardbus.gateway.lobby import Guest, Lobby
+from shardbus.gateway.unread import Reader, Unread
 
 TURNED_AWAY_MAX: Final = 100
 """Connections beyond the limit that may stay long enough to be told so."""
 BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of requests that have not come whole yet, over all connections: no token is checked before."""
+ANSWERS_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of answers that clients have not read."""
 
 
-class Client(Guest, Holder, Protocol):
+class Client(Guest, Holder, Reader, Protocol):
     """An HTTP connection."""
 
     @property
@@ -37,6 +40,7 @@ class Crowd:
         self._turned_away = Lobby()
         self._known: dict[Client, None] = {}
         self._bodies = Holdings(BODIES_BYTES_MAX)
+        self.unread = Unread(ANSWERS_BYTES_MAX)
 
     def enter(self, client: Client) -> bool:
         """Whether there is a place; a client without one should be told so, and go."""
@@ -56,6 +60,7 @@ class Crowd:
 
     def leave(self, client: Client) -> None:
         self._bodies.forget(client)
+        self.unread.forget(client)
         if client in self._known:
             del self._known[client]
         elif not self._strangers.leave(client):
@@ -71,9 +76,20 @@ class Crowd:
             self._bodies.forget(client)
             return
         self._bodies.put(client, size_bytes, now_ms)
-        while self._bodies.is_too_much and self._strangers.make_room():
+        while self._bodies.is_too_much and self._expel_holder(now_ms):
             pass
         self._bodies.make_room(now_ms)
+
+    def _expel_holder(self, now_ms: int) -> bool:
+        """Expel the stranger that costs the most; one that holds nothing has no room to give."""
+        holder = self._bodies.costliest(now_ms, self._strangers)
+        if holder is None:
+            return False
+        stranger = cast(Client, holder)
+        self._bodies.forget(stranger)
+        self._strangers.leave(stranger)
+        stranger.expel()
+        return True
 
     def _make_room(self) -> bool:
         if self._strangers.make_room():

@@ -1,15 +1,20 @@
 """What all connections may have together: beyond it they are told to wait, and nothing is lost."""
 
+from dataclasses import replace
+
 import pytest
 
+from shardbus.amqp.events import LinkOpened
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Declared, Rejected, TransactionalState
 from shardbus.amqp.termini import Coordinator
 from shardbus.gateway.amqp import totals
+from shardbus.gateway.amqp.outbound import WAITING_BYTES_MAX
 from tests.unit.gateway.amqp.bench import Bench
-from tests.unit.gateway.amqp.client import Client
+from tests.unit.gateway.amqp.client import Client, plain
 
+LOCK_S = 61
 BUSY = "com.microsoft:server-busy"
 DECLARE = b"\x00\x53\x77\x00\x53\x31\x45"
 
@@ -189,3 +194,63 @@ def test_frames_that_are_not_whole_count_too(bench: Bench) -> None:
         bench.pass_s(1)
 
     assert [client.is_closed() for client in clients] == [True, False]
+
+
+def deaf(bench: Bench, sessions: int, entity: str = "q") -> Client:
+    """A client that asks in many sessions, takes one frame in each, and reads nothing."""
+    config = replace(plain(), incoming_window=1)
+    client = bench.client(config)
+    for number in range(sessions):
+        session = client.connection.begin_session()
+        client.receiver(entity, name=f"r{number}", session=session)
+    bench.pass_s()
+    client.transport.stall()
+    return client
+
+
+def ask_all(client: Client) -> None:
+    """Give credit on all links."""
+    for link in [event.link for event in client.events if isinstance(event, LinkOpened)]:
+        client.grant(link, 1)
+
+
+def test_what_waits_for_windows_is_bounded_over_the_sessions_of_a_connection(bench: Bench) -> None:
+    """Each session may have a message for which its window has no room."""
+    messages = [b"%d" % number + bytes(200_000) for number in range(20)]
+    bench.fill("q", *messages)
+    client = deaf(bench, len(messages))
+
+    ask_all(client)
+    bench.pass_s()
+
+    waiting_bytes = bench.server.totals.unread.total_bytes
+    assert WAITING_BYTES_MAX <= waiting_bytes < WAITING_BYTES_MAX + 250_000
+
+    # Who opens its windows gets everything, in all sessions.
+    client.transport.flow()
+    bench.pass_s(1)
+    links = [event.link for event in client.events if isinstance(event, LinkOpened)]
+    got = [delivery for link in links for delivery in client.received(link)]
+    assert len(got) == len(messages)
+    assert bench.server.totals.unread.total_bytes == 0
+
+
+def test_what_nobody_reads_is_bounded_over_all_connections(bench: Bench) -> None:
+    """Whoever is behind the most for the longest time goes; what it had is received by others."""
+    bench.server.totals.unread.bytes_max = 500_000
+    bench.fill("q", *[b"%d" % number + bytes(200_000) for number in range(4)])
+    clients = []
+    for _ in range(4):
+        client = deaf(bench, 1)
+        ask_all(client)
+        bench.pass_s(1)
+        clients.append(client)
+
+    assert bench.server.totals.unread.total_bytes <= 500_000
+    gone = [client.transport.is_aborted for client in clients]
+    assert gone[0] and not gone[-1]
+    for client in clients:
+        client.transport.abort()
+    bench.pass_s(LOCK_S)
+    assert len(bench.left("q")) == 4
+    assert bench.server.totals.unread.total_bytes == 0

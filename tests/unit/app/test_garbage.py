@@ -1,0 +1,41 @@
+"""How much is walked at once in search of garbage."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from shardbus.app.garbage import calm
+
+NEW = 1_200_000
+WALKED_MAX = 150_000
+"""Objects: more of them are a moment in which nobody is answered."""
+
+
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("as_before")
+def test_what_is_new_is_walked_in_pieces() -> None:
+    calm()
+    walked: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            older = range(1, info["generation"] + 1)
+            walked.append(gc.get_count()[0] + sum(len(gc.get_objects(each)) for each in older))
+
+    gc.callbacks.append(note)
+    try:
+        kept = [[number] for number in range(NEW)]
+    finally:
+        gc.callbacks.remove(note)
+
+    assert len(kept) == NEW
+    assert walked
+    assert max(walked) <= WALKED_MAX
