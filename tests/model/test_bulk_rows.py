@@ -113,7 +113,14 @@ def identifiers(draw: st.DrawFn) -> tuple[bytes, str | None]:
         return encode(value), str(UUID(bytes=value.value))
     if isinstance(value, Ulong):
         return encode(value), str(value.value)
-    return encode(value), value.hex() if isinstance(value, bytes) else value
+    return encode(value), spelt(value) if isinstance(value, bytes) else value
+
+
+def spelt(value: bytes) -> str:
+    """Binary is the text that it spells, if it spells one."""
+    text = value.decode(errors="ignore")
+    is_text = text.encode() == value and text.isprintable()
+    return text if is_text else value.hex()
 
 
 @st.composite
