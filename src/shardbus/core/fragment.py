@@ -162,7 +162,7 @@ class Fragment:
         self._transactions = Transactions(
             self._ledger, self._entrance, self._settling, self._staging, kept
         )
-        self._transfers = Transfers(number, self._ledger, self._entrance, kept)
+        self._transfers = Transfers(number, self._ledger, self._entrance, kept, loaded_at_ms)
         self._readers = self._ledger.readers
         self._readers.load(kept, self._ledger.steady_ms)
         self._claiming = Claiming(number, self._ledger)

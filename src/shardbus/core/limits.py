@@ -68,6 +68,10 @@ ROLLBACK_KEPT_MS: Final = 3_600_000
 # What one line has given out to be transferred and nobody has settled yet.
 TRANSFERS_MAX: Final = 512
 TRANSFERS_BYTES_MAX: Final = 1024 * 1024
+# What is given out after a fragment was loaded is numbered from the time of that on, so many a
+# millisecond since the beginning of 2020: more than a line gives out, and enough for a century.
+TRANSFERS_PER_MS: Final = 32
+TRANSFER_EPOCH_MS: Final = 1_577_836_800_000
 # Lines of other fragments that a fragment remembers how much it took over from; what the next one
 # sends is refused, because a double could not be told. One that was deleted is forgotten when it
 # has sent nothing for so long that nobody can still be about to repeat something of it.

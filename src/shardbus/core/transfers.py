@@ -35,7 +35,13 @@ from shardbus.core.entrance import Entrance
 from shardbus.core.errors import NOT_ALLOWED, SERVER_BUSY, Refused
 from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import TRANSFERS_BYTES_MAX, TRANSFERS_MAX
+from shardbus.core.limits import (
+    SEQUENCE_COUNTER_MASK,
+    TRANSFER_EPOCH_MS,
+    TRANSFERS_BYTES_MAX,
+    TRANSFERS_MAX,
+    TRANSFERS_PER_MS,
+)
 from shardbus.core.message import SET_ASIDE, Entry
 from shardbus.core.records import TRANSFERRED
 from shardbus.core.sequence import sequence_number
@@ -85,6 +91,7 @@ class Transfers:
         ledger: Ledger,
         entrance: Entrance,
         records: dict[tuple[int, bytes], bytes],
+        loaded_at_ms: int,
     ) -> None:
         self._ledger = ledger
         self._entrance = entrance
@@ -95,6 +102,11 @@ class Transfers:
         for (kind, key), data in records.items():
             if kind == TRANSFERRED:
                 self._load(key[0], unpack_integers(data))
+        # The store may be an old copy, and numbers that it does not know were used since: they
+        # begin above all that can have been by now.
+        least = sequence_number(fragment_number, _least_counter(loaded_at_ms))
+        for outgoing in self._outgoing:
+            outgoing.mark = max(outgoing.mark, least)
         self._marks = Marks(ledger, records)
 
     def _load(self, line: int, values: list[int]) -> None:
@@ -251,6 +263,12 @@ class Transfers:
             self._marks.remember(command.source, Mark(now_ms, highest, kept + skipped))
         told = [number for number in [*command.numbers, *command.skipped] if number in left]
         return TakenOver(told + skipped)
+
+
+def _least_counter(loaded_at_ms: int) -> int:
+    """Below what is given out from a moment on: time goes faster than numbers can be used."""
+    counter = max(0, loaded_at_ms - TRANSFER_EPOCH_MS) * TRANSFERS_PER_MS
+    return min(counter, SEQUENCE_COUNTER_MASK // 2)
 
 
 def _delivery(number: int, entry: Entry) -> Delivery:
