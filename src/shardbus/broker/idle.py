@@ -13,6 +13,9 @@ from shardbus.core.entity import Entity
 LOOKS_MAX: Final = 100
 # Each entity is looked at so often in the time after which it is deleted.
 LOOKS_PER_IDLE: Final = 10
+# It is looked several times a minute. More than this between two looks is no time of idleness:
+# the process stood still, and whoever wanted something could not say so.
+PAUSE_MS_MAX: Final = 60_000
 
 
 @final
@@ -49,7 +52,8 @@ class IdleWatch:
     messages and changes of its topic are no use of a subscription, new rules are.
 
     All of it is measured by the steady clock, from the first look at an entity on: a wall clock
-    that is set ahead deletes nothing.
+    that is set ahead deletes nothing. Time in which an entity could not be used, because a fragment
+    was unavailable or this process was stopped, is not time in which nobody wanted to.
     """
 
     def __init__(self, directory: Directory, fragments: Fragments, clock: Clock) -> None:
@@ -57,10 +61,11 @@ class IdleWatch:
         self._fragments = fragments
         self._clock = clock
         self._seen: dict[int, _Seen] = {}
+        self._awake_ms = clock.steady_ms()
 
     async def found(self) -> list[Entity]:
         """Entities that were idle for too long when they were looked at just now."""
-        steady_ms = self._clock.steady_ms()
+        steady_ms = self._steady_ms()
         entities = self._directory.deletable_on_idle()
         ids = {entity.entity_id for entity in entities}
         self._seen = {key: seen for key, seen in self._seen.items() if key in ids}
@@ -72,11 +77,12 @@ class IdleWatch:
         """Whether a look now shows that an entity has been idle for too long."""
         subscriptions = self._directory.subscriptions(entity.entity_id)
         statistics = await self._fragments.topic_statistics(entity, subscriptions)
-        steady_ms = self._clock.steady_ms()
+        steady_ms = self._steady_ms()
         seen = self._seen.setdefault(entity.entity_id, _Seen(steady_ms))
         seen.looked_ms = steady_ms
         if statistics.is_partial or statistics.problems():
-            # Whoever cannot be asked may be in use.
+            # Whoever cannot be asked may be in use, and would be if that were possible.
+            seen.used_ms = steady_ms
             return False
         updated_at_ms = [entity.updated_at_ms, *(one.updated_at_ms for one in subscriptions)]
         has_changed = seen.take_over(
@@ -88,6 +94,16 @@ class IdleWatch:
             seen.used_ms = steady_ms
         seen.used_ms = max(seen.used_ms, steady_ms - statistics.unused_ms)
         return seen.used_ms + entity.spec.auto_delete_idle_ms <= steady_ms
+
+    def _steady_ms(self) -> int:
+        """The time; what this process stood still counts for nobody."""
+        steady_ms = self._clock.steady_ms()
+        lost_ms = steady_ms - self._awake_ms - PAUSE_MS_MAX
+        self._awake_ms = steady_ms
+        if lost_ms > 0:
+            for seen in self._seen.values():
+                seen.used_ms += lost_ms
+        return steady_ms
 
     def _is_due(self, entity: Entity, steady_ms: int) -> bool:
         pause_ms = entity.spec.auto_delete_idle_ms // LOOKS_PER_IDLE

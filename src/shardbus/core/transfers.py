@@ -55,8 +55,9 @@ _NUMBER_BYTES: Final = 8
 # In place of a mark: what is given out follows in pairs. Without it transfer numbers are sequence
 # numbers, as they were when a message that came late got another sequence number.
 _IN_PAIRS: Final = -1
-# By the wall clock a line begins so many numbers further with every millisecond, which lasts until
-# the year 2109; then these are left to be counted.
+# By the wall clock a line begins so many numbers further with every millisecond since the beginning
+# of 2020, which lasts for more than a century; then these are left to be counted.
+_NUMBERS_SINCE_MS: Final = 1_577_836_800_000
 _NUMBERS_PER_MS: Final = 64
 _NUMBERS_SPARED: Final = 1 << 40
 
@@ -264,10 +265,8 @@ def _mark_at(fragment_number: int, last_counter: int, loaded_at_ms: int) -> int:
     Transfer numbers may be above all sequence numbers then, because a message that comes late takes
     one more; but no line gives out so many in a millisecond as the clock is ahead of.
     """
-    if last_counter == 0:
-        # Nothing was ever given out.
-        return sequence_number(fragment_number, 0)
-    by_clock = min(loaded_at_ms * _NUMBERS_PER_MS, SEQUENCE_COUNTER_MASK - _NUMBERS_SPARED)
+    passed_ms = max(loaded_at_ms - _NUMBERS_SINCE_MS, 0)
+    by_clock = min(passed_ms * _NUMBERS_PER_MS, SEQUENCE_COUNTER_MASK - _NUMBERS_SPARED)
     return sequence_number(fragment_number, max(last_counter, by_clock))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import pytest
 
@@ -152,6 +153,22 @@ def test_several_gateways_forward_each_message_once(step: int) -> None:
     assert town.contents(town.near) == []
     assert town.contents(town.far) == [*MESSAGES, b"one more"]
     town.close()
+
+
+def test_an_old_copy_of_the_source_loses_nothing_that_is_sent_to_it(town: Forwarding) -> None:
+    """R27: it gives out numbers again that the destination has had."""
+    disk = town.disks[town.handle(town.near).entity.fragments[0].broker_index]
+    copy = deepcopy(disk.kept)
+    town.send(town.near, *MESSAGES)
+    town.settle()
+    disk.kept = copy
+    town.restart()
+
+    town.send(town.near, b"after", b"the", b"restore")
+    town.settle()
+
+    assert town.contents(town.near) == []
+    assert town.contents(town.far) == [*MESSAGES, b"after", b"the", b"restore"]
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))

@@ -4,8 +4,12 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.broker.idle import LOOKS_MAX, LOOKS_PER_IDLE
+from shardbus.broker.host import (
+    FRAGMENT_AVAILABLE,
+    FRAGMENT_UNAVAILABLE,
+    FragmentStatistics,
+)
+from shardbus.broker.idle import LOOKS_MAX, LOOKS_PER_IDLE, PAUSE_MS_MAX
 from shardbus.core.entity import Entity
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId
@@ -215,3 +219,28 @@ def test_an_entity_made_anew_under_the_same_name_is_another_one() -> None:
     create(world)
 
     assert look(world, IDLE_MS - 1)
+
+
+def test_a_process_that_stood_still_deletes_nothing_when_it_goes_on() -> None:
+    """Nobody could use anything meanwhile; a waiting receiver is gone, and will be back."""
+    world = World()
+    create(world)
+    look(world, 2 * LOOK_MS)
+
+    world.clock.value_ms += 20 * IDLE_MS
+
+    assert look(world, IDLE_MS - 2 * LOOK_MS - PAUSE_MS_MAX - 1)
+    assert not look(world, 2 * LOOK_MS)
+
+
+def test_an_entity_that_could_not_be_used_has_the_whole_time_when_it_can() -> None:
+    world = World()
+    part = counted(world, create(world))
+    look(world, LOOK_MS)
+    part.state, part.reason = FRAGMENT_UNAVAILABLE, "the disk fails"
+    assert look(world, 2 * IDLE_MS)
+
+    part.state, part.reason = FRAGMENT_AVAILABLE, ""
+
+    assert look(world, IDLE_MS - LOOK_MS)
+    assert not look(world, 2 * LOOK_MS)

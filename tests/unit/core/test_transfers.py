@@ -238,6 +238,9 @@ def test_without_its_record_a_line_gives_out_nothing_under_a_number_it_used() ->
     assert first.payload == b"a"
 
 
+TODAY_MS = 1_800_000_000_000
+
+
 def carry(source: Desk, destination: Desk) -> None:
     """Move all that is there, as a forwarder does."""
     received = source.do(TakeTransfers(MAIN_LINE, 10, HOME))
@@ -254,6 +257,7 @@ def test_a_line_whose_numbers_ran_ahead_and_were_forgotten_loses_nothing(
 ) -> None:
     """Each message that comes late takes one more number than the fragment gave."""
     source, destination = Desk(), Desk()
+    source.now_ms = TODAY_MS
     source.send(b"a", b"b")
     [late] = source.receive(1)
     carry(source, destination)
