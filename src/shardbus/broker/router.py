@@ -11,7 +11,7 @@ from shardbus.broker.dispatch import Dispatcher, FragmentPort, ignore
 from shardbus.broker.outbox import Outbox
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.broker.sessions import SessionDoor
-from shardbus.core.command import ReleaseSession, SessionAccepted, Settle, Settled
+from shardbus.core.command import RELEASE, ReleaseSession, SessionAccepted, Settle, Settled
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.placement import (
@@ -169,6 +169,15 @@ class EntityRouter:
         index = self.index_of_token(token)
         if index >= 0:
             self.ports[index].submit(ReleaseSession(token), ignore)
+
+    def release(self, tokens: list[bytes]) -> None:
+        """Unlock messages that nobody got, if they are locked; should that fail, as above."""
+        shares: dict[int, list[bytes]] = {}
+        for token in tokens:
+            shares.setdefault(self.index_of_token(token), []).append(token)
+        for index, share in shares.items():
+            if index >= 0:
+                self.ports[index].submit(Settle(RELEASE, share), ignore)
 
     def send_each(
         self, messages: list[Message], sink: SendSink, *, keeps_replies: bool = False

@@ -11,6 +11,7 @@ from shardbus.core.command import (
     COMPLETE,
     DEAD_LETTER,
     NO_SESSION,
+    RELEASE,
     Command,
     Send,
     Sent,
@@ -326,6 +327,16 @@ def test_settlements_go_to_the_fragments_that_the_tokens_name(house: House) -> N
     assert (settle.how, settle.reason, settle.description) == (DEAD_LETTER, "r", "d")
     assert (settle.modified, settle.delay_ms) == (b"m", 7)
     assert [len(inbox.settled) for inbox in inboxes] == [1, 0, 1]
+
+
+def test_what_nobody_got_is_released_where_its_tokens_say(house: House) -> None:
+    inboxes = [Inbox() for _ in range(3)]
+    tokens = [lock_token(number, 1, bytes(8)) for number in (2, 0, 2)]
+
+    router_of(house, inboxes).release([*tokens, b"no token of ours"])
+
+    settled = [(settle.how, settle.tokens) for inbox in inboxes for settle in inbox.settled]
+    assert settled == [(RELEASE, [tokens[1]]), (RELEASE, [tokens[0], tokens[2]])]
 
 
 @pytest.mark.parametrize("token", [b"", b"short", bytes(17), lock_token(99, 1, bytes(8))])

@@ -7,8 +7,8 @@ from typing import final
 
 from shardbus.broker.dispatch import Dispatcher
 from shardbus.broker.router import EntityRouter
-from shardbus.core.command import RELEASE, Delivery, Settle, Settled
-from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.command import Delivery
+from shardbus.core.errors import Refused
 
 # For fragments to say that they have nothing, when the client does not want to wait.
 LOOK_MS_MAX = 1000
@@ -86,13 +86,4 @@ class HeadReceiver:
 
 def release(router: EntityRouter, *deliveries: Delivery) -> None:
     """Unlock messages that nobody got; should that fail, their locks end by themselves."""
-    tokens = [delivery.token for delivery in deliveries]
-    router.settle(Settle(RELEASE, tokens), _Nobody())
-
-
-@final
-class _Nobody:
-    """A SettleSink that nobody listens to."""
-
-    def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None:
-        """A lock that is not let go expires by itself."""
+    router.release([delivery.token for delivery in deliveries])
