@@ -24,7 +24,12 @@ def to_port(port: FragmentPort, command: Command) -> Question:
 
 async def ask(port: FragmentPort, command: Command) -> Reply:
     """What a fragment answers; a Refused or Unavailable is raised."""
-    [answer] = await ask_all([to_port(port, command)])
+    return await answer_to(to_port(port, command))
+
+
+async def answer_to(question: Question) -> Reply:
+    """A Refused or Unavailable is raised."""
+    [answer] = await ask_all([question])
     if isinstance(answer, Refused | Unavailable):
         raise answer
     return answer

@@ -7,6 +7,7 @@ from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer, Runner
 from shardbus.core.command import AskTickets, Send, Sent
 from shardbus.core.errors import Unavailable
+from shardbus.core.limits import TICKETS_ASKED_MS
 from shardbus.core.message import Message
 from shardbus.core.placement import even_hash_starts
 from tests.unit.broker.house import House, payloads_of
@@ -134,6 +135,22 @@ def test_the_front_is_the_first_that_is_not_answered(house: House) -> None:
     assert front() == 1
     port.answer(0, Sent(1, 1))
     assert front() == 3
+
+
+def test_what_the_fragment_may_have_forgotten_is_not_asked_about(house: House) -> None:
+    """The process was stopped for an hour, say: its book would be gone, and all taken for lost."""
+    port = Scripted()
+    outbox = Outbox(port, b"me", loop=house.loop, clock=house.clock)
+    answers: list[Answer] = []
+    outbox.send([Message(b"x")], answers.append, keeps_reply=False)
+    house.pass_s(TICKETS_ASKED_MS / 1000 + 1)
+
+    port.fail_all()
+    house.pass_s(1)
+
+    [answer] = answers
+    assert isinstance(answer, Unavailable) and answer.is_unknown
+    assert not any(isinstance(command, AskTickets) for command in port.commands())
 
 
 def test_doubts_are_bounded(house: House) -> None:

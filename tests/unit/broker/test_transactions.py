@@ -123,6 +123,30 @@ def test_recovery_survives_what_it_recovers_from(brokers: TwoBrokers, step: int,
     assert brokers.unfinished() == []
 
 
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("step", range(1, STEPS))
+@pytest.mark.parametrize("is_far", [True, False])
+def test_what_only_sends_and_is_done_again_after_a_failure_is_there_once(
+    brokers: TwoBrokers, step: int, when: str, is_far: bool
+) -> None:
+    """A commit that fails leaves nobody in doubt: who hears of a failure may begin anew."""
+    parts = [brokers.part(brokers.near, [b"first"])]
+    if is_far:
+        parts.append(brokers.part(brokers.far, [b"second"]))
+    brokers.fate.plan(step, when, is_crash=False)
+
+    failure = brokers.attempt(brokers.transactor.commit(TXN, parts))
+    settle_down(brokers)
+    if failure is not None:
+        assert isinstance(failure, Unavailable) and not failure.is_unknown
+        brokers.run(brokers.transactor.commit(bytes([1]) * 16, parts))
+        brokers.pass_s(1)
+
+    assert brokers.contents(brokers.near) == [b"first"]
+    assert brokers.contents(brokers.far) == ([b"second"] if is_far else [])
+    assert brokers.unfinished() == []
+
+
 def test_an_undecided_transaction_keeps_its_messages_until_its_time_is_over(
     brokers: TwoBrokers,
 ) -> None:

@@ -193,7 +193,7 @@ class TwoBrokers:
         work = Work(
             [Message(payload) for payload in messages or []], [] if settle is None else [settle]
         )
-        return Part(handle.runners[0], home, work)
+        return Part(handle.runners[0], home, work, handle.router.outboxes[0])
 
     # What is there.
 
