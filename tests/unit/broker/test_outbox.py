@@ -5,12 +5,12 @@ import pytest
 from shardbus.broker.outbox import DOUBT_MS_MAX, DOUBTS_MAX, Outbox
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer, Runner
-from shardbus.core.command import AskTickets, Send, Sent
+from shardbus.core.command import RELEASE, AskTickets, Receive, Send, Sent
 from shardbus.core.errors import Unavailable
 from shardbus.core.limits import TICKETS_ASKED_MS
-from shardbus.core.message import Message
+from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.placement import even_hash_starts
-from tests.unit.broker.house import House, payloads_of
+from tests.unit.broker.house import SEED, House, payloads_of
 from tests.unit.broker.ports import Scripted
 
 
@@ -85,6 +85,28 @@ def test_what_cannot_be_learned_in_time_is_unknown(house: House) -> None:
 
     [answer] = answers
     assert isinstance(answer, Unavailable) and answer.is_unknown
+
+
+def test_what_is_stored_is_not_called_lost_because_a_damaged_message_cannot_be_set_aside(
+    house: House,
+) -> None:
+    """The damage is found after the commit, and that it was is another one."""
+    runners = [house.runner(number) for number in range(2)]
+    router = router_of(house, runners)
+    house.pass_s()
+    sent = house.answer(runners[0], Send([Message(b"damaged")]))
+    assert isinstance(sent, Sent)
+    house.settle(runners[0], RELEASE, *house.receive(runners[0]))
+    house.disk.kept.damage(runners[0].fragment_id, sent.first)
+    house.disk.commit_failures.extend(["fine", "not at all"])
+
+    answers = batch(router, b"a")
+    house.ask(runners[0], Receive(MAIN_LINE, 1, is_locking=True, token_seed=SEED))
+    house.pass_s(5)
+
+    assert [type(answer) for answer in answers] == [Sent]
+    stored = [payload for each in runners for payload in payloads_of(house.receive(each))]
+    assert stored == [b"a"]
 
 
 def test_sequence_numbers_are_told_after_a_lost_answer_where_they_are_wanted(house: House) -> None:
