@@ -118,6 +118,10 @@ class Bus:
                 return self._handle(entity).runners[index]
         return None
 
+    def may_be_kept(self, entity_id: int) -> bool:
+        """Whether an entity that is not known may come back with all that its fragments hold."""
+        return self.namespace.leftovers.may_be_kept(entity_id)
+
     async def in_doubt(self) -> list[FragmentId]:
         """The fragments that have transactions to finish, of those brokers that can be asked."""
         found: list[FragmentId] = []

@@ -144,8 +144,9 @@ class Forwarder:
         port = destination.router.ports[index]
         sources = await ask(port, ListSources())
         assert isinstance(sources, Sources)
-        find_id = self.bus.namespace.find_id
-        gone = [entity_id for entity_id in sources.entity_ids if find_id(entity_id) is None]
+        find_id, may_be_kept = self.bus.namespace.find_id, self.bus.may_be_kept
+        lost = [entity_id for entity_id in sources.entity_ids if find_id(entity_id) is None]
+        gone = [entity_id for entity_id in lost if not may_be_kept(entity_id)]
         if gone:
             await ask(port, ForgetSources(gone))
 
@@ -298,8 +299,11 @@ class _Mover:
             return _IDLE
         former = self._bus.namespace.find_id(outstanding.destination_id)
         destination = None if former is None else self._bus.find(former.name.lower())
-        if destination is None and outstanding.destination_id and not self._is_surely_missing():
-            return _STUCK
+        if destination is None and outstanding.destination_id:
+            # What the catalogue merely forgot may have taken them, and may come back.
+            is_kept = self._bus.may_be_kept(outstanding.destination_id)
+            if is_kept or not self._is_surely_missing():
+                return _STUCK
         taken = await ask(port, TakeTransfers(self.line, 0, outstanding.destination_id))
         assert isinstance(taken, Received)
         if not taken.deliveries:

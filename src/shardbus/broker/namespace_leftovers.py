@@ -275,6 +275,16 @@ class Leftovers:
             len(numbers) for orphans in self._orphans.values() for numbers in orphans.values()
         )
 
+    def may_be_kept(self, entity_id: int) -> bool:
+        """Whether a store may hold fragments of an entity that nobody knows, and that may come back
+        when its record does, or as somebody recovers them.
+        """
+        looked_at = self._orphans.values()
+        is_known = len(looked_at) == self._fragments.broker_count() and not self._records.is_stale
+        if entity_id in self.damaged or not is_known:
+            return True
+        return any(entity_id in orphans for orphans in looked_at)
+
     def missing_count(self) -> int:
         """How many fragments of entities are in no store, as of the last sweep."""
         return sum(

@@ -45,6 +45,8 @@ class Fragments(Protocol):
 
     def fragment(self, entity_id: int, number: int) -> FragmentPort | None: ...
 
+    def may_be_kept(self, entity_id: int) -> bool: ...
+
     async def in_doubt(self) -> list[FragmentId]: ...
 
 
@@ -109,7 +111,12 @@ class Recovery:
         return port
 
     def _is_gone(self, home: Home) -> bool:
-        """Whether an entity has not been found for so long that it must have been deleted."""
+        """Whether an entity has not been found for so long that it must have been deleted.
+
+        One that the catalogue merely forgot has its decisions and promises still.
+        """
+        if self._fragments.may_be_kept(home[0]):
+            return False
         missed = self._missed_since_ms
         if home[0] not in missed:
             if len(missed) >= MISSED_MAX:

@@ -204,6 +204,27 @@ def test_a_decider_that_is_lost_with_its_entity_means_a_rollback_after_a_while(
     assert brokers.contents(brokers.near) == []
 
 
+@pytest.mark.parametrize("is_decider_lost", [True, False])
+def test_an_entity_that_the_catalogue_forgot_keeps_its_half_of_a_transaction(
+    brokers: TwoBrokers, is_decider_lost: bool
+) -> None:
+    """It comes back with its messages when somebody recovers it, or restores the catalogue."""
+    brokers.send(brokers.near, b"message")
+    brokers.fate.plan(2, AFTER, is_crash=True)
+    move(brokers)
+    brokers.restart()
+    brokers.restart_without(brokers.far if is_decider_lost else brokers.near)
+    settle_down(brokers)
+    brokers.pass_s(GONE_MS / 1000)
+    brokers.run(brokers.recovery.recover())
+    brokers.restart_with_all()
+
+    settle_down(brokers)
+
+    assert is_moved(brokers)
+    assert brokers.unfinished() == []
+
+
 def test_who_gives_up_waiting_does_not_stop_the_commit(brokers: TwoBrokers) -> None:
     brokers.send(brokers.near, b"message")
     [delivery] = brokers.receive(brokers.near)
