@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
+from shardbus.broker.outbox import Outbox
 from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.transactions import Part
 from shardbus.core.command import (
@@ -110,7 +111,8 @@ class Mover:
 
         def work_at(found: SitePort) -> Work:
             home = (found.fragment_id.entity_id, found.fragment_id.number)
-            return parts.setdefault(home, Part(found, home, Work([], []))).work
+            outbox = _outbox_of(gateway, found)
+            return parts.setdefault(home, Part(found, home, Work([], []), outbox)).work
 
         tokens = [delivery.token for delivery in deliveries]
         work_at(port).settlements.append(Settle(COMPLETE, tokens))
@@ -205,6 +207,13 @@ def _handle(gateway: Gateway, name: str) -> EntityHandle:
     handle = gateway.bus.find(name)
     assert handle is not None
     return handle
+
+
+def _outbox_of(gateway: Gateway, port: SitePort) -> Outbox:
+    entity = gateway.namespace.find_id(port.fragment_id.entity_id)
+    assert entity is not None
+    router = _handle(gateway, entity.name).router
+    return router.outboxes[router.numbers.index(port.fragment_id.number)]
 
 
 def _port_of(handle: EntityHandle, message: Message) -> SitePort:

@@ -33,12 +33,17 @@ class Answers:
         # What some of them lack, as `lacking` found it: payloads by number, states by session.
         self.unread: list[int] = []
         self.session_ids: list[str] = []
+        # What they tell of is stored, whatever becomes of what is read and stored for them after.
+        self._are_stored = False
 
     def add(self, reply_to: ReplyTo, answer: Answer) -> None:
         self._waiting.append((reply_to, answer))
 
     def are_lacking(self) -> bool:
-        """Whether something must be read before they are whole; then it is noted what."""
+        """All that was decided is stored. Whether something must be read before the answers are
+        whole; then it is noted what.
+        """
+        self._are_stored = True
         unread: list[int] = []
         session_ids: list[str] = []
         for _, answer in self._waiting:
@@ -68,6 +73,7 @@ class Answers:
 
     def give(self) -> None:
         """Say all of them."""
+        self._are_stored = False
         waiting, self._waiting = self._waiting, []
         for reply_to, answer in waiting:
             say(reply_to, answer)
@@ -86,6 +92,8 @@ class Answers:
 
     def fail(self, reason: str, *, is_unknown: bool) -> None:
         """They will not be stored, or nobody knows; a refusal stays one."""
+        is_unknown = is_unknown or self._are_stored
+        self._are_stored = False
         waiting, self._waiting = self._waiting, []
         for reply_to, answer in waiting:
             is_refused = isinstance(answer, Refused)

@@ -9,7 +9,7 @@ from typing import final
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.core.command import Command, Reply
-from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.errors import SERVER_BUSY, Refused, Unavailable
 
 Question = Callable[[ReplyTo], None]
 """Asks, and has the answer told to whom it is given."""
@@ -24,7 +24,12 @@ def to_port(port: FragmentPort, command: Command) -> Question:
 
 async def ask(port: FragmentPort, command: Command) -> Reply:
     """What a fragment answers; a Refused or Unavailable is raised."""
-    [answer] = await ask_all([to_port(port, command)])
+    return await answer_to(to_port(port, command))
+
+
+async def answer_to(question: Question) -> Reply:
+    """A Refused or Unavailable is raised."""
+    [answer] = await ask_all([question])
     if isinstance(answer, Refused | Unavailable):
         raise answer
     return answer
@@ -56,11 +61,18 @@ def failure_of(answers: Sequence[Answer]) -> Refused | Unavailable | None:
 
 def failure_of_parts(answers: Sequence[Answer]) -> Refused | Unavailable | None:
     """The first failure of what each fragment does for itself: when some did it and others are
-    unavailable it cannot be said that nothing was done.
+    unavailable or busy it cannot be said that nothing was done.
     """
     failure = failure_of(answers)
     is_partial = any(not isinstance(answer, Refused | Unavailable) for answer in answers)
-    if isinstance(failure, Unavailable) and is_partial:
+    if failure is not None and is_partial:
+        return partly_done(failure)
+    return failure
+
+
+def partly_done(failure: Refused | Unavailable) -> Refused | Unavailable:
+    """A failure of one part when others are done: whoever hears "busy" would do all of it again."""
+    if isinstance(failure, Unavailable) or failure.kind is SERVER_BUSY:
         return Unavailable(failure.message, is_unknown=True)
     return failure
 

@@ -132,16 +132,22 @@ class Bus:
         return found
 
     async def may_be_held(self, entity_id: int) -> bool:
-        """Whether a broker holds anything of an entity, known or not, or cannot be asked."""
+        """Whether a broker holds anything of an entity, known or not, or cannot be asked.
+
+        An entity that the catalogue merely forgot comes back with all that its fragments hold.
+        """
+        return not await self.without_fragments([entity_id])
+
+    async def without_fragments(self, entity_ids: Sequence[int]) -> list[int]:
+        """Those of these entities of which no broker holds anything; none if one is away."""
+        held: set[int] = set()
         for broker in self._brokers:
             try:
                 async with asyncio.timeout(DOUBT_WAIT_MS / 1000):
-                    held = await broker.fragment_ids()
+                    held |= {fragment.entity_id for fragment in await broker.fragment_ids()}
             except (Refused, Unavailable, TimeoutError):
-                return True
-            if any(fragment.entity_id == entity_id for fragment in held):
-                return True
-        return False
+                return []
+        return [entity_id for entity_id in entity_ids if entity_id not in held]
 
     async def transferring(self) -> tuple[list[FragmentId], bool]:
         """The fragments that have given out messages, and whether all brokers could be asked."""

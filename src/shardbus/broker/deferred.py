@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.broker.asking import Question, ask_all, failure_of, to_port
+from shardbus.broker.asking import Question, ask_all, failure_of, failure_of_parts, to_port
 from shardbus.broker.dispatch import ignore
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer
@@ -120,7 +120,7 @@ class DeferredReceive:
             for number in self._shares[index]
         }
         if deliveries and not gone:
-            raise failure_of(answers) or Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+            raise failure_of_parts(answers) or Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
         return [one for one in deliveries if one.entry.sequence_number in gone]
 
     def _complete(self, index: int, deliveries: list[Delivery]) -> Question:

@@ -154,7 +154,8 @@ class Forwarder:
         sources = await ask(port, ListSources())
         assert isinstance(sources, Sources)
         find_id = self.bus.namespace.find_id
-        gone = [entity_id for entity_id in sources.entity_ids if find_id(entity_id) is None]
+        lost = [entity_id for entity_id in sources.entity_ids if find_id(entity_id) is None]
+        gone = await self.bus.without_fragments(lost)
         if gone:
             await ask(port, ForgetSources(gone))
 
@@ -322,8 +323,11 @@ class _Mover:
             return _IDLE
         former = self._bus.namespace.find_id(outstanding.destination_id)
         destination = None if former is None else self._bus.find(former.name.lower())
-        if destination is None and outstanding.destination_id and not self._is_surely_missing():
-            return _STUCK
+        if destination is None and outstanding.destination_id:
+            # What the catalogue merely forgot may have taken them, and may come back.
+            is_kept = await self._bus.may_be_held(outstanding.destination_id)
+            if is_kept or not self._is_surely_missing():
+                return _STUCK
         taken = await ask(port, TakeTransfers(self.line, 0, outstanding.destination_id))
         assert isinstance(taken, Received)
         if not taken.deliveries:

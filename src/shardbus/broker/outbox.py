@@ -1,8 +1,8 @@
 """What one router sends to one fragment, and what became of it when an answer was lost.
 
-Every send has a number. When it is not known whether one was stored, because the commit failed or
-the broker was lost with it, the fragment is asked as soon as it is back. Only what is still not
-known when the time is over is told to be unknown.
+Every send has a number, and so has what decides a transaction. When it is not known whether one was
+stored, because the commit failed or the broker was lost with it, the fragment is asked as soon as
+it is back. Only what is still not known when the time is over is told to be unknown.
 """
 
 from __future__ import annotations
@@ -13,8 +13,23 @@ from typing import Final, final
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.core.command import AskTickets, Judged, Send, Sent, Ticket
+from shardbus.core.command import (
+    COMMITTED,
+    AskTickets,
+    Decide,
+    Decided,
+    Done,
+    Home,
+    Judged,
+    Reply,
+    Send,
+    Sent,
+    Ticket,
+    Transact,
+    Work,
+)
 from shardbus.core.errors import Unavailable
+from shardbus.core.limits import TICKETS_ASKED_MS
 from shardbus.core.message import Message
 
 # How long a fragment is asked for, and how often; as long as placing elsewhere may take (R16).
@@ -28,14 +43,15 @@ ASKED_MAX: Final = 1_000
 
 @final
 class _Sending:
-    """One Send under way."""
+    """One command under way; `done` is the answer when all that is known is that it is stored."""
 
     def __init__(
-        self, outbox: Outbox, number: int, messages: list[Message], reply_to: ReplyTo
+        self, outbox: Outbox, number: int, done: Reply, reply_to: ReplyTo, began_ms: int
     ) -> None:
         self.number = number
-        self.count = len(messages)
+        self.done = done
         self.reply_to = reply_to
+        self.began_ms = began_ms
         # Of one in doubt: until when, and why.
         self.until_ms = 0
         self.failure: Unavailable | None = None
@@ -73,10 +89,22 @@ class Outbox:
 
     def send(self, messages: list[Message], reply_to: ReplyTo, *, keeps_reply: bool) -> None:
         """`keeps_reply` says that the sequence numbers are wanted, even after a lost answer."""
-        self._last += 1
-        ticket = Ticket(self._sender, self._last, self._front, keeps_reply=keeps_reply)
-        sending = _Sending(self, self._last, messages, reply_to)
+        sending = self._begin(Sent(0, len(messages)), reply_to)
+        ticket = self._ticket(sending, keeps_reply=keeps_reply)
         self._port.submit(Send(messages, ticket), sending.answered)
+
+    def transact(self, work: Work, reply_to: ReplyTo) -> None:
+        """Do the whole work of a transaction."""
+        sending = self._begin(Done(), reply_to)
+        self._port.submit(Transact(work, self._ticket(sending)), sending.answered)
+
+    def decide(
+        self, transaction_id: bytes, work: Work, others: list[Home], reply_to: ReplyTo
+    ) -> None:
+        """Commit a transaction that all `others` have prepared."""
+        sending = self._begin(Decided(COMMITTED), reply_to)
+        command = Decide(transaction_id, work, others, self._ticket(sending))
+        self._port.submit(command, sending.answered)
 
     def close(self, sending: _Sending, answer: Answer) -> None:
         """Nobody will ask about a number any more."""
@@ -92,13 +120,23 @@ class Outbox:
 
     def doubt(self, sending: _Sending, answer: Unavailable) -> None:
         """Nobody knows whether it is stored: find out."""
-        if len(self._doubts) >= DOUBTS_MAX:
+        steady_ms = self._clock.steady_ms()
+        # What was begun long ago, before this process was stopped for an hour perhaps, the fragment
+        # may have forgotten, and would take for not stored.
+        if len(self._doubts) >= DOUBTS_MAX or steady_ms - sending.began_ms > TICKETS_ASKED_MS:
             self.close(sending, answer)
             return
-        sending.until_ms = self._clock.steady_ms() + DOUBT_MS_MAX
+        sending.until_ms = steady_ms + DOUBT_MS_MAX
         sending.failure = answer
         self._doubts[sending.number] = sending
         self._ask_later()
+
+    def _begin(self, done: Reply, reply_to: ReplyTo) -> _Sending:
+        self._last += 1
+        return _Sending(self, self._last, done, reply_to, self._clock.steady_ms())
+
+    def _ticket(self, sending: _Sending, *, keeps_reply: bool = False) -> Ticket:
+        return Ticket(self._sender, sending.number, self._front, keeps_reply=keeps_reply)
 
     def _ask_later(self) -> None:
         if not self._is_timed:
@@ -136,6 +174,6 @@ class Outbox:
             failure = sending.failure
             assert failure is not None
             if is_stored:
-                self.close(sending, answer.replies.get(number, Sent(0, sending.count)))
+                self.close(sending, answer.replies.get(number, sending.done))
             else:
                 self.close(sending, Unavailable(failure.message))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import final
 
-from shardbus.broker.asking import Question, ask_all, failure_of, to_port
+from shardbus.broker.asking import Question, ask_all, failure_of, partly_done, to_port
 from shardbus.broker.dispatch import ignore
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer
 from shardbus.core.command import Cancel, Done, Sent
-from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.errors import Refused
 from shardbus.core.message import Message
 
 
@@ -33,9 +33,7 @@ class Scheduling:
         failure = failure_of(answers)
         if failure is not None:
             is_undone = await self._undo(answers)
-            if isinstance(failure, Unavailable) and not is_undone:
-                raise Unavailable(failure.message, is_unknown=True)
-            raise failure
+            raise failure if is_undone else partly_done(failure)
         numbers = [0] * len(self._messages)
         for share, answer in zip(self._shares, answers, strict=True):
             assert isinstance(answer, Sent)

@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, final
 
-from shardbus.broker.asking import ask, ask_all, failure_of, to_port
+from shardbus.broker.asking import Question, answer_to, ask_all, failure_of, to_port
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort, ignore
+from shardbus.broker.outbox import Outbox
 from shardbus.core.command import (
     COMMITTED,
     Decide,
@@ -39,10 +40,28 @@ LATE_TEXT: Final = "The transaction took too long to commit and was rolled back.
 class Part:
     """What a transaction does in one fragment."""
 
-    def __init__(self, port: FragmentPort, home: Home, work: Work) -> None:
+    def __init__(
+        self, port: FragmentPort, home: Home, work: Work, outbox: Outbox | None = None
+    ) -> None:
+        """With the `outbox` of the fragment, whether it was done is asked for when an answer is
+        lost; what has an identity of its own, as publications have, needs none.
+        """
         self.port = port
         self.home = home
         self.work = work
+        self._outbox = outbox
+
+    def transact(self) -> Question:
+        outbox, work = self._outbox, self.work
+        if outbox is None:
+            return to_port(self.port, Transact(work))
+        return lambda reply_to: outbox.transact(work, reply_to)
+
+    def decide(self, transaction_id: bytes, others: list[Home]) -> Question:
+        outbox, work = self._outbox, self.work
+        if outbox is None:
+            return to_port(self.port, Decide(transaction_id, work, others))
+        return lambda reply_to: outbox.decide(transaction_id, work, others, reply_to)
 
     def payload_bytes(self) -> int:
         return sum(len(message.payload) for message in self.work.messages)
@@ -83,7 +102,7 @@ class Transactor:
         self, transaction_id: bytes, parts: Sequence[Part], decider: Part | None
     ) -> None:
         if len(parts) == 1:
-            await ask(parts[0].port, Transact(parts[0].work))
+            await answer_to(parts[0].transact())
         elif decider is not None:
             others = [part for part in parts if part is not decider]
             await self._commit_in_phases(transaction_id, decider, others)
@@ -110,24 +129,24 @@ class Transactor:
         if self._clock.steady_ms() >= deadline_ms:
             await _finish(transaction_id, others, is_commit=False)
             raise Unavailable(LATE_TEXT)
-        homes = [part.home for part in others]
-        await self._decide(Decide(transaction_id, decider.work, homes), decider, others)
+        await self._decide(transaction_id, decider, others)
         if await _finish(transaction_id, others, is_commit=True):
             decider.port.submit(ForgetDecision(transaction_id), ignore)
 
-    async def _decide(self, command: Decide, decider: Part, others: list[Part]) -> None:
+    async def _decide(self, transaction_id: bytes, decider: Part, others: list[Part]) -> None:
+        homes = [part.home for part in others]
         try:
-            answer = await ask(decider.port, command)
+            answer = await answer_to(decider.decide(transaction_id, homes))
         except Unavailable as error:
             if not error.is_unknown:
-                await _finish(command.transaction_id, others, is_commit=False)
+                await _finish(transaction_id, others, is_commit=False)
             raise
         except Refused:
-            await _finish(command.transaction_id, others, is_commit=False)
+            await _finish(transaction_id, others, is_commit=False)
             raise
         assert isinstance(answer, Decided)
         if answer.how != COMMITTED:
-            await _finish(command.transaction_id, others, is_commit=False)
+            await _finish(transaction_id, others, is_commit=False)
             raise Unavailable(LATE_TEXT)
 
 

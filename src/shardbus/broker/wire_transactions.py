@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shardbus.broker.fields import I64, LENGTH, Reader, WireError, Writer
+from shardbus.broker.wire_tickets import decode_ticket, encode_ticket
 from shardbus.core.command import (
     ROLLED_BACK,
     AskDecision,
@@ -42,6 +43,7 @@ DecodeWork = Callable[[Reader], Work]
 def encode_transaction(writer: Writer, command: TransactionCommand, encode_work: EncodeWork) -> int:
     """Write the fields; the tag that tells which command they are of."""
     if isinstance(command, Transact):
+        encode_ticket(writer, command.ticket)
         encode_work(writer, command.work)
         return TRANSACT
     if isinstance(command, ListTransactions):
@@ -54,6 +56,7 @@ def encode_transaction(writer: Writer, command: TransactionCommand, encode_work:
         return PREPARE
     if isinstance(command, Decide):
         _encode_homes(writer, command.others)
+        encode_ticket(writer, command.ticket)
         encode_work(writer, command.work)
         return DECIDE
     if isinstance(command, AskDecision):
@@ -67,7 +70,8 @@ def encode_transaction(writer: Writer, command: TransactionCommand, encode_work:
 
 def decode_transaction(tag: int, reader: Reader, decode_work: DecodeWork) -> TransactionCommand:
     if tag == TRANSACT:
-        return Transact(decode_work(reader))
+        ticket = decode_ticket(reader)
+        return Transact(decode_work(reader), ticket)
     if tag == LIST_TRANSACTIONS:
         return ListTransactions()
     if not TRANSACT <= tag <= LIST_TRANSACTIONS:
@@ -77,8 +81,8 @@ def decode_transaction(tag: int, reader: Reader, decode_work: DecodeWork) -> Tra
         decider, wait_ms = _decode_home(reader), reader.i64()
         return Prepare(transaction_id, decode_work(reader), decider, wait_ms)
     if tag == DECIDE:
-        others = _decode_homes(reader)
-        return Decide(transaction_id, decode_work(reader), others)
+        others, ticket = _decode_homes(reader), decode_ticket(reader)
+        return Decide(transaction_id, decode_work(reader), others, ticket)
     if tag == ASK_DECISION:
         return AskDecision(transaction_id, is_over=reader.flag())
     if tag == FINISH:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.change import Adopt, Append, ForgetIds, Remember, Update
-from shardbus.core.command import AskTickets, Judged, Send, Sent
+from shardbus.core.command import AskTickets, Judged, Send, Sent, Ticket
 from shardbus.core.counting import count_in
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.history import History
@@ -36,7 +36,7 @@ class Entrance:
         records: dict[tuple[int, bytes], bytes],
         loaded_at_ms: int,
     ) -> None:
-        self.tickets = Tickets(records)
+        self.tickets = Tickets(records, loaded_at_ms)
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
@@ -49,14 +49,21 @@ class Entrance:
             self._note_deadline(max(ledger.rules.duplicate_window_ms, 1))
 
     def send(self, command: Send, now_ms: int) -> Sent:
-        ticket = command.ticket
-        if ticket is not None:
-            self.tickets.check(ticket, self._ids_at_ms())
+        self.check_ticket(command.ticket)
         self.check_kind(command.messages)
         sent = self.admit(command.messages, now_ms, is_checked=False)
-        if ticket is not None:
-            self.tickets.note(ticket, sent, self._ids_at_ms())
+        self.note_ticket(command.ticket, sent)
         return sent
+
+    def check_ticket(self, ticket: Ticket | None) -> None:
+        """Refused when whoever numbered the command has given it up, or it cannot be remembered."""
+        if ticket is not None:
+            self.tickets.check(ticket, self._ids_at_ms())
+
+    def note_ticket(self, ticket: Ticket | None, reply: Sent | None) -> None:
+        """A command whose ticket was checked is done with the next commit."""
+        if ticket is not None:
+            self.tickets.note(ticket, reply, self._ids_at_ms())
 
     def judge(self, command: AskTickets) -> Judged:
         """What became of sends whose answers were lost."""

@@ -78,10 +78,15 @@ TRANSFER_SOURCES_MAX: Final = 1_000
 TRANSFER_MARKS_FORGOTTEN_MAX: Final = 10_000
 HOPS_MAX: Final = 4
 
-# Senders (gateways, for each start of one) whose numbered sends a fragment remembers, and for how
-# long after the last: nobody asks what became of a send for longer than a minute.
+# Senders (gateways, for each start of one) whose numbered commands a fragment remembers, and for
+# how long after the last.
 TICKET_SENDERS_MAX: Final = 1_024
 TICKETS_KEPT_MS: Final = 3_600_000
+# What it found when it was loaded it keeps for at least so long from then on, however late it seems
+# to be: the clock may have been set. Nobody begins to ask about a command that is older than half
+# of that, nor asks for longer than a minute.
+TICKETS_LOADED_KEPT_MS: Final = 600_000
+TICKETS_ASKED_MS: Final = 300_000
 # What it remembers of the unanswered ones of a sender: runs of those that are not stored, and
 # replies that somebody will want to know.
 TICKET_GAPS_MAX: Final = 1_024
@@ -134,4 +139,5 @@ PEEK_BYTES_MAX: Final = 256 * 1024
 
 assert WINDOW_COUNT_LOW + PAGE_COUNT_MAX <= WINDOW_COUNT_MAX
 assert PAGE_BYTES_MAX <= WINDOW_BYTES_MAX
+assert TICKETS_ASKED_MS + 60_000 < TICKETS_LOADED_KEPT_MS < TICKETS_KEPT_MS
 assert FRAGMENTS_MAX << SEQUENCE_COUNTER_BITS <= 1 << 63

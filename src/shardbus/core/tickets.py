@@ -19,6 +19,7 @@ from shardbus.core.limits import (
     TICKET_REPLIES_MAX,
     TICKET_SENDERS_MAX,
     TICKETS_KEPT_MS,
+    TICKETS_LOADED_KEPT_MS,
 )
 from shardbus.core.records import TICKETS
 
@@ -63,7 +64,9 @@ class _Book:
 class Tickets:
     """The books of one fragment."""
 
-    def __init__(self, records: dict[tuple[int, bytes], bytes]) -> None:
+    def __init__(self, records: dict[tuple[int, bytes], bytes], now_ms: int) -> None:
+        """Times here go on steadily from the moment by the wall clock when this was made."""
+        self._loaded_ms = now_ms
         self._books: dict[bytes, _Book] = {}
         # Senders whose books differ from what is stored.
         self._changed: dict[bytes, None] = {}
@@ -88,12 +91,12 @@ class Tickets:
                 "Too many sends through one gateway are not answered yet: try again later.",
             )
 
-    def note(self, ticket: Ticket, reply: Sent, now_ms: int) -> None:
+    def note(self, ticket: Ticket, reply: Sent | None, now_ms: int) -> None:
         """A command that was checked is part of the next commit."""
         book = self._open(ticket.sender, now_ms)
         book.leave_out(max(book.highest + 1, ticket.front), ticket.number - 1)
         book.highest = ticket.number
-        if ticket.keeps_reply:
+        if ticket.keeps_reply and reply is not None:
             book.replies[ticket.number] = reply
 
     def judge(self, command: AskTickets, now_ms: int) -> Judged:
@@ -138,10 +141,12 @@ class Tickets:
 
     def _make_room(self, now_ms: int) -> None:
         """Forget who has been silent for so long that nothing of theirs can be asked or arrive."""
+        # Since it was loaded all are measured by a clock that nobody sets; before, by any.
+        is_settled = self._loaded_ms + TICKETS_LOADED_KEPT_MS <= now_ms
         for sender, book in list(self._books.items()):
             # Should the clock have been set back, they are kept for as long from now on.
             book.at_ms = min(book.at_ms, now_ms)
-            if book.at_ms + TICKETS_KEPT_MS <= now_ms:
+            if book.at_ms + TICKETS_KEPT_MS <= now_ms and is_settled:
                 del self._books[sender]
                 self._changed[sender] = None
         if len(self._books) >= TICKET_SENDERS_MAX:

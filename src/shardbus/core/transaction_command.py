@@ -8,7 +8,7 @@ from shardbus.core.message import Message
 from shardbus.core.stage_command import Publication, StageShare
 
 if TYPE_CHECKING:
-    from shardbus.core.command import Settle
+    from shardbus.core.command import Settle, Ticket
 
 Home = tuple[int, int]
 """Where a fragment is at home: the id of its entity, and its number."""
@@ -43,8 +43,9 @@ class Transact:
     Refused, and nothing has changed, when a lock is not held any more or a message is refused.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, ticket: Ticket | None = None) -> None:
         self.work = work
+        self.ticket = ticket
 
 
 @final
@@ -71,10 +72,13 @@ class Decide:
     cannot be done: then nothing is decided, and the others must be told that nothing comes of it.
     """
 
-    def __init__(self, transaction_id: bytes, work: Work, others: list[Home]) -> None:
+    def __init__(
+        self, transaction_id: bytes, work: Work, others: list[Home], ticket: Ticket | None = None
+    ) -> None:
         self.transaction_id = transaction_id
         self.work = work
         self.others = others
+        self.ticket = ticket
 
 
 @final

@@ -114,8 +114,10 @@ class Transactions:
         """
         self._staged = staged
         if isinstance(command, Transact):
+            self._entrance.check_ticket(command.ticket)
             self._check(command.work, now_ms)
             self._do(command.work, now_ms)
+            self._entrance.note_ticket(command.ticket, None)
             return Done()
         if isinstance(command, Prepare):
             return self._prepare(command, now_ms)
@@ -231,9 +233,11 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
+        self._entrance.check_ticket(command.ticket)
         self._check(command.work, now_ms)
         self._check_decisions()
         self._do(command.work, now_ms)
+        self._entrance.note_ticket(command.ticket, None)
         self._keep(command.transaction_id, Decision(True, now_ms, command.others))
         return Decided(COMMITTED)
 

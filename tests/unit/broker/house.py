@@ -16,7 +16,7 @@ from shardbus.core.command import (
     Settle,
 )
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
+from shardbus.stores.base import FragmentCommit, FragmentId, NotStored, StoreError
 from tests.simulation.faults import Disk
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
 from tests.unit.core.desk import rules
@@ -26,7 +26,9 @@ LATENCY_S = 0.001
 
 
 class ScriptedDisk(Disk):
-    """Fails the next commits `before` or `after` they happen, and the kinds of reads named."""
+    """Fails the next commits `before` or `after` they happen, or surely `not at all`, and the
+    kinds of reads named.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +47,9 @@ class ScriptedDisk(Disk):
         if self.commit_failures and self.commit_failures[0] == "before":
             self.commit_failures.popleft()
             raise StoreError("the disk is full")
+        if self.commit_failures and self.commit_failures[0] == "not at all":
+            self.commit_failures.popleft()
+            raise NotStored("there is no room")
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
         if self.commit_failures and self.commit_failures.popleft() == "after":

@@ -285,6 +285,24 @@ def test_a_destination_that_is_gone_leaves_transfer_dead_letters(town: Forwardin
     assert town.line(town.near, TRANSFER_DEAD_LETTER_LINE) == [(b"lost", NOT_FOUND_REASON)]
 
 
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_a_destination_that_the_catalogue_forgot_may_have_taken_messages_over(
+    town: Forwarding, step: int, when: str
+) -> None:
+    """R27: it comes back with them, so nobody else may get them meanwhile."""
+    town.send_with_fate(step, when, is_crash=True)
+    TwoBrokers.restart(town)
+    town.restart_without(town.far)
+    town.pass_s(MISSING_MS / 1000 + 20)
+    town.restart_with_all()
+    town.pass_s(20)
+
+    refused = [payload for payload, _ in town.line(town.near, TRANSFER_DEAD_LETTER_LINE)]
+    assert sorted([*town.contents(town.far), *refused]) == MESSAGES
+    assert town.line(town.near, MAIN_LINE) == []
+
+
 def test_a_full_destination_is_waited_for(town: Forwarding) -> None:
     """R27: it heals, so nothing becomes a dead letter."""
     [port] = town.handle(town.far).runners

@@ -22,6 +22,7 @@ from shardbus.core.errors import (
     MESSAGE_LOCK_LOST,
     MESSAGE_NOT_FOUND,
     NOT_ALLOWED,
+    SERVER_BUSY,
     SESSION_LOCK_LOST,
     ErrorKind,
     Refused,
@@ -316,6 +317,23 @@ def test_what_was_scheduled_is_cancelled_when_the_rest_cannot_be(house: House) -
         queue.do(queue.operations.schedule(later(house, 60, *keys)))
 
     assert peeked(queue) == []
+
+
+@pytest.mark.parametrize("failure", [Unavailable("away"), Refused(SERVER_BUSY, "busy")])
+def test_what_is_active_already_is_not_said_to_have_met_a_busy_bus(
+    house: House, failure: Refused | Unavailable
+) -> None:
+    """Who hears that would schedule all of it again."""
+    queue = Queue(house, 2)
+    keys = [queue.session_ids(index, 1)[0] for index in (0, 1)]
+    outbox = Outbox(Failing(failure), b"sender", loop=house.loop, clock=house.clock)
+    queue.router.outboxes[1] = outbox
+
+    with pytest.raises(Unavailable) as raised:
+        queue.do(queue.operations.schedule(later(house, 0, *keys)))
+
+    assert raised.value.is_unknown
+    assert len(peeked(queue)) == 1
 
 
 def test_what_was_scheduled_for_somebody_who_stopped_waiting_is_cancelled(house: House) -> None:

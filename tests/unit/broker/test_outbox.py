@@ -5,11 +5,12 @@ import pytest
 from shardbus.broker.outbox import DOUBT_MS_MAX, DOUBTS_MAX, Outbox
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer, Runner
-from shardbus.core.command import AskTickets, Send, Sent
+from shardbus.core.command import RELEASE, AskTickets, Receive, Send, Sent
 from shardbus.core.errors import Unavailable
-from shardbus.core.message import Message
+from shardbus.core.limits import TICKETS_ASKED_MS
+from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.placement import even_hash_starts
-from tests.unit.broker.house import House, payloads_of
+from tests.unit.broker.house import SEED, House, payloads_of
 from tests.unit.broker.ports import Scripted
 
 
@@ -86,6 +87,28 @@ def test_what_cannot_be_learned_in_time_is_unknown(house: House) -> None:
     assert isinstance(answer, Unavailable) and answer.is_unknown
 
 
+def test_what_is_stored_is_not_called_lost_because_a_damaged_message_cannot_be_set_aside(
+    house: House,
+) -> None:
+    """The damage is found after the commit, and that it was is another one."""
+    runners = [house.runner(number) for number in range(2)]
+    router = router_of(house, runners)
+    house.pass_s()
+    sent = house.answer(runners[0], Send([Message(b"damaged")]))
+    assert isinstance(sent, Sent)
+    house.settle(runners[0], RELEASE, *house.receive(runners[0]))
+    house.disk.kept.damage(runners[0].fragment_id, sent.first)
+    house.disk.commit_failures.extend(["fine", "not at all"])
+
+    answers = batch(router, b"a")
+    house.ask(runners[0], Receive(MAIN_LINE, 1, is_locking=True, token_seed=SEED))
+    house.pass_s(5)
+
+    assert [type(answer) for answer in answers] == [Sent]
+    stored = [payload for each in runners for payload in payloads_of(house.receive(each))]
+    assert stored == [b"a"]
+
+
 def test_sequence_numbers_are_told_after_a_lost_answer_where_they_are_wanted(house: House) -> None:
     runner = house.runner()
     router = router_of(house, [runner])
@@ -134,6 +157,22 @@ def test_the_front_is_the_first_that_is_not_answered(house: House) -> None:
     assert front() == 1
     port.answer(0, Sent(1, 1))
     assert front() == 3
+
+
+def test_what_the_fragment_may_have_forgotten_is_not_asked_about(house: House) -> None:
+    """The process was stopped for an hour, say: its book would be gone, and all taken for lost."""
+    port = Scripted()
+    outbox = Outbox(port, b"me", loop=house.loop, clock=house.clock)
+    answers: list[Answer] = []
+    outbox.send([Message(b"x")], answers.append, keeps_reply=False)
+    house.pass_s(TICKETS_ASKED_MS / 1000 + 1)
+
+    port.fail_all()
+    house.pass_s(1)
+
+    [answer] = answers
+    assert isinstance(answer, Unavailable) and answer.is_unknown
+    assert not any(isinstance(command, AskTickets) for command in port.commands())
 
 
 def test_doubts_are_bounded(house: House) -> None:

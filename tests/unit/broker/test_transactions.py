@@ -123,6 +123,30 @@ def test_recovery_survives_what_it_recovers_from(brokers: TwoBrokers, step: int,
     assert brokers.unfinished() == []
 
 
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("step", range(1, STEPS))
+@pytest.mark.parametrize("is_far", [True, False])
+def test_what_only_sends_and_is_done_again_after_a_failure_is_there_once(
+    brokers: TwoBrokers, step: int, when: str, is_far: bool
+) -> None:
+    """A commit that fails leaves nobody in doubt: who hears of a failure may begin anew."""
+    parts = [brokers.part(brokers.near, [b"first"])]
+    if is_far:
+        parts.append(brokers.part(brokers.far, [b"second"]))
+    brokers.fate.plan(step, when, is_crash=False)
+
+    failure = brokers.attempt(brokers.transactor.commit(TXN, parts))
+    settle_down(brokers)
+    if failure is not None:
+        assert isinstance(failure, Unavailable) and not failure.is_unknown
+        brokers.run(brokers.transactor.commit(bytes([1]) * 16, parts))
+        brokers.pass_s(1)
+
+    assert brokers.contents(brokers.near) == [b"first"]
+    assert brokers.contents(brokers.far) == ([b"second"] if is_far else [])
+    assert brokers.unfinished() == []
+
+
 def test_an_undecided_transaction_keeps_its_messages_until_its_time_is_over(
     brokers: TwoBrokers,
 ) -> None:
@@ -203,6 +227,26 @@ def test_an_old_catalogue_ends_no_transaction(brokers: TwoBrokers, step: int, lo
     settle_down(brokers)
 
     is_moved(brokers)
+
+
+@pytest.mark.parametrize("is_decider_lost", [True, False])
+def test_an_entity_that_the_catalogue_forgot_keeps_its_half_of_a_transaction(
+    brokers: TwoBrokers, is_decider_lost: bool
+) -> None:
+    """It comes back with its messages when somebody recovers it, or restores the catalogue."""
+    brokers.send(brokers.near, b"message")
+    brokers.fate.plan(2, AFTER, is_crash=True)
+    move(brokers)
+    brokers.restart()
+    brokers.restart_without(brokers.far if is_decider_lost else brokers.near)
+    settle_down(brokers)
+    brokers.pass_s(GONE_MS / 1000)
+    brokers.run(brokers.recovery.recover())
+    brokers.restart_with_all()
+
+    settle_down(brokers)
+
+    assert is_moved(brokers)
     assert brokers.unfinished() == []
 
 

@@ -77,6 +77,7 @@ class TwoBrokers:
         self.fate = Fate()
         self.disks = [FatedDisk(self.fate) for _ in range(2)]
         self.catalogue = MemoryCatalogue(EPOCH_MS)
+        self._forgotten: dict[int, str] = {}
         self._seeds = count()
         self._time_s = 0.0
         self.has_died = False
@@ -141,6 +142,17 @@ class TwoBrokers:
         self.close()
         self._start()
 
+    def restart_without(self, name: str) -> None:
+        """With a catalogue that is older than a queue; `restart_with_all` brings the other back."""
+        known = self.catalogue._documents
+        self._forgotten = dict(known)
+        del known[self.handle(name).entity.entity_id]
+        self.restart()
+
+    def restart_with_all(self) -> None:
+        self.catalogue._documents.update(self._forgotten)
+        self.restart()
+
     def close(self) -> None:
         self._time_s = self.loop.time()
         self.loop.set_exception_handler(lambda loop, context: None)
@@ -193,7 +205,7 @@ class TwoBrokers:
         work = Work(
             [Message(payload) for payload in messages or []], [] if settle is None else [settle]
         )
-        return Part(handle.runners[0], home, work)
+        return Part(handle.runners[0], home, work, handle.router.outboxes[0])
 
     # What is there.
 

@@ -185,10 +185,12 @@ _works = st.builds(
     st.lists(_named, max_size=3),
     st.none() | _named,
 )
+_senders = st.binary(min_size=1, max_size=16)
+_tickets = st.builds(Ticket, _senders, _i64, _i64, keeps_reply=st.booleans())
 _transacting = st.one_of(
-    st.builds(Transact, _works),
+    st.builds(Transact, _works, st.none() | _tickets),
     st.builds(Prepare, _transactions, _works, _homes, _i64),
-    st.builds(Decide, _transactions, _works, st.lists(_homes, max_size=3)),
+    st.builds(Decide, _transactions, _works, st.lists(_homes, max_size=3), st.none() | _tickets),
     st.builds(AskDecision, _transactions, is_over=st.booleans()),
     st.builds(Finish, _transactions, is_commit=st.booleans()),
     st.builds(ForgetDecision, _transactions),
@@ -251,8 +253,6 @@ _staging = st.one_of(
     st.builds(AskProducers, _bytes),
 )
 
-_senders = st.binary(min_size=1, max_size=16)
-_tickets = st.builds(Ticket, _senders, _i64, _i64, keeps_reply=st.booleans())
 _sent = st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3))
 
 commands = st.one_of(

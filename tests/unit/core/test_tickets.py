@@ -3,13 +3,27 @@
 import pytest
 
 from shardbus.core.change import RecordChange
-from shardbus.core.command import AskTickets, Judged, Send, Sent, Ticket
+from shardbus.core.command import (
+    ROLLED_BACK,
+    AskDecision,
+    AskTickets,
+    Decide,
+    Decided,
+    Judged,
+    Send,
+    Sent,
+    Ticket,
+    Transact,
+    Work,
+)
 from shardbus.core.errors import QUOTA_EXCEEDED, SERVER_BUSY, Refused
 from shardbus.core.limits import (
     TICKET_GAPS_MAX,
     TICKET_REPLIES_MAX,
     TICKET_SENDERS_MAX,
+    TICKETS_ASKED_MS,
     TICKETS_KEPT_MS,
+    TICKETS_LOADED_KEPT_MS,
 )
 from shardbus.core.message import Message
 from shardbus.core.records import TICKETS
@@ -92,6 +106,30 @@ def test_senders_do_not_know_of_each_other() -> None:
     assert ask(desk, 1, 2, sender=b"other") == [True, True]
 
 
+def test_transactions_have_numbers_too() -> None:
+    desk = Desk()
+    work = Work([Message(b"x")], [])
+    desk.do(Transact(work, Ticket(ME, 1, 1)))
+    desk.do(Decide(b"first", work, [(1, 2)], Ticket(ME, 2, 1)))
+    desk.reload()
+
+    assert ask(desk, 1, 2, 4) == [True, True, False]
+    for late in (Transact(work, Ticket(ME, 3, 3)), Decide(b"2", work, [], Ticket(ME, 4, 3))):
+        with pytest.raises(Refused) as refused:
+            desk.do(late)
+        assert refused.value.kind is SERVER_BUSY
+    assert desk.shelf.counters.lines[0].count == 2
+
+
+def test_a_transaction_that_was_rolled_back_before_its_commit_came_is_not_stored() -> None:
+    desk = Desk()
+    desk.do(AskDecision(b"first", is_over=True))
+    answer = desk.do(Decide(b"first", Work([Message(b"x")], []), [(1, 2)], Ticket(ME, 1, 1)))
+
+    assert isinstance(answer, Decided) and answer.how == ROLLED_BACK
+    assert ask(desk, 1) == [False]
+
+
 def test_a_reply_that_is_kept_is_told_again() -> None:
     desk = Desk(rules(duplicate_window_ms=60_000))
     messages = [Message(b"x", message_id=name) for name in ("a", "b", "a")]
@@ -170,6 +208,32 @@ def test_a_clock_that_was_set_back_keeps_nobody_for_ever() -> None:
     send(desk, 1, sender=b"second")
     desk.now_ms += TICKETS_KEPT_MS
     send(desk, 1, sender=b"third")
+
+    assert kept(desk) == 1
+
+
+def test_a_clock_that_jumped_before_a_failure_makes_nothing_forgotten() -> None:
+    """A commit that fails leaves sends in doubt, and the fragment is loaded by that clock."""
+    desk = Desk()
+    send(desk, 1)
+    desk.set_clock(10 * TICKETS_KEPT_MS)
+    desk.reload()
+    send(desk, 1, sender=b"other")
+
+    assert ask(desk, 1) == [True]
+    desk.wait(TICKETS_ASKED_MS)
+    send(desk, 1, sender=b"third")
+    assert ask(desk, 1) == [True]
+
+
+def test_who_was_silent_is_forgotten_soon_after_a_restart() -> None:
+    """Or gateways that are started again and again, together with brokers, use up all the room."""
+    desk = Desk()
+    send(desk, 1)
+    desk.now_ms += 10 * TICKETS_KEPT_MS
+    desk.reload()
+    desk.wait(TICKETS_LOADED_KEPT_MS)
+    send(desk, 1, sender=b"other")
 
     assert kept(desk) == 1
 

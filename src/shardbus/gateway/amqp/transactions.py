@@ -96,7 +96,8 @@ class OpenTransaction:
         home = (handle.entity.entity_id, handle.router.numbers[index])
         part = self.parts.get(home)
         if part is None:
-            part = Part(handle.router.ports[index], home, Work([], []))
+            router = handle.router
+            part = Part(router.ports[index], home, Work([], []), router.outboxes[index])
             self.parts[home] = part
         return part.work
 

@@ -142,8 +142,9 @@ class Resubmission:
         ]
 
     def _part(self, handle: EntityHandle, index: int, work: Work) -> Part:
-        home = (handle.entity.entity_id, handle.router.numbers[index])
-        return Part(handle.router.ports[index], home, work)
+        router = handle.router
+        home = (handle.entity.entity_id, router.numbers[index])
+        return Part(router.ports[index], home, work, router.outboxes[index])
 
     def _message(self, delivery: Delivery) -> Message | None:
         """As its sender wrote it, to live as long again; None when that cannot be read."""

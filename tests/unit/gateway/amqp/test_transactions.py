@@ -20,6 +20,7 @@ from shardbus.amqp.outcomes import (
 )
 from shardbus.amqp.termini import Coordinator
 from shardbus.amqp.types import Described, Symbol, Ulong
+from shardbus.broker.outbox import DOUBT_MS_MAX
 from shardbus.core.entity import QueueSpec
 from shardbus.gateway.amqp.transactions import BYTES_MAX, OPEN_MAX, TransactionRules
 from tests.unit.gateway.amqp.bench import Bench
@@ -470,14 +471,33 @@ def test_a_commit_that_is_not_known_is_not_called_a_rollback(
 ) -> None:
     transaction_id = user.declare()
     user.send(transaction_id, "q", b"x")
-    bench.disk.commit_failures.append("after")
+    bench.disk.commit_failures.extend(["after"] + ["before"] * 1_000)
 
-    state = user.commit(transaction_id)
+    user.commit(transaction_id)
+    bench.pass_s(DOUBT_MS_MAX / 1000 + 1)
+    [*_, state] = user.client.outcomes(user.coordinator).values()
 
     assert condition_of(state) == "amqp:internal-error"
     assert "not known" in text_of(state)
-    bench.pass_s(30)
+    bench.disk.commit_failures.clear()
+    bench.pass_s(60)
     assert bench.left("q") == [b"x"]
+
+
+@pytest.mark.parametrize(("when", "left"), [("before", []), ("after", [b"x"])])
+def test_a_commit_that_failed_is_told_as_what_became_of_it(
+    bench: Bench, user: Transacting, when: str, left: list[bytes]
+) -> None:
+    """Who only sends would store everything twice, if it began anew after a commit that was."""
+    transaction_id = user.declare()
+    user.send(transaction_id, "q", b"x")
+    bench.disk.commit_failures.append(when)
+
+    state = user.commit(transaction_id)
+
+    assert state == ACCEPTED if left else "rolled back" in text_of(state)
+    bench.pass_s(30)
+    assert bench.left("q") == left
 
 
 def test_a_fragment_that_is_away_rolls_the_transaction_back(
