@@ -5,6 +5,7 @@ from random import Random
 from typing import TypeVar
 
 from shardbus.core.change import Append, Remove
+from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
@@ -301,13 +302,17 @@ class Disk:
         self.before_read(fragment, "payloads")
         return self.kept.read_payloads(fragment, sequence_numbers)
 
-    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+    def read_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> dict[int, bytes | None]:
         self.before_read(fragment, "stage")
-        return self.kept.read_stage(fragment, stage)
+        return self.kept.read_stage(fragment, stage, after=after, until=until)
 
-    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+    def check_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> list[int]:
         self.before_read(fragment, "stage")
-        return self.kept.check_stage(fragment, stage)
+        return self.kept.check_stage(fragment, stage, after=after, until=until)
 
     def read_due(
         self,

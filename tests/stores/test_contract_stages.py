@@ -292,3 +292,18 @@ def test_a_large_publication_is_one_commit(case: StoreCase, pen: Pen) -> None:
         pen.fragment, MAIN_LINE, after=last - 3, count_max=9, bytes_max=1 << 20
     )
     assert [entry.payload for entry in page.entries] == [b"20"] * 3 and page.is_end
+
+
+def test_some_pieces_of_a_stage_are_read_and_checked(case: StoreCase, pen: Pen) -> None:
+    for piece in (1, 2, 5, 9):
+        pen.changes.append(StagePut(b"a", piece, b"%d" % piece, [b"first"]))
+    pen.write(case.store)
+    for piece in (1, 5, 9):
+        case.damage_staged(pen.fragment, b"a", piece)
+    store = case.store
+
+    some = store.read_stage(pen.fragment, b"a", after=1, until=5)
+    assert list(some.items()) == [(2, b"2"), (5, b"5")]
+    assert store.read_stage(pen.fragment, b"a", after=9) == {}
+    assert store.check_stage(pen.fragment, b"a", after=1, until=5) == [5]
+    assert store.check_stage(pen.fragment, b"a", after=5) == [9]

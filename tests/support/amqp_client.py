@@ -377,12 +377,14 @@ async def connected(
     *,
     mechanism: str = "ANONYMOUS",
     idle_timeout_ms: int = 120_000,
+    incoming_window: int = ConnectionConfig.incoming_window,
 ) -> AsyncIterator[AmqpClient]:
     """A client whose open was answered: SASL PLAIN with the credential, `mechanism` without."""
     config = ConnectionConfig(
         container_id="shardbus-test",
         hostname=address.host,
         idle_timeout_ms=idle_timeout_ms,
+        incoming_window=incoming_window,
         max_message_size=16 * 1024 * 1024,
         sasl_mechanism=mechanism if credential is None else "PLAIN",
         sasl_response=b""

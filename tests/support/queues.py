@@ -12,18 +12,19 @@ from tests.support.server import Server
 
 def create_queue(server: Server, name: str, **elements: str) -> Described:
     """Make a queue; `elements` are those of the management API, such as `LockDuration="PT5S"`."""
-    return _management(server).create(QUEUE, name, elements)
+    return management(server).create(QUEUE, name, elements)
 
 
 def describe_queue(server: Server, name: str) -> Described:
-    return _management(server).entity(QUEUE, name)
+    return management(server).entity(QUEUE, name)
 
 
 def delete_queue(server: Server, name: str) -> None:
-    _management(server).delete(name)
+    management(server).delete(name)
 
 
-def _management(server: Server) -> Management:
+def management(server: Server) -> Management:
+    """The entities of a running server."""
     endpoint = f"http://{server.host}:{server.http_port}"
     credential = parse_connection_string(server.connection_string).credential
     return Management(HttpTransport(endpoint), endpoint, credential, clock=time.time)

@@ -38,6 +38,8 @@ from shardbus.stores.base import (
 log = logging.getLogger(__name__)
 
 LIST_COUNT_MAX: Final = 10_000
+# Pieces of stages that are read before others read: sixteen megabytes, or the largest messages.
+PIECES_PER_STEP: Final = 16
 # Ten thousand ids: some milliseconds.
 LOAD_STEP_BYTES: Final = 10_000 * DIGEST_BYTES
 
@@ -97,8 +99,53 @@ def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int)
     return Loaded(image, history)
 
 
-def read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
-    """Read what a fragment needs."""
+@final
+class Reading:
+    """What a fragment needs, read in as many steps as it is large: others read between them."""
+
+    def __init__(self, fragment: FragmentId, need: Need) -> None:
+        self._fragment = fragment
+        self._need = need
+        self._stages: dict[bytes, ReadStage] = {}
+        self._steps: list[tuple[bytes, list[int]]] = []
+        self._position = 0
+        if isinstance(need, NeedStages):
+            for name, numbers in zip(need.stages, need.pieces, strict=True):
+                self._stages[name] = ReadStage()
+                for start in range(0, len(numbers), PIECES_PER_STEP):
+                    self._steps.append((name, numbers[start : start + PIECES_PER_STEP]))
+
+    def step(self, store: MessageStore) -> Found | None:
+        """What was needed; None when there is more to read."""
+        need = self._need
+        if not isinstance(need, NeedStages):
+            return _read(store, self._fragment, need)
+        if self._position < len(self._steps):
+            name, numbers = self._steps[self._position]
+            self._position += 1
+            self._read_pieces(store, need, name, numbers)
+        return ReadStages(self._stages) if self._position >= len(self._steps) else None
+
+    def _read_pieces(
+        self, store: MessageStore, need: NeedStages, name: bytes, numbers: list[int]
+    ) -> None:
+        fragment, stage = self._fragment, self._stages[name]
+        after, until = numbers[0] - 1, numbers[-1]
+        damaged: list[int] = []
+        if need.is_checked:
+            damaged = store.check_stage(fragment, name, after=after, until=until)
+        pieces = store.read_stage(fragment, name, after=after, until=until)
+        known = len(stage.damaged)
+        for number in numbers:
+            data = None if number in damaged else pieces.pop(number, None)
+            _unpack(stage, number, data, is_wanted=need.is_unpacked)
+            # Compiled code lets no other thread run: a large stage would stop the event loop.
+            time.sleep(0)
+        if len(stage.damaged) > known:
+            log.error("fragment %s: pieces %s of a stage are damaged", fragment, stage.damaged)
+
+
+def _read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
     if isinstance(need, NeedPage):
         return store.read_line(
             fragment,
@@ -129,8 +176,7 @@ def read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
         )
     if isinstance(need, NeedSessions):
         return store.read_sessions(fragment, after=need.after, count_max=need.count_max)
-    if isinstance(need, NeedStages):
-        return _stages(store, fragment, need)
+    assert isinstance(need, NeedState)
     return _replaced_state(store, fragment, need.session_id)
 
 
@@ -175,23 +221,6 @@ def _payloads(
     store: MessageStore, fragment: FragmentId, numbers: list[int]
 ) -> dict[int, bytes | None]:
     return dict(zip(numbers, store.read_payloads(fragment, numbers), strict=True))
-
-
-def _stages(store: MessageStore, fragment: FragmentId, need: NeedStages) -> ReadStages:
-    found: dict[bytes, ReadStage] = {}
-    for name, numbers in zip(need.stages, need.pieces, strict=True):
-        damaged = store.check_stage(fragment, name) if need.is_checked else []
-        pieces = store.read_stage(fragment, name)
-        stage = ReadStage()
-        for number in numbers:
-            data = None if number in damaged else pieces.pop(number, None)
-            _unpack(stage, number, data, is_wanted=need.is_unpacked)
-            # Compiled code lets no other thread run: a large stage would stop the event loop.
-            time.sleep(0)
-        if stage.damaged:
-            log.error("fragment %s: pieces %s of a stage are damaged", fragment, stage.damaged)
-        found[name] = stage
-    return ReadStages(found)
 
 
 def _unpack(stage: ReadStage, number: int, data: bytes | None, *, is_wanted: bool) -> None:

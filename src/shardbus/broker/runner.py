@@ -15,7 +15,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.deciding import Deciding
 from shardbus.broker.joint import Broken, Joint, Part
 from shardbus.broker.outlet import Outlet
-from shardbus.broker.reading import Found, Lacking, Loaded, feed, read, read_lacking
+from shardbus.broker.reading import Found, Lacking, Loaded, Reading, feed, read_lacking
 from shardbus.broker.recovery import Recovery
 from shardbus.broker.storage import Storage
 from shardbus.broker.stored_fragment import StoredFragment
@@ -469,13 +469,13 @@ class Runner(StoredFragment):
 
     def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
         self._is_busy = True
-        fragment_id = self.fragment_id
+        reading = Reading(self.fragment_id, need)
 
-        def job(store: MessageStore) -> Found:
-            return read(store, fragment_id, need)
-
-        def done(found: Found | StoreError) -> None:
+        def done(found: Found | StoreError | None) -> None:
             if self._fragment is not fragment:
+                return
+            if found is None:
+                self._storage.read(reading.step, done)
                 return
             self._is_busy = False
             if isinstance(found, StoreError):
@@ -485,7 +485,7 @@ class Runner(StoredFragment):
             self._is_fed = is_for_command
             self._commit_or_go_on(fragment, changes)
 
-        self._storage.read(job, done)
+        self._storage.read(reading.step, done)
 
     def _read_due(self, fragment: Fragment, now_ms: int) -> None:
         self._is_busy = True

@@ -27,16 +27,13 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX, SHORT_STATE_BYTES_MAX
+from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.core.line import Line
 from shardbus.core.lock import LockBatch
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.need import Need, NeedSession, NeedSessions, NeedState
 from shardbus.core.sequence import lock_token
 from shardbus.core.sessions import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
-
-# More holds and locks than there can be.
-ALL: Final = SESSIONS_HELD_MAX + LOCKS_MAX + 1
 
 SESSION_LOST_TEXT: Final = (
     "The session lock has expired on the MessageSession, or it was released. "
@@ -135,8 +132,7 @@ class Holds:
         if session_id is not None:
             # Before anything changes: a refusal must leave everything as it is.
             self._check_free(session_id)
-        self.end_overdue(now_ms)
-        if session_id is not None:
+            self._make_free(session_id, now_ms)
             has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
             line = self._table.new_line(has_messages)
             return self._grant(session_id, line, command.token_seed, now_ms)
@@ -160,6 +156,17 @@ class Holds:
                 f"Fragment {self._fragment_number} has {table.held_count()} sessions locked, "
                 "which is the most it takes: close some, or try again later.",
             )
+
+    def _make_free(self, session_id: str, now_ms: int) -> None:
+        """End the overdue holds that are in the way; the others end in their own time."""
+        table = self._table
+        held = table.named(session_id)
+        if held is not None:
+            self._end(held, now_ms)
+        if table.is_full():
+            overdue = table.overdue(self._ledger.steady_ms)
+            assert overdue is not None, "it was checked that there is room, or will be"
+            self._end(overdue, now_ms)
 
     def _grant(self, session_id: str, line: Line, seed: bytes, now_ms: int) -> SessionAccepted:
         ledger = self._ledger
@@ -185,7 +192,7 @@ class Holds:
             self._table.let_go(held)
         return Done()
 
-    def end_overdue(self, now_ms: int, count_max: int = ALL) -> None:
+    def end_overdue(self, now_ms: int, count_max: int) -> None:
         """Holds whose deadline has come are lost; what they had in hand counts as failed.
 
         At most about so many locks and holds end: if there are more, the next deadline says so.
@@ -195,11 +202,14 @@ class Holds:
         ended = 0
         while held is not None and ended < count_max:
             ended += 1 + held.batch.held
-            entries = self._ledger.locks.end_session(held.batch)
-            if entries:
-                self._ledger.fail(entries, now_ms, b"", 0)
-            self._table.let_go(held)
+            self._end(held, now_ms)
             held = self._table.overdue(steady_ms)
+
+    def _end(self, held: HeldSession, now_ms: int) -> None:
+        entries = self._ledger.locks.end_session(held.batch)
+        if entries:
+            self._ledger.fail(entries, now_ms, b"", 0)
+        self._table.let_go(held)
 
     # State.
 

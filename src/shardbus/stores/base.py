@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, final
 
 from shardbus.core.change import Change, Counters, Remember
 from shardbus.core.entity import Entity
+from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import Entry
 from shardbus.core.runs import Runs
 
@@ -301,15 +302,19 @@ class MessageStore(Protocol):
         """Payloads in the order asked for; None for one that is gone or damaged."""
         ...
 
-    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+    def read_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> dict[int, bytes | None]:
         """The pieces of a stage by their numbers, rising; None for one that is damaged.
 
-        A stage that was never put, or was dropped, has none. Payloads that are kept beside pieces
-        are not read.
+        Those after one number, and until another. A stage that was never put, or was dropped, has
+        none. Payloads that are kept beside pieces are not read.
         """
         ...
 
-    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+    def check_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> list[int]:
         """The pieces of a stage of whose payloads, kept beside them, some are damaged; rising.
 
         However many payloads there are, few are in memory at a time.

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import final
 
+from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
@@ -172,11 +173,15 @@ class LateStore:
     ) -> list[bytes | None]:
         return self.to_read().read_payloads(fragment, sequence_numbers)
 
-    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
-        return self.to_read().read_stage(fragment, stage)
+    def read_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> dict[int, bytes | None]:
+        return self.to_read().read_stage(fragment, stage, after=after, until=until)
 
-    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
-        return self.to_read().check_stage(fragment, stage)
+    def check_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> list[int]:
+        return self.to_read().check_stage(fragment, stage, after=after, until=until)
 
     def read_due(
         self,

@@ -21,6 +21,7 @@ from shardbus.core.change import (
     Update,
     new_counters,
 )
+from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, SET_ASIDE, Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
@@ -191,13 +192,17 @@ class MemoryStore:
         known = self._known(fragment)
         return [known.payload(number) for number in sequence_numbers]
 
-    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+    def read_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> dict[int, bytes | None]:
         pieces = self._known(fragment).stages.get(stage, {})
-        return dict(sorted(pieces.items()))
+        return {piece: pieces[piece] for piece in sorted(pieces) if after < piece <= until}
 
-    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
-        known = self._known(fragment)
-        return sorted(piece for name, piece in known.damaged_payloads if name == stage)
+    def check_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> list[int]:
+        damaged = self._known(fragment).damaged_payloads
+        return sorted(piece for name, piece in damaged if name == stage and after < piece <= until)
 
     def read_due(
         self,

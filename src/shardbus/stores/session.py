@@ -48,9 +48,13 @@ FROM (
     SELECT key, CAST(data AS BLOB) AS data FROM remembered
     WHERE key > ?1 AND key <= ?2 ORDER BY key LIMIT ?3)
 """
-_PIECES: Final = "SELECT piece, data FROM stage WHERE local = ? AND stage = ? ORDER BY piece"
+_PIECES: Final = """
+SELECT piece, data FROM stage
+WHERE local = ? AND stage = ? AND piece > ? AND piece <= ? ORDER BY piece
+"""
 _KEPT_PIECES: Final = """
-SELECT piece FROM stage WHERE local = ? AND stage = ? AND parts <> '[]' ORDER BY piece
+SELECT piece FROM stage
+WHERE local = ? AND stage = ? AND piece > ? AND piece <= ? AND parts <> '[]' ORDER BY piece
 """
 _PIECE: Final = "SELECT data FROM stage WHERE local = ? AND stage = ? AND piece = ?"
 _PART: Final = "SELECT body FROM part WHERE id = ?"
@@ -123,22 +127,23 @@ class ImageReader(Lookup):
             self._records(local, image)
         return image
 
-    def stage(self, local: int, name: bytes) -> dict[int, bytes | None]:
+    def stage(self, local: int, name: bytes, after: int, until: int) -> dict[int, bytes | None]:
         """As `MessageStore.read_stage`."""
         pieces: dict[int, bytes | None] = {}
-        for piece, data in self.connection.execute(_PIECES, (local, name)):
+        for piece, data in self.connection.execute(_PIECES, (local, name, after, until)):
             found = staged_data(data) if isinstance(data, bytes) else None
             is_sound = found is not None and found[:3] == (local, name, piece)
             pieces[piece] = found[3] if found is not None and is_sound else None
         return pieces
 
-    def damaged_pieces(self, local: int, name: bytes) -> list[int]:
+    def damaged_pieces(self, local: int, name: bytes, after: int, until: int) -> list[int]:
         """As `MessageStore.check_stage`.
 
         Not in one transaction, which would last: what a piece says does not change, and the
         fragment waits for the answer before it does something about it.
         """
-        numbers = [row[0] for row in self.connection.execute(_KEPT_PIECES, (local, name))]
+        asked = (local, name, after, until)
+        numbers = [row[0] for row in self.connection.execute(_KEPT_PIECES, asked)]
         return [number for number in numbers if not self._is_kept((local, name, number))]
 
     def _is_kept(self, name: tuple[int, bytes, int]) -> bool:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Literal, TypeVar, final
 
 from shardbus.core.change import Append, StagePut
+from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
@@ -298,15 +299,19 @@ class SqliteStore:
         with Translated(self.path):
             return self._reader.payloads(local, fragment.number, sequence_numbers)
 
-    def read_stage(self, fragment: FragmentId, stage: bytes) -> dict[int, bytes | None]:
+    def read_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> dict[int, bytes | None]:
         local = self._local(fragment)
         with Translated(self.path):
-            return self._images.stage(local, stage)
+            return self._images.stage(local, stage, after, until)
 
-    def check_stage(self, fragment: FragmentId, stage: bytes) -> list[int]:
+    def check_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> list[int]:
         local = self._local(fragment)
         with Translated(self.path):
-            return self._images.damaged_pieces(local, stage)
+            return self._images.damaged_pieces(local, stage, after, until)
 
     def read_due(
         self,

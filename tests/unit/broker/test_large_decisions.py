@@ -15,12 +15,17 @@ from shardbus.broker.publishing import (
     PayloadFormat,
     Publisher,
 )
+from shardbus.broker.reading import PIECES_PER_STEP, Reading, ReadStages
 from shardbus.broker.runner import Runner
+from shardbus.core.change import StagePut, new_counters
 from shardbus.core.command import Done, Sent, Stage, Transact, Work
 from shardbus.core.errors import Unavailable
 from shardbus.core.limits import ADMITTED_MAX
 from shardbus.core.message import MAIN_LINE, Message
-from tests.unit.broker.house import LATENCY_S, House, send_of
+from shardbus.core.need import NeedStages
+from shardbus.core.stages import packed_piece
+from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
+from tests.unit.broker.house import LATENCY_S, House, ScriptedDisk, send_of
 from tests.unit.broker.news import (
     SEED,
     TOPIC_ID,
@@ -400,3 +405,46 @@ def test_rules_are_learnt_although_the_one_who_tells_them_is_gone(house: House) 
     topic.publish(b"color=999|", b"color=red|")
 
     assert topic.drain("many") == [b"color=999|"]
+
+
+def test_others_read_between_the_pieces_of_a_large_stage(house: House) -> None:
+    """A store has one reader: all that is needed of a stage would take its whole time."""
+    runner, other = house.runner(), house.runner(1)
+    house.pass_s()
+    house.answer(other, send_of(b"a"))
+    pieces = 4 * PIECES_PER_STEP
+    for piece in range(1, pieces + 1):
+        assert isinstance(house.answer(runner, Stage(STAGE, piece, [Message(b"x")], 60_000)), Done)
+
+    done: list[str] = []
+    seen: list[int | StoreError] = []
+    runner.submit(Transact(Work([], [], [(STAGE, pieces)], None)), lambda _: done.append("t"))
+    one_turn(house)
+    reads = house.disk.reads
+    house.storage.read(lambda store: reads.count("stage"), seen.append)
+    house.pass_s()
+
+    assert done == ["t"]
+    assert isinstance(seen[0], int) and seen[0] < reads.count("stage")
+    fragment = runner.statistics()
+    assert fragment is not None and fragment.counters.lines[MAIN_LINE].count == pieces
+
+
+def test_a_stage_is_read_in_pieces_whole_and_in_order() -> None:
+    disk = ScriptedDisk()
+    fragment = FragmentId(1, 0)
+    disk.create([fragment])
+    numbers = list(range(3, 3 + 2 * PIECES_PER_STEP + 1))
+    puts = [StagePut(STAGE, each, packed_piece([Message(b"%d" % each)])) for each in numbers]
+    disk.commit([FragmentCommit(fragment, list(puts), new_counters())])
+
+    need = NeedStages([STAGE, b"none"], [numbers, []], is_unpacked=True, is_checked=True)
+    reading = Reading(fragment, need)
+    steps = [reading.step(disk) for _ in range(3)]
+
+    assert steps[:2] == [None, None]
+    assert isinstance(steps[2], ReadStages)
+    found = steps[2].stages[STAGE]
+    assert [message.payload for message in found.messages()] == [b"%d" % each for each in numbers]
+    assert list(found.pieces) == numbers and not found.damaged
+    assert steps[2].stages[b"none"].pieces == {}

@@ -7,7 +7,7 @@ of `core.change` on the way.
 from collections.abc import Sequence
 from typing import Final
 
-from shardbus.broker.reading import feed, load, read, read_lacking
+from shardbus.broker.reading import Reading, feed, load, read_lacking
 from shardbus.core.bounds import Bounds
 from shardbus.core.change import Adopt, Append, Change, Counters, Remove, Update
 from shardbus.core.command import (
@@ -182,7 +182,9 @@ class Desk:
     def feed(self, need: Need) -> None:
         """Read what the fragment needs and let it take that over."""
         self._commit()
-        found = read(self.shelf.store, FRAGMENT, need)
+        reading = Reading(FRAGMENT, need)
+        while (found := reading.step(self.shelf.store)) is None:
+            pass
         self._pending += feed(self.fragment, need, found, self.now_ms)
         self._commit()
 

@@ -23,6 +23,7 @@ from shardbus.core.command import (
     RenewSession,
     SessionAccepted,
     SetState,
+    Tick,
 )
 from shardbus.core.errors import (
     MESSAGE_LOCK_LOST,
@@ -500,3 +501,20 @@ def test_there_is_a_most_of_locks_in_a_session_too() -> None:
 
     assert held.token in desk.fragment.stirred()
     assert desk.payloads(5, session=held.token) == [b"3"]
+
+
+@pytest.mark.parametrize("name", ["s7", "new"])
+def test_accepting_ends_only_what_is_in_the_way(name: str) -> None:
+    """All that time has ended at once, in one step, would be the turn of everybody."""
+    count = 20
+    desk = session_desk(bounds=Bounds(sessions_held_max=count))
+    for number in range(count):
+        desk.accept(f"s{number}")
+    desk.now_ms += LOCK_MS
+
+    accepted = desk.fragment.apply(AcceptSession(name, desk.seed()), desk.now_ms).reply
+
+    assert isinstance(accepted, SessionAccepted)
+    assert desk.fragment.held_sessions() == count
+    desk.do(Tick())
+    assert desk.fragment.held_sessions() == 1
