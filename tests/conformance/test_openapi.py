@@ -162,6 +162,8 @@ def name_something(case: OpenApiCase, name: str) -> None:
         variables["pipeline"] = {"delete": "spare", "put": "made"}.get(
             case.operation.method, "kept"
         )
+    if "backup" in variables:
+        variables["backup"] = "nightly"
     if "rule" in variables:
         variables["rule"] = "spare" if case.operation.method == "delete" else "reader"
 
@@ -224,7 +226,9 @@ def test_the_examples_of_the_description_work(bus: Bus) -> None:
         hold_something(case, bus)
         shorten(case)
 
-        assert (operation.label, call(bus, case)) == (operation.label, 200)
+        # There are no orphans: they come of lost catalogues.
+        status = 404 if operation.path.startswith("/api/v1/orphans/") else 200
+        assert (operation.label, call(bus, case)) == (operation.label, status)
 
 
 def test_a_running_bus_fills_every_metric_that_needs_no_accident(bus: Bus) -> None:

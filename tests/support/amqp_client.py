@@ -377,7 +377,7 @@ async def connected(
     *,
     mechanism: str = "ANONYMOUS",
     idle_timeout_ms: int = 120_000,
-    incoming_window: int = ConnectionConfig.incoming_window,
+    incoming_window: int = ConnectionConfig().incoming_window,
 ) -> AsyncIterator[AmqpClient]:
     """A client whose open was answered: SASL PLAIN with the credential, `mechanism` without."""
     config = ConnectionConfig(

@@ -290,8 +290,7 @@ class Broker:
                 found.reason = self._storage.shortage
         found.unused_ms = self._clock.steady_ms() - self._running_since_ms
         if runner is not None:
-            found.unused_ms = runner.unused_ms
-            found.last_used_ms = self._clock.now_ms() - found.unused_ms
+            found.unused_ms, found.last_used_ms = runner.unused_ms, runner.last_used_ms
         return found
 
     def _sweep_soon(self) -> None:

@@ -93,7 +93,7 @@ class Runner(StoredFragment):
         self._need: Need | None = None
         self._is_fed = False
         self._watchers = Watchers(loop)
-        self._used_ms = clock.steady_ms()
+        self._used_ms, self._used_at_ms = clock.steady_ms(), clock.now_ms()
         self._is_busy = True
         self._is_drain_scheduled = False
         # The fragment while a commit of nothing but removals is under way.
@@ -154,6 +154,11 @@ class Runner(StoredFragment):
     def unused_ms(self) -> int:
         """For how long no client wanted anything; 0 while somebody waits for messages."""
         return self._clock.steady_ms() - self._used_ms if self._watchers.is_empty() else 0
+
+    @property
+    def last_used_ms(self) -> int:
+        """The moment at which `unused_ms` began."""
+        return self._used_at_ms if self._watchers.is_empty() else self._clock.now_ms()
 
     def configure(self, rules: FragmentRules) -> None:
         self._rules = rules
@@ -264,19 +269,18 @@ class Runner(StoredFragment):
     def _answered_beside(self, command: Command, reply_to: ReplyTo) -> bool:
         """Answer a receive while removals are being stored, which it neither sees nor changes.
 
-        A fragment that waits for the disk between one take and the next gives its receivers about
-        half as much (measured with 16 fragments: 44,600 messages a second instead of 83,600).
+        Receivers got half as much without it (16 fragments: 44,600 messages a second, not 83,600).
         """
         fragment = self._fragment
         if fragment is None or self._removing is not fragment or self._is_held_up:
             return False
         if not isinstance(command, Receive):
             return False
-        steady_ms = self._clock.steady_ms()
-        received = fragment.receive_beside(command, self._clock.now_ms(), steady_ms)
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        received = fragment.receive_beside(command, now_ms, steady_ms)
         if received is None:
             return False
-        self._used_ms = steady_ms
+        self._used_ms, self._used_at_ms = steady_ms, now_ms
         say(reply_to, received)
         return True
 
@@ -316,7 +320,7 @@ class Runner(StoredFragment):
         self._is_fed = False
         inbox = self._inbox
         if inbox:
-            self._used_ms = steady_ms
+            self._used_ms, self._used_at_ms = steady_ms, now_ms
         deciding = Deciding(fragment, self._outlet, self._answers, now_ms, steady_ms)
         try:
             deciding.apply(inbox)
@@ -591,8 +595,5 @@ class Runner(StoredFragment):
 
 
 def _may_be_overtaken(command: Command) -> bool:
-    """Whether a receive that came later may be answered first.
-
-    Not what puts messages back: those come before the ones that a receive would find.
-    """
+    """Whether a receive that came later may go first: it would miss messages that are put back."""
     return isinstance(command, Send) or (isinstance(command, Settle) and command.how == COMPLETE)
