@@ -342,7 +342,9 @@ class Checker:
             if not is_current or held.is_delivered or held.is_settling:
                 continue
             fragment = held.track.place.fragment
-            if not self.may_lose(fragment, held.told_at_ms, held.term.until_ms):
+            # An answer that takes longer than the lock lasts leaves nothing locked.
+            is_over = held.term.until_ms <= held.told_at_ms
+            if not is_over and not self.may_lose(fragment, held.told_at_ms, held.term.until_ms):
                 raise Violation(f"{held.track.place} was locked for nobody (R18)")
 
     def _may_be_dropped(self, sending: Sending, rules_of: dict[int, FragmentRules]) -> bool:

@@ -305,6 +305,8 @@ class Cluster(Simulation):
 
     def _restart_gateway(self, number: int) -> None:
         befell("gateway crash")
+        for index in range(len(self.stores)):
+            self._lost(index, 0.0)
         self._gateways[number].die()
         self._gateways[number] = Gateway(self, number, self._lines[number])
 
@@ -319,7 +321,8 @@ class Cluster(Simulation):
             process = self._processes[index]
             return None if process is None else process.served
 
-        return Line(self.loop, self.chance, served, lambda seconds: self._lost(index, seconds))
+        # What was lost with a connection is let go as soon as there is another one.
+        return Line(self.loop, self.chance, served, lambda seconds: None)
 
     def _lost(self, index: int, seconds: float) -> None:
         """What a broker says from now on, for so long, may never be heard."""

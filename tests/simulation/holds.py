@@ -22,7 +22,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, Refused
 from shardbus.core.message import ACTIVE
-from shardbus.core.sequence import fragment_of_token
+from shardbus.core.sequence import TOKEN_SEED_BYTES, fragment_of_token, is_of_seed
 from shardbus.stores.base import FragmentId
 from tests.simulation.journal import Journal, SessionKey
 from tests.simulation.locks import Heard, LockBook, Term
@@ -74,6 +74,10 @@ class HoldBook:
         self._last: dict[SessionKey, Hold] = {}
 
     def of_token(self, token: bytes) -> Hold | None:
+        if is_of_seed(token):
+            seed = token[-TOKEN_SEED_BYTES:]
+            found = [hold for each, hold in self._by_token.items() if each.endswith(seed)]
+            return found[0] if found else None
         return self._by_token.get(token)
 
     def fragment_of(self, token: bytes) -> FragmentId:
@@ -99,18 +103,21 @@ class HoldBook:
             is_current = hold.life == life_of(fragment)
             if not is_current or hold.is_owned or hold.was_let_go:
                 continue
-            if not may_lose(fragment, hold.granted_at_ms, hold.term.until_ms):
+            # An answer that takes longer than the hold lasts leaves nothing held.
+            is_over = hold.term.until_ms <= hold.granted_at_ms
+            if not is_over and not may_lose(fragment, hold.granted_at_ms, hold.term.until_ms):
                 raise Violation(f"{hold.key} was held for nobody")
 
     def asking(self, command: Ending, change: int) -> None:
         """A renewal, release or purge is asked for (1) or answered (-1)."""
-        hold = self._by_token.get(command.session)
+        hold = self.of_token(command.session)
         if hold is None:
             return
         if isinstance(command, RenewSession):
             hold.renewing += change
         elif isinstance(command, ReleaseSession):
-            hold.releasing += change
+            # One that nobody heard of may be granted only while its release waits.
+            hold.releasing = max(hold.releasing + change, 0)
             hold.was_let_go = True
         else:
             hold.purging += change
@@ -229,7 +236,7 @@ class HoldBook:
     # Holding.
 
     def answered(self, heard: Heard, command: Held, answer: Answer) -> None:
-        hold = self._by_token.get(command.session)
+        hold = self.of_token(command.session)
         if isinstance(answer, Refused):
             self.refused(heard, command.session, answer)
         elif isinstance(command, ReleaseSession):

@@ -22,6 +22,7 @@ from shardbus.core.command import (
 from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
 from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, DELAYED, MAIN_LINE, NEVER_MS
 from shardbus.core.properties import unpack
+from shardbus.core.sequence import TOKEN_SEED_BYTES, is_of_seed
 from shardbus.stores.base import FragmentId
 from tests.simulation.journal import Journal
 from tests.simulation.records import (
@@ -75,6 +76,7 @@ class Held:
         self.told_at_ms = told_at_ms
         self.is_delivered = False
         self.is_settling = False
+        self.seed = b""
         # Settlements that were asked for and are not answered yet.
         self.open = 0
         term.locks.append(self)
@@ -114,6 +116,8 @@ class Track:
 class LockBook:
     def __init__(self, journal: Journal, events: Counter[str]) -> None:
         self.held: dict[bytes, Held] = {}
+        # Releases of what nobody heard of that are not answered yet, by the seed of the tokens.
+        self._open_seeds: Counter[bytes] = Counter()
         self._journal = journal
         self._events = events
         self._tracks: dict[Place, Track] = {}
@@ -143,7 +147,9 @@ class LockBook:
 
     def _open(self, record: Record) -> int:
         track = self._tracks.get(record.place)
-        return 0 if track is None or track.held is None else track.held.open
+        if track is None or track.held is None:
+            return 0
+        return track.held.open + self._open_seeds[track.held.seed]
 
     # Receiving.
 
@@ -295,6 +301,7 @@ class LockBook:
         if token in self.held:
             raise Violation(f"lock token {token.hex()} was given out twice")
         self.held[token] = held
+        held.seed = token[-TOKEN_SEED_BYTES:]
         track.held = held
 
     # Settling.
@@ -304,9 +311,13 @@ class LockBook:
         for token in tokens:
             if token in self.held:
                 self.held[token].open += change
+            elif is_of_seed(token):
+                self._open_seeds[token[-TOKEN_SEED_BYTES:]] += change
 
     def settled(self, heard: Heard, command: Settle, answer: Answer) -> None:
         for position, token in enumerate(command.tokens):
+            if is_of_seed(token):
+                self._let_go_unheard(heard, token, command, answer)
             held = self.held.get(token)
             if held is None:
                 continue
@@ -319,6 +330,17 @@ class LockBook:
                 held.track.maybe_modified.append(unpack(command.modified))
                 if command.how == COMPLETE:
                     self._journal.explain(held.track.place)
+
+    def _let_go_unheard(self, heard: Heard, token: bytes, command: Settle, answer: Answer) -> None:
+        """Whatever was locked for an answer that was lost is locked no more."""
+        for held in self.held.values():
+            if held.seed != token[-TOKEN_SEED_BYTES:] or held.is_settling:
+                continue
+            held.is_settling = True
+            is_current = held.track.held is held and held.life == heard.life
+            if isinstance(answer, Settled) and is_current and held.term.until_ms > heard.now_ms:
+                self._settled_one(heard, held, command, False)
+                self._events["unheard of, released"] += 1
 
     def _settled_one(self, heard: Heard, held: Held, command: Settle, is_lost: bool) -> None:
         track = held.track

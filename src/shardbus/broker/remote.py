@@ -305,7 +305,9 @@ class RemoteBroker:
 
     def link_lost(self, reason: str) -> None:
         self._fall(reason)
-        self._given_up.clear()
+        given_up, self._given_up = self._given_up, {}
+        for waiting in given_up.values():
+            waiting.never_answered()
 
     def link_said(self, frame: Frame) -> None:
         match frame:

@@ -27,6 +27,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX
+from shardbus.core.sequence import token_of_seed
 from shardbus.stores.base import FragmentId, Page
 
 if TYPE_CHECKING:
@@ -280,6 +281,17 @@ class Waiting:
         """A session came for somebody who gave up waiting for one."""
         if self._fragment is not None:
             self._fragment.release_session(accepted.token)
+
+    def never_answered(self) -> None:
+        """The answer was lost with its connection: nobody knows the tokens of what it gave."""
+        fragment, taking = self._fragment, self.taking
+        if fragment is None or taking is None:
+            return
+        token = token_of_seed(fragment.fragment_id.number, taking.token_seed)
+        if isinstance(taking, AcceptSession):
+            fragment.release_session(token)
+        elif taking.is_locking:
+            fragment.release([token])
 
     def _fail(self, failure: Refused | Unavailable) -> None:
         told = failure if isinstance(failure, Unavailable) else Unavailable(failure.message)

@@ -32,7 +32,7 @@ from shardbus.core.line import Line
 from shardbus.core.lock import LockBatch
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.need import Need, NeedSession, NeedSessions, NeedState
-from shardbus.core.sequence import lock_token
+from shardbus.core.sequence import is_of_seed, lock_token
 from shardbus.core.sessions import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
 
 SESSION_LOST_TEXT: Final = (
@@ -186,7 +186,12 @@ class Holds:
         return Renewed(ledger.moment_of(deadline_ms, now_ms))
 
     def release(self, command: ReleaseSession, now_ms: int) -> Done:
-        held = self._table.held(command.session, self._ledger.steady_ms)
+        """By the seed of the token (`sequence.token_of_seed`), if nobody heard of the hold."""
+        token = command.session
+        if is_of_seed(token):
+            unheard = self._table.of_seed(token)
+            token = NO_SESSION if unheard is None else unheard.token
+        held = self._table.held(token, self._ledger.steady_ms)
         if held is not None:
             self._ledger.give_back(self._ledger.locks.end_session(held.batch), now_ms)
             self._table.let_go(held)

@@ -10,6 +10,7 @@ from typing import final
 
 from shardbus.core.limits import LOCKS_ENDED_MAX
 from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.sequence import TOKEN_SEED_BYTES
 
 
 @final
@@ -101,6 +102,11 @@ class LockTable:
         self._locked.discard(lock.entry.sequence_number)
         self._leave(lock.batch)
         return lock.entry
+
+    def of_seed(self, token: bytes) -> list[bytes]:
+        """The tokens of all locks with the seed of this one, in the order they were locked."""
+        seed = token[-TOKEN_SEED_BYTES:]
+        return [each for each in self._locks if each.endswith(seed)]
 
     def renew(self, tokens: list[bytes], deadline_ms: int) -> None:
         """Move the deadline of locks that are all held; those of a session keep to its own."""

@@ -7,6 +7,7 @@ from shardbus.core.limits import FRAGMENTS_MAX, SEQUENCE_COUNTER_BITS, SEQUENCE_
 
 TOKEN_BYTES = 16
 TOKEN_SEED_BYTES = 8
+_NO_COUNTER = bytes(6)
 
 
 def sequence_number(fragment: int, counter: int) -> int:
@@ -31,6 +32,16 @@ def lock_token(fragment: int, counter: int, seed: bytes) -> bytes:
 def fragment_of_token(token: bytes) -> int:
     """The fragment that gave out this lock token."""
     return token[0] << 8 | token[1]
+
+
+def token_of_seed(fragment: int, seed: bytes) -> bytes:
+    """Stands for all that was locked or held with a seed, for who never heard of it."""
+    return lock_token(fragment, 0, seed)
+
+
+def is_of_seed(token: bytes) -> bool:
+    """Whether a token is what `token_of_seed` gives: counters begin with 1."""
+    return token[2:TOKEN_SEED_BYTES] == _NO_COUNTER
 
 
 def check_numbers(numbers: list[int], count_max: int) -> None:

@@ -14,6 +14,7 @@ from shardbus.core.bounds import Bounds
 from shardbus.core.line import Line
 from shardbus.core.lock import LockBatch, LockTable
 from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.sequence import TOKEN_SEED_BYTES
 
 STATE_UNREAD: Final = -2
 NO_STATE: Final = -1
@@ -80,6 +81,14 @@ class SessionTable:
     def by_token(self, token: bytes) -> HeldSession | None:
         """The session of a token, even if the deadline has come and nobody noticed yet."""
         return self._by_token.get(token)
+
+    def of_seed(self, token: bytes) -> HeldSession | None:
+        """The session that is held with the seed of this token."""
+        seed = token[-TOKEN_SEED_BYTES:]
+        for each, held in self._by_token.items():
+            if each.endswith(seed):
+                return held
+        return None
 
     def hold(self, held: HeldSession) -> None:
         assert held.session_id not in self._held

@@ -18,6 +18,7 @@ from shardbus.core.ledger import Ledger
 from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.properties import merge
+from shardbus.core.sequence import is_of_seed
 
 LOCK_LOST_TEXT: Final = (
     "The lock supplied is invalid. Either the lock expired, or the message has already been "
@@ -33,7 +34,11 @@ class Settling:
         self._ledger = ledger
 
     def settle(self, command: Settle, now_ms: int) -> Settled:
-        """End those locks that are held."""
+        """End those locks that are held.
+
+        Who never heard of locks releases them by their seed (`sequence.token_of_seed`), and is
+        told that they are lost.
+        """
         self.check(command)
         locks, steady_ms = self._ledger.locks, self._ledger.steady_ms
         lost: list[bool] = []
@@ -43,6 +48,9 @@ class Settling:
             lost.append(entry is None)
             if entry is not None:
                 entries.append(entry)
+            elif command.how == RELEASE and is_of_seed(token):
+                unheard = [locks.release(each, steady_ms) for each in locks.of_seed(token)]
+                entries += [each for each in unheard if each is not None]
         self.end(command, entries, now_ms)
         return Settled(lost)
 

@@ -248,6 +248,35 @@ def test_messages_for_a_receive_that_was_given_up_are_unlocked() -> None:
     connected(story)
 
 
+async def break_off(wire: Wire) -> None:
+    """The connection breaks with all that is on its way, and another one is made."""
+    wire.hold()
+    wire.ends[0].abort()
+    await asyncio.sleep(0.1)
+    wire.release()
+    await asyncio.sleep(SECOND)
+
+
+def test_messages_whose_answer_was_lost_with_its_connection_are_unlocked() -> None:
+    """R18, and they come before those that were sent later."""
+
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        fragment = remote.runner(world.entity, 0)
+        await send(fragment, b"one", b"two")
+        given_up = ask(fragment, receive_command())
+        await _until_asked(world)
+        await break_off(wire)
+        assert _unknown(await given_up) == [True]
+
+        await send(fragment, b"three")
+        received = await receive(fragment)
+
+        assert payloads(received) == [b"one", b"two", b"three"]
+        assert [delivery.delivery_count for delivery in received.deliveries] == [0, 0, 0]
+
+    connected(story)
+
+
 @pytest.mark.parametrize("is_out", [False, True])
 def test_what_nobody_has_is_unlocked_when_the_broker_is_back(is_out: bool) -> None:
     """R18: whether it was out already, or stood still and was not to do what was given up."""

@@ -42,7 +42,7 @@ from shardbus.core.message import MAIN_LINE, SESSIONS, Message
 from shardbus.core.sequence import lock_token
 from shardbus.stores.base import FragmentId, Page
 from tests.unit.broker.ports import Link, delivery
-from tests.unit.broker.test_remote import Bell, outage
+from tests.unit.broker.test_remote import Bell, break_off, outage
 from tests.unit.broker.wires import SEED, Wire, World, ask, connected, payloads, running
 
 T = TypeVar("T")
@@ -199,6 +199,44 @@ def test_a_session_granted_to_somebody_who_gave_up_is_released_at_once() -> None
         await asyncio.sleep(0.5)
 
         assert (await accept(fragment, "s")).session_id == "s"
+
+    connected(story)
+
+
+def test_a_session_whose_grant_was_lost_with_its_connection_is_free() -> None:
+    """R18."""
+
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        fragment = remote.runner(world.with_sessions, 0)
+        await send(fragment, "s", b"x")
+        given_up = ask(fragment, AcceptSession("s", SEED))
+        await until(lambda: served(world, 8).held_sessions() > 0)
+        await break_off(wire)
+        assert isinstance(await given_up, Unavailable)
+
+        assert (await accept(fragment, None)).session_id == "s"
+
+    connected(story)
+
+
+def test_a_session_keeps_its_order_when_an_answer_was_lost_with_its_connection() -> None:
+    """R26: its holder gets what nobody got, first, and holds it still."""
+
+    async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
+        fragment = remote.runner(world.with_sessions, 0)
+        await send(fragment, "s", b"one", b"two")
+        accepting = AcceptSession("s", b"accepted")
+        token = (await answer_of(fragment, accepting, SessionAccepted)).token
+        given_up = ask(fragment, receive_from(token))
+        await until(lambda: served(world, 8).locked() > 0)
+        await break_off(wire)
+        assert isinstance(await given_up, Unavailable)
+
+        await send(fragment, "s", b"three")
+        received = await answer_of(fragment, receive_from(token), Received)
+
+        assert payloads(received) == [b"one", b"two", b"three"]
+        assert [each.delivery_count for each in received.deliveries] == [0, 0, 0]
 
     connected(story)
 
