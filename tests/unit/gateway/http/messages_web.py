@@ -27,6 +27,7 @@ class MessagesWeb(Web):
         assert handle is not None
         ports = handle.router.ports
         ports[index] = Stubborn(ports[index], kind)
+        handle.router.outboxes[index]._port = ports[index]
 
     def call(
         self, method: str, path: str, body: object = None, token: str | None = None
