@@ -136,7 +136,7 @@ async def test_links_without_end(large: Server, is_known: bool, count: int) -> N
         with memory_grows_at_most(large, 120):
             answer = await _answer(large, honest, frames, is_known=is_known)
 
-    assert b"amqp:resource-limit-exceeded" in answer
+    assert b"amqp:resource-limit-exceeded" in answer or b"handle 256 is out of range" in answer
 
 
 def _begin(channel: int) -> bytes:

@@ -12,12 +12,13 @@ from shardbus.app.backups import kept
 from shardbus.broker import alarm, backup, backup_part, outbox, slowdown
 from shardbus.core import limits as core_limits
 from shardbus.core.limits import DECIDE_MS_MAX, SHORT_STATE_BYTES_MAX
-from shardbus.gateway import holdings, reception, websocket_frames
+from shardbus.gateway import holdings, reception, unread, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
     cbs,
     door,
     inbound,
+    outbound,
     protocol,
     receivers,
     responses,
@@ -106,6 +107,12 @@ SAID: Final = {
         totals.UNFINISHED_BYTES_MAX // MB,
         holdings.PROGRESS_BYTES // KB,
     ],
+    "what was sent and is not read": [
+        totals.UNREAD_BYTES_MAX // MB,
+        unread.PROGRESS_BYTES // KB,
+    ],
+    "messages and answers that wait for": [outbound.WAITING_BYTES_MAX // MB],
+    "answers that are not read": [crowd.ANSWERS_BYTES_MAX // MB, unread.PROGRESS_BYTES // KB],
     "wrong keys": [slowdown.WAITING_MAX, slowdown.WAITING_OF_PEER_MAX],
     "request line and headers": [connection.HEADER_BYTES_MAX // KB],
     "a body": [connection.BODY_BYTES_MAX // MB],

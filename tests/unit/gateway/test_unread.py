@@ -90,7 +90,7 @@ def test_getting_more_is_not_reading() -> None:
     crowd = Crowd(3)
     crowd.note(0, MB, 0)
     crowd.note(0, 4 * MB, 5_000)
-    crowd.note(1, 4 * MB, 5_000)
+    crowd.note(1, 4 * MB + MB // 2, 4_000)
 
     crowd.note(2, 3 * MB, 5_001)
 
