@@ -8,7 +8,7 @@ from typing import Final, final
 from shardbus.broker.answers import Answer, Answers, ReplyTo
 from shardbus.broker.outlet import Outlet
 from shardbus.core.change import Change
-from shardbus.core.command import Command, GetState, Send, SetState, Settle
+from shardbus.core.command import COMPLETE, Command, GetState, Send, SetState, Settle
 from shardbus.core.errors import Refused
 from shardbus.core.fragment import Fragment
 from shardbus.core.need import Need
@@ -79,3 +79,11 @@ class Deciding:
         if outlet is not None:
             outlet.publish(self._fragment)
         return outcome.reply
+
+
+def may_be_overtaken(command: Command) -> bool:
+    """Whether a receive that came later may be answered first.
+
+    Not what puts messages back: those come before the ones that a receive would find.
+    """
+    return isinstance(command, Send) or (isinstance(command, Settle) and command.how == COMPLETE)

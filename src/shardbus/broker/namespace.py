@@ -349,10 +349,14 @@ class Namespace:
     async def recover_orphan(
         self, entity_id: int, name: str, *, requires_session: bool = False
     ) -> Entity:
-        """Make a queue of the fragments with this entity id that nobody owns."""
+        """Make a queue of the fragments with this entity id that nobody owns.
+
+        What has expired meanwhile becomes a dead letter: perhaps it was to be one.
+        """
         validate_name(name)
         spec = self.new_spec()
         spec.requires_session = requires_session
+        spec.dead_letters_on_expiration = True
         return await self._in_turn(name, lambda: self._recover_orphan(entity_id, name, spec))
 
     def namespace_rules(self) -> Sequence[AccessRule]:

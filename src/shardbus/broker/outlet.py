@@ -58,6 +58,11 @@ class Outlet:
         """Whether it is known who subscribes: until then nothing can be accepted."""
         return self._publisher.is_told
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the rules are changing: nothing may be published by them now."""
+        return self._publisher.is_held
+
     def followers(self) -> list[FragmentId]:
         """The fragments that take over what this one numbers."""
         return [FragmentId(each, self._number) for each in self._publisher.subscriptions]

@@ -12,7 +12,7 @@ from shardbus.broker.answers import Answer as Answer
 from shardbus.broker.answers import Answers, say
 from shardbus.broker.answers import ReplyTo as ReplyTo
 from shardbus.broker.clock import Clock
-from shardbus.broker.deciding import Deciding
+from shardbus.broker.deciding import Deciding, may_be_overtaken
 from shardbus.broker.joint import Broken, Joint, Part
 from shardbus.broker.outlet import Outlet
 from shardbus.broker.reading import Found, Lacking, Loaded, Reading, feed, read_lacking
@@ -21,17 +21,7 @@ from shardbus.broker.storage import Storage
 from shardbus.broker.stored_fragment import StoredFragment
 from shardbus.broker.watching import Watchers
 from shardbus.core.change import Change, Remove
-from shardbus.core.command import (
-    COMPLETE,
-    NO_SESSION,
-    Command,
-    FragmentRules,
-    Receive,
-    Send,
-    SetAside,
-    Settle,
-    Tick,
-)
+from shardbus.core.command import NO_SESSION, Command, FragmentRules, Receive, SetAside, Tick
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment import Fragment
 from shardbus.core.limits import PAGE_BYTES_MAX
@@ -147,7 +137,7 @@ class Runner(StoredFragment):
             reply_to(Unavailable(f"Fragment {self.fragment_id.number} has too much to do."))
         elif not self._answered_beside(command, reply_to):
             self._inbox.append((command, reply_to))
-            self._is_held_up = self._is_held_up or not _may_be_overtaken(command)
+            self._is_held_up = self._is_held_up or not may_be_overtaken(command)
             self._schedule()
 
     @property
@@ -301,9 +291,8 @@ class Runner(StoredFragment):
         try:
             changes = self._apply_inbox(fragment)
         except Exception as bug:
-            # Half of a decision may be in memory: only what is stored can be trusted.
             log.exception("fragment %s decided wrongly", self.fragment_id)
-            self._forget(NotStored(f"internal error: {bug}"))
+            self._decided_wrongly(bug)
             return
         if changes:
             self._commit(fragment, changes)
@@ -330,6 +319,10 @@ class Runner(StoredFragment):
         self._need = deciding.need
         return changes + deciding.changes + fragment.tickets.changes()
 
+    def _decided_wrongly(self, bug: Exception) -> None:
+        """Half of a decision may be in memory: only what is stored can be trusted."""
+        self._forget(NotStored(f"internal error: {bug}"))
+
     def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
         """Go on with a decision that is too large for one turn of the loop.
 
@@ -341,7 +334,7 @@ class Runner(StoredFragment):
             changes += self._decided_on(fragment)
         except Exception as bug:
             log.exception("fragment %s decided wrongly", self.fragment_id)
-            self._forget(NotStored(f"internal error: {bug}"))
+            self._decided_wrongly(bug)
             return
         self._commit(fragment, changes)
 
@@ -513,12 +506,21 @@ class Runner(StoredFragment):
             if isinstance(due, StoreError):
                 self._forget(due)
                 return
+            if self._outlet is not None and self._outlet.is_held:
+                # By half of the rules nothing is published: it is read again until all are known.
+                self._go_on(fragment)
+                return
             if due.damaged:
                 log.error("fragment %s: damaged messages %s set aside", fragment_id, due.damaged)
-            changes = fragment.due_in(due.entries, due.damaged, due.next_due_ms, now_ms)
-            if self._outlet is not None:
-                self._outlet.begin_turn()
-                self._outlet.publish(fragment)
+            try:
+                changes = fragment.due_in(due.entries, due.damaged, due.next_due_ms, now_ms)
+                if self._outlet is not None:
+                    self._outlet.begin_turn()
+                    self._outlet.publish(fragment)
+            except Exception as bug:
+                log.exception("fragment %s decided wrongly", self.fragment_id)
+                self._decided_wrongly(bug)
+                return
             self._commit_or_go_on(fragment, changes)
 
         self._storage.read(job, done)
@@ -592,8 +594,3 @@ class Runner(StoredFragment):
         inbox, self._inbox = self._inbox, []
         for _, reply_to in inbox:
             say(reply_to, Unavailable(reason))
-
-
-def _may_be_overtaken(command: Command) -> bool:
-    """Whether a receive that came later may go first: it would miss messages that are put back."""
-    return isinstance(command, Send) or (isinstance(command, Settle) and command.how == COMPLETE)

@@ -311,6 +311,57 @@ def test_a_large_stage_is_published_in_many_turns(house: House) -> None:
     assert len(house.disk.transactions) <= 2
 
 
+def test_who_subscribes_while_a_stage_is_published_gets_none_of_it(house: House) -> None:
+    """Nor do rules change between two steps in which nothing is left to be matched."""
+    topic = Topic(house)
+    topic.tell()
+    topic.subscribe("all")
+    house.pass_s()
+    count = 3 * ADMITTED_MAX
+    command = staged(house, topic.runner(), count)
+
+    answers = house.ask(topic.runner(), command)
+    while not topic.runner().is_half_way:
+        house.loop.run_until_complete(asyncio.sleep(LATENCY_S))
+    topic.subscribe("late")
+    house.pass_s()
+    topic.publish(b"after")
+
+    assert isinstance(answers[0], Done)
+    assert topic.drain("late") == [b"after"]
+    assert len(topic.drain("all")) == count + 1
+
+
+def test_what_comes_due_while_rules_are_learnt_is_published_by_all_of_them(house: House) -> None:
+    """Half of the rules are none: who had them before and after would get nothing."""
+    topic = Topic(house)
+    topic.tell()
+    count = 3 * RULES_PER_STEP
+    filters = [f"number = '{number}'" for number in range(count)]
+    made = topic.subscribe("a", *[sql_rule(f"r{n}", each) for n, each in enumerate(filters)])
+    house.pass_s()
+    at_ms = house.clock.now_ms() + 10_000
+    due = [b"number=%d|" % number for number in range(count)]
+    house.answer(topic.runner(), publish_of(*due, scheduled_at_ms=at_ms))
+    changed = made.with_rules(
+        [sql_rule(f"n{n}", each) for n, each in enumerate(filters)], house.clock.now_ms()
+    )
+    publisher = topic.broker._publishers[TOPIC_ID]
+
+    # The former rules are gone, and of the new ones some are known, when the messages come due.
+    publisher.hold()
+    lesson = publisher.lesson(topic.entity, [changed])
+    while publisher.subscriptions[made.entity_id] is made:
+        next(lesson)
+    house.pass_s(20)
+    for _ in lesson:
+        house.pass_s(1)
+    publisher.let_go()
+    house.pass_s(20)
+
+    assert sorted(filter(None, topic.drain("a"))) == sorted(due)
+
+
 def test_a_stage_that_is_half_published_is_whole_after_a_restart(house: House) -> None:
     runner = house.runner(fragment_rules=rules(duplicate_window_ms=60_000))
     count = 3 * ADMITTED_MAX

@@ -292,6 +292,7 @@ def test_orphans_become_a_queue_of_another_name_and_stay_one() -> None:
     restart(world)
 
     assert entity.entity_id == entity_id and len(entity.fragments) == 16
+    assert entity.spec.dead_letters_on_expiration
     assert world.namespace.queue("rescued").to_json() == entity.to_json()
     assert world.namespace.problems() == []
     assert len(world.fragments()) == 32

@@ -4,6 +4,7 @@ import pytest
 
 from shardbus.broker.broker import Broker
 from shardbus.broker.host import FRAGMENT_AVAILABLE
+from shardbus.broker.outlet import Outlet
 from shardbus.core.command import ABANDON, Cancel, Send, Sent
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, QUOTA_EXCEEDED, Refused, Unavailable
@@ -85,6 +86,26 @@ def test_a_scheduled_message_that_cannot_be_stored_with_its_subscriptions_stays_
     house.pass_s(10)
 
     assert topic.drain("a") == topic.drain("b") == [b"x"]
+
+
+def test_a_scheduled_message_at_which_a_bug_strikes_stays_scheduled(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a decision would be in memory: the message would be hidden, and counts wrong."""
+    topic = news(house, "a")
+    at_ms = house.clock.now_ms() + 60_000
+    house.answer(topic.runner(), publish_of(b"x", scheduled_at_ms=at_ms))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Outlet, "publish", fail)
+        house.pass_s(61)
+    house.pass_s(20)
+
+    assert topic.drain("a") == [b"x"]
+    assert topic.stored(TOPIC_ID) == []
 
 
 def test_scheduled_messages_of_a_topic_can_be_cancelled(house: House) -> None:
