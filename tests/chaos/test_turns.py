@@ -27,7 +27,7 @@ def creating(server: ProcessServer, threads: int) -> Iterator[None]:
         while not is_over.is_set():
             number += 1
             try:
-                create_queue(server, f"{name}-{number}")
+                create_queue(server, f"{name}-{number}", EnablePartitioning="false")
             except CommandError:
                 continue
 
@@ -47,7 +47,7 @@ def blocked_s(server: ProcessServer, name: str) -> float:
     started = time.monotonic()
     while True:
         try:
-            create_queue(server, name)
+            create_queue(server, name, EnablePartitioning="false")
         except CommandError:
             if time.monotonic() > started + BLOCKED_S_MAX:
                 raise

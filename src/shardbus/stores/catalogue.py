@@ -387,8 +387,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int, namespace_
     for number in range(version, SCHEMA_VERSION):
         for statement in _MIGRATIONS[number].split(";"):
             connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    if version < SCHEMA_VERSION:
+        # Written even if they are the same, for which a full disk has no room.
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     if version == 0:
         connection.execute(
             "INSERT INTO namespace VALUES (1, 1, ?, '[]', ?, ?)",
