@@ -1,6 +1,7 @@
 """A stored message as one receiver gets it: our header and annotations over the sender's rest."""
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -76,6 +77,8 @@ _DEADLETTER_SOURCE: Final = b"\xa3\x17x-opt-deadletter-source"
 FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x42\x40\x40\x40\x43"
 _HEADER_PREFIX: Final = b"\x00\x53\x70\xc0"
 _LOCK_TOKEN: Final = b"\xa3\x10x-opt-lock-token"
+_OF_GUID: Final = Struct("<IHH8s").unpack
+_AS_UUID: Final = Struct(">IHH8s").pack
 # Delivery annotations with nothing in them, and with nothing but a lock token, which follows.
 _NO_DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71\xc1\x01\x00"
 _LOCKED: Final = b"\x00\x53\x71\xc1\x24\x02" + _LOCK_TOKEN + b"\x98"
@@ -157,7 +160,7 @@ def guid(token: bytes) -> bytes:
     """A lock token as an AMQP uuid: SDKs read the delivery tag as a GUID, whose first three fields
     have their bytes in the other order.
     """
-    return token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+    return _AS_UUID(*_OF_GUID(token))
 
 
 def _header(head: MessageHead, stamp: Stamp) -> bytes:
