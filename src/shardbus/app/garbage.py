@@ -17,7 +17,7 @@ CLOSED_CONNECTIONS: Final = 200
 LOOKS_MAX: Final = 20
 """And so many looks, for whatever else makes cycles."""
 
-# A walk holds everybody up: of what is new 50,000 objects are walked at once, then four times as
+# A walk holds everybody up: of what is new 50,000 objects are walked at once, then six times as
 # many, which is some twenty milliseconds. Publishing to many subscriptions makes a million. Fewer
 # at once would cost receivers a tenth of their speed: more of what is on its way is then walked.
 NEW_MAX: Final = 50_000
