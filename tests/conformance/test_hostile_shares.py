@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
@@ -199,15 +198,14 @@ async def test_others_are_answered_while_a_large_stage_is_published(
         publishing = asyncio.create_task(
             api.later("POST", "/api/v1/entities/news/stages/publish", asked)
         )
-        waits_s: list[float] = []
+        answered = 0
         while not publishing.done():
-            asked_s = time.monotonic()
             assert await is_healthy(narrow)
-            waits_s.append(time.monotonic() - asked_s)
+            answered += 1
         await honest.works()
         answer = await publishing
 
     assert answer.status == 200, answer.body
-    # Had it been decided in one turn, one of them would have waited for nearly all of it.
-    assert max(waits_s) < 0.7 * sum(waits_s)
+    # Had it been decided in one turn: one before it, and one that waited for all of it.
+    assert answered > 2
     assert json.loads(answer.body)["count"] == PIECES * PIECE
