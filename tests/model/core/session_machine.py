@@ -45,6 +45,8 @@ class SessionMachine(FragmentMachine):
 
     @rule(session_id=names)
     def accept(self, session_id: str) -> None:
+        # As a runner does before commands: accepting ends only the holds that are in its way.
+        self.pass_time(0, is_noticed=True)
         now_ms = self.desk.now_ms
 
         reply = self.ask(AcceptSession(session_id, self.desk.seed()))
@@ -79,6 +81,7 @@ class SessionMachine(FragmentMachine):
                 self.send(2, name, None, -1, 0)
 
     def accept_next(self) -> None:
+        self.pass_time(0, is_noticed=True)
         now_ms = self.desk.now_ms
         is_full = len(self.model.holds) >= self.bounds.sessions_held_max
         free = self.model.free_sessions(now_ms)
