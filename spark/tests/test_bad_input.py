@@ -238,7 +238,7 @@ def _bus_on_a_disk(place: Path) -> Iterator[tuple[Bus, SmallDisk | FailingDisk, 
     data.mkdir()
     with small_disk(place / "disk") as disk:
         (data / "broker-0.db").symlink_to(disk.path / "broker-0.db")
-        with running_bus(place, ENTITIES, "--brokers", "1") as bus:
+        with running_bus(place, ENTITIES, "--brokers", "1", "--reserve-mb", "0") as bus:
             yield bus, disk, "the disk is full"
 
 
