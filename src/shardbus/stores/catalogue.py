@@ -7,6 +7,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar, final
 
@@ -350,7 +351,9 @@ class SqliteCatalogue:
 
 
 def _open(path: Path, now_ms: int, namespace_id: str) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    # One that is there is SQLite's alone to open: its locks go when anybody closes the file.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=0.0, cached_statements=32
     )

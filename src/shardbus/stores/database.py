@@ -44,9 +44,6 @@ BUSY_MS: Final = 5_000
 STATEMENTS_MAX: Final = 128
 
 _SYNCHRONOUS: Final = {"full": "FULL", "relaxed": "NORMAL"}
-_MAGIC: Final = b"SQLite format 3\x00"
-_USER_VERSION_AT: Final = 60
-_APPLICATION_ID_AT: Final = 68
 _HEADER_BYTES: Final = 100
 
 _ADVICE: Final = (
@@ -169,8 +166,7 @@ class Log:
 
 def spare_bytes_of(connection: sqlite3.Connection) -> int:
     """What is unused within a database: it takes so much more without growing."""
-    pages = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
-    return pages * int(connection.execute("PRAGMA page_size").fetchone()[0])
+    return _pragma(connection, "freelist_count") * _pragma(connection, "page_size")
 
 
 def prepare(path: Path, page_bytes: int = PAGE_BYTES) -> None:
@@ -183,15 +179,37 @@ def prepare(path: Path, page_bytes: int = PAGE_BYTES) -> None:
     try:
         if not path.exists():
             _make(path, page_bytes)
-        with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a directory")
+        is_whole = path.stat().st_size >= _HEADER_BYTES
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened; check path and rights ({error})") from error
-    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+    ids = _ids_in_header(path) if is_whole else None
+    if ids is None:
         raise StoreError(f"{path}: not a SQLite file, so not a store of Shardbus; left as it is")
-    if _big_endian(header, _APPLICATION_ID_AT) != APPLICATION_ID:
+    application_id, version = ids
+    if application_id != APPLICATION_ID:
         raise StoreError(f"{path}: a SQLite file of something else; left as it is")
-    _refuse_newer(path, _big_endian(header, _USER_VERSION_AT))
+    _refuse_newer(path, version)
+
+
+def _ids_in_header(path: Path) -> tuple[int, int] | None:
+    """The application id and the version of the schema in a file; None if SQLite did not make it.
+
+    SQLite reads it, without a lock or a look at the log. Whoever opens the file himself takes from
+    this process, when he closes it, every lock that SQLite holds on it: another process that closes
+    it then thinks that it is the last, and removes the log to which this one goes on writing.
+    """
+    try:
+        connection = _connect(path, "ro&immutable=1")
+        try:
+            return _pragma(connection, "application_id"), user_version(connection)
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+            return None
+        raise store_error(path, error) from error
 
 
 def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.Connection:
@@ -305,7 +323,11 @@ def _refuse_newer(path: Path, version: int) -> None:
 
 
 def user_version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    return _pragma(connection, "user_version")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def namespace_of(connection: sqlite3.Connection) -> str:
@@ -323,7 +345,3 @@ def highest_entity_id(connection: sqlite3.Connection) -> int:
         sql = "SELECT max(entity_id) FROM fragment"
     row = connection.execute(sql).fetchone()
     return int(row[0] or 0)
-
-
-def _big_endian(header: bytes, at: int) -> int:
-    return int.from_bytes(header[at : at + 4], "big")
