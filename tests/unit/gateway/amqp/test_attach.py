@@ -259,17 +259,27 @@ def test_deleting_an_entity_detaches_its_links_and_no_others(bench: Bench) -> No
     assert client.bodies(kept[1]) == [b"goes on"]
 
 
-def test_a_sender_is_told_how_large_messages_and_batches_may_be(bench: Bench) -> None:
-    client = bench.client()
-    link = client.sender("q")
-    bench.pass_s()
+def test_a_sender_is_told_how_large_messages_may_be_and_batches_only_in_premium() -> None:
+    """Where batches have no limit of their own, SDKs go by that of messages."""
+    standard, premium = Bench(), Bench(tier="premium")
 
-    assert link.remote_max_message_size == 256 * 1024
-    [attach] = client.frames("attach")
-    properties = attach.field(13)
-    assert isinstance(properties, dict)
-    [(key, value)] = properties.items()
-    assert (key.value, value.value) == ("com.microsoft:max-message-batch-size", 256 * 1024)
+    for bench, message_kb in ((standard, 256), (premium, 2048)):
+        if bench is premium:
+            spec = bench.namespace.get("q").spec.copy()
+            spec.message_kb_max = message_kb
+            bench.run(bench.namespace.update_queue("q", spec))
+        client = bench.client()
+        link = client.sender("q")
+        bench.pass_s()
+        assert link.remote_max_message_size == message_kb * 1024
+        [attach] = client.frames("attach")
+        properties = attach.field(13)
+        if bench is standard:
+            assert not properties
+            continue
+        assert isinstance(properties, dict)
+        [(key, value)] = properties.items()
+        assert (key.value, value.value) == ("com.microsoft:max-message-batch-size", 1024 * 1024)
 
 
 def test_an_address_is_echoed_to_the_letter(bench: Bench) -> None:
