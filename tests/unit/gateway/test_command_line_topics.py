@@ -126,7 +126,7 @@ def test_a_rule_of_each_kind_is_created_shown_and_listed(tmp_path: Path) -> None
             "kind": "correlation",
             "fields": {"Label": "x"},
             "properties": [
-                {"name": "n", "type": "int", "value": "7"},
+                {"name": "n", "type": "long", "value": "7"},
                 {"name": "colour", "type": "string", "value": "red"},
             ],
         }
@@ -135,8 +135,8 @@ def test_a_rule_of_each_kind_is_created_shown_and_listed(tmp_path: Path) -> None
         assert [line.split()[:2] for line in lines[1:]] == [
             ["$Default", "true"],
             ["big", "amount"],
-            ["same", "Label"],
             ["none", "false"],
+            ["same", "Label"],
         ]
         assert "  @low   5 (int)" in run("rule show t s big").stdout
         assert run('rule update t s big --sql "amount > 9"').exit_code == 0
