@@ -53,7 +53,6 @@ test("rules are listed by name, and one that exists is refused in the known word
       return true;
     });
   } finally {
-    await manager.close();
     await client.close();
     await administration.deleteTopic(topic);
   }

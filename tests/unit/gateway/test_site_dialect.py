@@ -1,12 +1,15 @@
 """What clients of the service rely on in management over HTTP (reference 22, 23)."""
 
 import asyncio
+import time
+from collections.abc import Awaitable
 from xml.etree import ElementTree
 
 import pytest
 
-from shardbus.core.rule_spec import RuleSpec, correlation_filter
-from shardbus.gateway.http.atom import ATOM
+from shardbus.core.rule_spec import RuleSpec, correlation_filter, sql_filter
+from shardbus.core.tier import PREMIUM
+from shardbus.gateway.http.atom import ATOM, EXTENSION
 from shardbus.gateway.http.message import Request
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, detail, element, entry
@@ -110,3 +113,62 @@ def test_what_is_not_found_is_named_by_the_host_that_was_asked(host: str, told: 
 
     assert response.status == 404
     assert f"The messaging entity '{told}' could not be found." in detail(response)
+
+
+def test_a_topic_is_accessed_when_something_is_done_with_its_subscriptions() -> None:
+    """Later than its own update, which clients compare it with."""
+    endpoint = Endpoint()
+    namespace = endpoint.namespace
+    topic = asyncio.run(namespace.create_topic("t", namespace.new_spec()))
+    asyncio.run(namespace.update_topic("t", topic.spec))
+    assert element(ask(endpoint, "GET", "/t"), "AccessedAt") == "0001-01-01T00:00:00Z"
+
+    moments: list[str] = []
+    for done in (
+        lambda: namespace.create_subscription("t", "s", namespace.new_spec()),
+        lambda: namespace.add_rule("t/subscriptions/s", RuleSpec("r", sql_filter("a = 1"), 0)),
+    ):
+        time.sleep(0.005)
+        asyncio.run(_waited(done()))
+        response = ask(endpoint, "GET", "/t")
+        moments.append(element(response, "AccessedAt"))
+        assert element(response, "UpdatedAt") < moments[-1]
+
+    assert moments[0] < moments[1]
+
+
+async def _waited(work: Awaitable[object]) -> None:
+    await work
+
+
+def test_the_range_of_the_size_of_messages_is_told_in_the_known_words() -> None:
+    endpoint = Endpoint(tier=PREMIUM)
+
+    for size_kb in (1023, 102_401):
+        body = entry(f"<MaxMessageSizeInKilobytes>{size_kb}</MaxMessageSizeInKilobytes>")
+        response = ask(endpoint, "PUT", "/q", body)
+        assert response.status == 400
+        assert (
+            "The value for 'MaxMessageSizeInKilobytes' must be between 1024 and 102400"
+            in detail(response)
+        )
+
+
+def test_what_hardly_anybody_can_want_is_taken_with_a_warning() -> None:
+    """In an element of our own, which clients pass over."""
+    endpoint = Endpoint()
+    ask(endpoint, "PUT", "/home", entry())
+
+    ring = ask(endpoint, "PUT", "/ring", entry("<ForwardTo>sb://x/ring</ForwardTo>"))
+    sessions = ask(
+        endpoint,
+        "PUT",
+        "/s",
+        entry("<RequiresSession>true</RequiresSession><ForwardTo>home</ForwardTo>"),
+    )
+    plain = ask(endpoint, "PUT", "/gate", entry("<ForwardTo>home</ForwardTo>"))
+
+    assert [each.status for each in (ring, sessions, plain)] == [201, 201, 201]
+    assert "makes a loop" in element(ring, "Warning", EXTENSION)
+    assert "requires sessions" in element(sessions, "Warning", EXTENSION)
+    assert b"<Warning" not in plain.body
