@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import TypedDict
 
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.aio import ServiceBusClient as AioClient
@@ -19,7 +20,13 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 QUEUE = "q"
 
 
-def ask_over_amqp(connection_string: str, words: dict[str, str]) -> None:
+class Trust(TypedDict, total=False):
+    """What may be said to a client in order to make it trust."""
+
+    connection_verify: str
+
+
+def ask_over_amqp(connection_string: str, words: Trust) -> None:
     with (
         ServiceBusClient.from_connection_string(
             connection_string, retry_total=0, **words
@@ -29,7 +36,7 @@ def ask_over_amqp(connection_string: str, words: dict[str, str]) -> None:
         receiver.peek_messages()
 
 
-async def ask_over_amqp_aio(connection_string: str, words: dict[str, str]) -> None:
+async def ask_over_amqp_aio(connection_string: str, words: Trust) -> None:
     async with (
         AioClient.from_connection_string(connection_string, retry_total=0, **words) as client,
         client.get_queue_receiver(QUEUE) as receiver,
@@ -37,21 +44,21 @@ async def ask_over_amqp_aio(connection_string: str, words: dict[str, str]) -> No
         await receiver.peek_messages()
 
 
-def ask_over_http(connection_string: str, words: dict[str, str]) -> None:
+def ask_over_http(connection_string: str, words: Trust) -> None:
     with ServiceBusAdministrationClient.from_connection_string(
         connection_string, retry_total=0, **words
     ) as client:
         client.get_queue(QUEUE)
 
 
-async def ask_over_http_aio(connection_string: str, words: dict[str, str]) -> None:
+async def ask_over_http_aio(connection_string: str, words: Trust) -> None:
     async with AioAdministrationClient.from_connection_string(
         connection_string, retry_total=0, **words
     ) as client:
         await client.get_queue(QUEUE)
 
 
-def main(client: str, connection_string: str, words: dict[str, str]) -> None:
+def main(client: str, connection_string: str, words: Trust) -> None:
     if client == "amqp":
         ask_over_amqp(connection_string, words)
     elif client == "amqp-aio":
