@@ -71,7 +71,7 @@ _HOW: Final = {True: COMMITTED, False: ROLLED_BACK}
 class Transactions:
     """Decides the commands about transactions of one fragment."""
 
-    def __init__(  # noqa: PLR0913 - all that a transaction may do
+    def __init__(
         self,
         ledger: Ledger,
         entrance: Entrance,
