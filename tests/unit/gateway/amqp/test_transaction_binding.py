@@ -159,6 +159,22 @@ def test_extended_transactions_settle_in_any_fragments(bench: Bench, user: Trans
     assert user.commit(transaction_id) == ACCEPTED
 
 
+def test_two_keys_of_one_fragment_are_two_keys(bench: Bench, user: Transacting) -> None:
+    """R23."""
+    handle = bench.bus.find("many")
+    assert handle is not None
+    homes: dict[int, list[str]] = {}
+    for key in KEYS:
+        homes.setdefault(handle.router.index_of_key(key), []).append(key)
+    first, second = next(keys for keys in homes.values() if len(keys) > 1)[:2]
+    transaction_id = user.declare()
+
+    taken, refused = enlist(user, transaction_id, "many", by_way(first, None), by_way(second, None))
+
+    assert is_enlisted(taken, transaction_id)
+    assert condition_of(refused) == NOT_ALLOWED
+
+
 # The key of the way.
 
 
