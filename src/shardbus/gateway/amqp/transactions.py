@@ -323,7 +323,7 @@ class Enlistment:
     def _bound_key(self, opened: OpenTransaction, message: Message, key: str | None) -> str | None:
         """What chooses the fragment: R23, and R24 because a session id is the key."""
         handle, way = self.handle, self._way
-        if way is None and opened.way.is_shared:
+        if way is None:
             way = opened.way.first
         via_key = None if way is None else via_key_of(message)
         if way is not None and via_key is not None:

@@ -22,8 +22,6 @@ class Way:
 
     def __init__(self) -> None:
         self.first: EntityHandle | None = None
-        # Whether links of more than one entity were on the session.
-        self.is_shared = False
         self._has_coordinator = False
         self._has_sender = False
 
@@ -35,8 +33,6 @@ class Way:
         """A link to send to an entity, or to receive from it, is attached."""
         if self.first is None:
             self.first = handle
-        elif _root_id(self.first.entity) != _root_id(handle.entity):
-            self.is_shared = True
         self._has_sender = self._has_sender or is_sender
 
     def check_receiver(self, entity: Entity) -> None:

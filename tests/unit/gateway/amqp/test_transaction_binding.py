@@ -8,7 +8,7 @@ from shardbus.amqp.codec import encode
 from shardbus.amqp.events import Delivery
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import encode_data_message
-from shardbus.amqp.outcomes import ACCEPTED, DeliveryState
+from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, TransactionalState
 from shardbus.amqp.types import Int, Symbol, Value
 from shardbus.core.sequence import fragment_of_token
 from shardbus.gateway.amqp.transactions import TransactionRules
@@ -243,22 +243,30 @@ def test_the_key_of_the_way_binds_what_is_settled_there(
         assert condition_of(state) == NOT_ALLOWED
 
 
-def test_a_key_of_the_way_is_none_without_another_entity(bench: Bench, user: Transacting) -> None:
-    """R23: where nothing goes by way of anything, the key is missing."""
+def test_a_key_of_the_way_is_none_where_nothing_has_a_way(bench: Bench, user: Transacting) -> None:
+    """R23: clients without transactions over several entities have a session for each link."""
+    session = user.client.connection.begin_session()
+    link = session.attach_sender("apart", target="many", snd_settle_mode=0)
+    user.client.flush()
+    bench.pass_s()
     transaction_id = user.declare()
+    state = TransactionalState(transaction_id, None)
 
-    [state] = enlist(user, transaction_id, "many", by_way(None, "v"))
+    ident = link.send(b"t", by_way(None, "v"), False, 0, state)
+    user.client.flush()
+    bench.pass_s(1)
 
-    assert condition_of(state) == NOT_ALLOWED
+    assert condition_of(user.client.outcomes(link)[ident]) == NOT_ALLOWED
 
 
 def test_what_stays_where_the_way_begins_goes_to_its_fragment(
     bench: Bench, user: Transacting
 ) -> None:
-    share_session(user, "many", "far")
+    """Also before there is a link of another entity: clients attach when they first send."""
     transaction_id = user.declare()
 
     states = enlist(user, transaction_id, "many", by_way(None, "v"), by_way("v", None))
+    states += enlist(user, transaction_id, "far", by_way(None, "v"))
 
     assert all(is_enlisted(state, transaction_id) for state in states)
     assert condition_of(*enlist(user, transaction_id, "many", by_way(None, "w"))) == NOT_ALLOWED
