@@ -286,15 +286,15 @@ class Holds:
     def check_states(self, commands: list[SetState]) -> list[PromisedState]:
         """What is to become of which session; Refused unless all of it can be."""
         promised: list[PromisedState] = []
-        seen: set[str] = set()
+        seen: set[bytes] = set()
         for command in commands:
             held = self._checked(command)
-            if held.session_id in seen:
+            if held.token in seen:
                 raise Refused(
                     INVALID_ARGUMENT,
                     f"The state of session '{held.session_id}' is set twice at once: set it once.",
                 )
-            seen.add(held.session_id)
+            seen.add(held.token)
             promised.append(PromisedState(held.session_id, command.state, held.state_bytes))
         return promised
 
@@ -310,7 +310,7 @@ class Holds:
                 self._replace(promised.session_id, promised.state, promised.old_bytes, now_ms)
 
     def _check_settled(self, held: HeldSession) -> None:
-        if held.session_id in self._promised:
+        if any(self._table.named(session_id) is held for session_id in self._promised):
             raise Refused(
                 SERVER_BUSY,
                 f"A transaction that sets the state of session '{held.session_id}' is being "

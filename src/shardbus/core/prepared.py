@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from shardbus.core.command import Home, Reserved, Settle, StageShare
 from shardbus.core.holds import PromisedState
@@ -15,6 +15,10 @@ from shardbus.core.packing import (
     packed_integer,
     packed_text,
 )
+
+
+# What follows the stages, a bit each.
+_HAS_REQUESTS: Final = 2
 
 
 @final
@@ -87,6 +91,7 @@ def pack_prepared(prepared: Prepared) -> bytes:
         for name, count in prepared.stages:
             parts += (packed_count(len(name)), name, packed_integer(count))
     if has_requests:
+        parts.append(bytes((_HAS_REQUESTS,)))
         _pack_requests(prepared, parts)
     return b"".join(parts)
 
@@ -132,7 +137,8 @@ def unpack_prepared(data: bytes) -> Prepared:
     if not unpacker.is_at_end():
         stages = [_unpack_share(unpacker) for _ in range(unpacker.count())]
     prepared = Prepared(decider, wait_ms, messages, promises, stages)
-    if not unpacker.is_at_end():
+    flags = 0 if unpacker.is_at_end() else unpacker.byte()
+    if flags & _HAS_REQUESTS:
         _unpack_requests(unpacker, prepared)
     unpacker.end()
     prepared.size_bytes = len(data)
