@@ -16,7 +16,6 @@ from shardbus.core.packing import (
     packed_text,
 )
 
-
 # What follows the stages, a bit each.
 _HAS_REQUESTS: Final = 2
 

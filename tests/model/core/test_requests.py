@@ -141,6 +141,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         work = self.promised.pop(transaction_id, None)
         if work is not None and is_commit:
             self.done(work)
+        # What is late because it was promised comes at once.
+        self.activate()
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
