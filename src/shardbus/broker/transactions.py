@@ -64,7 +64,8 @@ class Part:
         return lambda reply_to: outbox.decide(transaction_id, work, others, reply_to)
 
     def payload_bytes(self) -> int:
-        return sum(len(message.payload) for message in self.work.messages)
+        scheduled = sum(len(message.payload) for _, message in self.work.scheduled)
+        return scheduled + sum(len(message.payload) for message in self.work.messages)
 
 
 @final

@@ -12,6 +12,7 @@ from shardbus.core.command import (
     AskDecision,
     Decide,
     Decided,
+    Enlist,
     Finish,
     ForgetDecision,
     Home,
@@ -32,6 +33,7 @@ ASK_DECISION: Final = 23
 FINISH: Final = 24
 FORGET_DECISION: Final = 25
 LIST_TRANSACTIONS: Final = 26
+ENLIST: Final = 27
 
 DECIDED: Final = 20
 IN_DOUBT: Final = 21
@@ -46,6 +48,10 @@ def encode_transaction(writer: Writer, command: TransactionCommand, encode_work:
         encode_ticket(writer, command.ticket)
         encode_work(writer, command.work)
         return TRANSACT
+    if isinstance(command, Enlist):
+        writer.count(command.count)
+        encode_work(writer, command.work)
+        return ENLIST
     if isinstance(command, ListTransactions):
         return LIST_TRANSACTIONS
     writer.data(command.transaction_id)
@@ -72,6 +78,9 @@ def decode_transaction(tag: int, reader: Reader, decode_work: DecodeWork) -> Tra
     if tag == TRANSACT:
         ticket = decode_ticket(reader)
         return Transact(decode_work(reader), ticket)
+    if tag == ENLIST:
+        count = reader.u32()
+        return Enlist(decode_work(reader), count)
     if tag == LIST_TRANSACTIONS:
         return ListTransactions()
     if not TRANSACT <= tag <= LIST_TRANSACTIONS:

@@ -47,6 +47,7 @@ from shardbus.core.transaction_command import UNDECIDED as UNDECIDED
 from shardbus.core.transaction_command import AskDecision as AskDecision
 from shardbus.core.transaction_command import Decide as Decide
 from shardbus.core.transaction_command import Decided as Decided
+from shardbus.core.transaction_command import Enlist as Enlist
 from shardbus.core.transaction_command import Finish as Finish
 from shardbus.core.transaction_command import ForgetDecision as ForgetDecision
 from shardbus.core.transaction_command import Home as Home
@@ -55,6 +56,7 @@ from shardbus.core.transaction_command import ListTransactions as ListTransactio
 from shardbus.core.transaction_command import Owed as Owed
 from shardbus.core.transaction_command import Prepare as Prepare
 from shardbus.core.transaction_command import Promised as Promised
+from shardbus.core.transaction_command import Reserved as Reserved
 from shardbus.core.transaction_command import Transact as Transact
 from shardbus.core.transaction_command import Work as Work
 from shardbus.core.transfer_command import ForgetSources as ForgetSources
@@ -416,6 +418,7 @@ Command = (
     | ReleaseSession
     | GetState
     | SetState
+    | Enlist
     | Transact
     | Prepare
     | Decide

@@ -8,10 +8,12 @@ from shardbus.core.message import Message
 from shardbus.core.stage_command import Publication, StageShare
 
 if TYPE_CHECKING:
-    from shardbus.core.command import Settle, Ticket
+    from shardbus.core.command import SetState, Settle, Ticket
 
 Home = tuple[int, int]
 """Where a fragment is at home: the id of its entity, and its number."""
+Reserved = tuple[int, Message]
+"""A message to be scheduled, with the sequence number that was given out for it."""
 
 
 @final
@@ -21,6 +23,9 @@ class Work:
     It sends messages, settles others, publishes stages that have exactly so many messages here,
     and, only where it is decided, remembers that a batch of a producer is published: one that was
     published before is refused with ALREADY_PUBLISHED.
+
+    It also schedules messages under numbers that `Enlist` gave out, cancels others that are
+    scheduled, and sets the states of sessions that are held.
     """
 
     def __init__(
@@ -34,6 +39,22 @@ class Work:
         self.settlements = settlements
         self.stages: list[StageShare] = [] if stages is None else stages
         self.publication = publication
+        self.scheduled: list[Reserved] = []
+        self.cancelled: list[int] = []
+        self.states: list[SetState] = []
+
+
+@final
+class Enlist:
+    """Could this work be done now? And give out `count` sequence numbers. Answered by `Sent`.
+
+    Refused as `Transact` would be. Nobody else gets the numbers, whatever becomes of them; what is
+    scheduled under one of them can be cancelled by it.
+    """
+
+    def __init__(self, work: Work, count: int = 0) -> None:
+        self.work = work
+        self.count = count
 
 
 @final

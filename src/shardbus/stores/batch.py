@@ -8,6 +8,7 @@ from typing import Final, final
 from shardbus.core.change import (
     Adopt,
     Append,
+    AppendReserved,
     Change,
     Counters,
     ForgetIds,
@@ -86,6 +87,7 @@ class Delta:
         self.local = local
         self.counters = counters
         self.appended: list[Entry] = []
+        self.reserved: list[Entry] = []
         self.updated: dict[int, Entry] = {}
         self.removed: dict[int, None] = {}
         self.states: dict[str, StateChange] = {}
@@ -121,6 +123,8 @@ class Delta:
             self.remembered[-1][1].append(change.digests)
         elif isinstance(change, RecordChange):
             self.records[change.kind, change.key] = change.data
+        elif isinstance(change, AppendReserved):
+            self.reserved += change.entries
         elif isinstance(change, (StagePut, StageDrop)):
             self.stages.append(change)
         elif isinstance(change, Adopt):
@@ -248,6 +252,8 @@ class Batch:
         appended = [delta.appended for delta in self._deltas.values() if delta.appended]
         self._is_sharing = has_common(appended)
         for local, delta in self._deltas.items():
+            if delta.reserved:
+                self._append_reserved(delta, self.known.last_counters[local])
             last = self._append(delta, self.known.last_counters[local])
             self.known.last_counters[local] = max(last, delta.counters.last_counter)
             if delta.states or delta.remembered or delta.forgotten_at_ms:
@@ -346,6 +352,21 @@ class Batch:
                 self._finish(alone)
         self._finish(run.last())
         return last
+
+    def _append_reserved(self, delta: Delta, last_counter: int) -> None:
+        """Scheduled messages are entries, so their numbers need not be the last ones."""
+        for entry in delta.reserved:
+            counter = counter_of(entry.sequence_number)
+            payload = entry.payload
+            assert payload is not None, "an appended message has a payload"
+            if counter > last_counter:
+                raise NotStored(
+                    f"sequence number {entry.sequence_number} was not given out: "
+                    "the fragment must be loaded again"
+                )
+            if counter not in delta.removed:
+                latest = delta.updated.get(counter, entry)
+                self._bring(key_of(delta.local, counter), latest, payload)
 
     def _record(self, entry: Entry, payload: bytes) -> Record:
         if not self._is_sharing:

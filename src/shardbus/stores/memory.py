@@ -9,6 +9,7 @@ from typing import final
 from shardbus.core.change import (
     Adopt,
     Append,
+    AppendReserved,
     Change,
     Counters,
     ForgetIds,
@@ -24,6 +25,7 @@ from shardbus.core.change import (
 from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, SET_ASIDE, Entry
 from shardbus.core.runs import Runs
+from shardbus.core.sequence import counter_of
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -315,6 +317,16 @@ class MemoryFragment:
                     if entry.payload is None:
                         raise NotStored("an appended message has no payload")
                     last = entry.sequence_number
+            elif isinstance(change, AppendReserved):
+                self._check_reserved(change)
+
+    def _check_reserved(self, change: AppendReserved) -> None:
+        for entry in change.entries:
+            number = entry.sequence_number
+            if counter_of(number) > self.counters.last_counter or number in self.entries:
+                raise NotStored(f"sequence number {number} was not given out for a message")
+            if entry.payload is None:
+                raise NotStored("an appended message has no payload")
 
     def _check_adopted(self, change: Adopt, last: int) -> None:
         _check_next(change.first, last)
@@ -350,8 +362,13 @@ class MemoryFragment:
         else:
             self._apply_other(change)
 
-    def _apply_other(self, change: StagePut | StageDrop | Adopt | ForgetIds) -> None:
-        if isinstance(change, StagePut):
+    def _apply_other(
+        self, change: AppendReserved | StagePut | StageDrop | Adopt | ForgetIds
+    ) -> None:
+        if isinstance(change, AppendReserved):
+            for entry in change.entries:
+                self._put(_copy(entry, entry.payload))
+        elif isinstance(change, StagePut):
             self._forget_piece(change.stage, change.piece)
             self.stages.setdefault(change.stage, {})[change.piece] = change.data
             self.payloads[change.stage, change.piece] = list(change.payloads)

@@ -58,6 +58,7 @@ from shardbus.gateway.amqp.transactions import (
     TransactionRules,
     Transactions,
 )
+from shardbus.gateway.amqp.ways import way_of
 
 CBS_NODE: Final = "$cbs"
 DESTINATION: Final = "com.microsoft:transfer-destination-address"
@@ -295,6 +296,7 @@ class Attacher:
         coordinator = CoordinatorLink(link, self._transactions, self._shell)
         link.context = coordinator
         target.capabilities = list(CAPABILITIES)
+        way_of(link.session).coordinate()
         events = link.accept(target=target, max_message_size=COORDINATOR_BYTES_MAX)
         coordinator.open()
         return events
@@ -318,7 +320,14 @@ class Attacher:
         desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace)
         enlistment = Enlistment(self._transactions, handle)
         management = ManagementNode(address, desk, self._grants, enlistment, self._shared.throttle)
-        request_link = RequestLink(link, node, management.handle, self._responses, is_camel=True)
+        request_link = RequestLink(
+            link,
+            node,
+            management.handle,
+            self._responses,
+            is_camel=True,
+            expect=self._transactions.expect,
+        )
         size = handle.entity.spec.message_bytes_max() + REQUEST_BYTES
         return self._accept_request(link, request_link, max(size, REQUEST_BYTES_MIN))
 
@@ -341,11 +350,13 @@ class Attacher:
         handle = self._find_sendable(address)
         way = address.entity
         via = text_of(link.properties.get(DESTINATION))
+        named: EntityHandle | None = None
         if via is not None:
             # Sent by way of the entity that the link names: the client needs the right to both.
-            address = _destination(via)
+            address, named = _destination(via), handle
             handle = self._find_sendable(address)
-        enlistment = Enlistment(self._transactions, handle)
+        way_of(link.session).enter(named or handle, is_sender=True)
+        enlistment = Enlistment(self._transactions, handle, named)
         inbound = Inbound(link, handle.router, self._shell, enlistment, self._shared.throttle)
         link.context = inbound
         use = _Use(link, handle, SEND, address.entity)
@@ -405,6 +416,10 @@ class Attacher:
                 "non-sessionful message receiver.",
             )
         session_id = session_asked(link) if is_asked else None
+        way = way_of(link.session)
+        if not self._shared.transaction_rules.is_extended:
+            way.check_receiver(handle.entity)
+        way.enter(handle, is_sender=False)
         self._enter(link, handle, address)
         if is_sessionful:
             wait = SessionWait(link, handle.router, self._session_answered)

@@ -101,11 +101,13 @@ class MessageOperations:
         return _messages([self._received(delivery, is_locking) for delivery in deliveries])
 
     async def schedule(self, fields: Fields) -> Response:
+        return scheduled(await self._desk.operations.schedule(self.to_schedule(fields)))
+
+    def to_schedule(self, fields: Fields) -> list[Message]:
+        """The messages of a schedule-message."""
         items = fields.items("messages", count_max=BATCH_MESSAGES_MAX)
         now_ms = self._clock.now_ms()
-        messages = [self._scheduled(fields, item, now_ms) for item in items]
-        numbers = await self._desk.operations.schedule(messages)
-        return Response(200, "OK", {"sequence-numbers": Array(LONG, list(numbers))})
+        return [self._scheduled(fields, item, now_ms) for item in items]
 
     async def cancel(self, fields: Fields) -> Response:
         await self._desk.operations.cancel(fields.numbers())
@@ -164,6 +166,10 @@ class MessageOperations:
             return read_message(payload, now_ms)
         except DecodeError as error:
             raise Refused(INVALID_ARGUMENT, error.description) from error
+
+
+def scheduled(numbers: list[int]) -> Response:
+    return Response(200, "OK", {"sequence-numbers": Array(LONG, list(numbers))})
 
 
 def _messages(messages: list[dict[str, Value]]) -> Response:
