@@ -139,7 +139,7 @@ def test_sessions_come_in_pages_by_rank(store: MessageStore, pen: Pen) -> None:
         pen.fragment, after=pen.sequence(1) + (1 << 48), count_max=4
     )
 
-    assert [s.session_id for s in first.sessions] == ["s8", "s7", "s6"]
+    assert [s.key for s in first.sessions] == ["s8", "s7", "s6"]
     assert not first.is_end
     assert [s.rank for s in second.sessions] == [pen.sequence(n) for n in (4, 5, 6, 7)]
     assert second.is_end
