@@ -71,13 +71,13 @@ def _unkey(scalpel: Scalpel, at_ms: dict[str, int]) -> None:
             name,
             key,
         )
-    for name, state in STATES.items():
-        old, new = encoded(dummy(name)), encoded(name)
+    for spelled, state in STATES.items():
+        old, new = encoded(dummy(spelled)), encoded(spelled)
         scalpel.execute("INSERT OR IGNORE INTO session (local, name) VALUES (?, ?)", local, new)
         scalpel.execute(
             "UPDATE session_state SET data = ?, session = (SELECT id FROM session WHERE name = ?) "
             "WHERE session = (SELECT id FROM session WHERE name = ?)",
-            pack_session_state(local, new, at_ms[name], state),
+            pack_session_state(local, new, at_ms[spelled], state),
             new,
             old,
         )
