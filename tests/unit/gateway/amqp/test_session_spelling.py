@@ -274,3 +274,29 @@ def test_spellings_of_one_session_are_one_key_of_a_transaction(bench: Bench) -> 
     assert transacting.commit(transaction_id) == ACCEPTED
     holder = accepted(bench, "sq", "sessionID", 10)
     assert ids_in(holder) == [*SPELLINGS]
+
+
+def test_a_session_with_nothing_but_deferred_messages_is_not_the_next(
+    bench: Bench, queue: str
+) -> None:
+    bench.send_to(queue, "later", b"1", b"2")
+    holder = Holder(bench, queue, "later", 9)
+    holder.desk.ask(
+        "update-disposition",
+        {
+            "session-id": "later",
+            "disposition-status": "defered",
+            "lock-tokens": tokens_of(holder.client.received(holder.link)),
+        },
+        holder.link,
+    )
+    holder.leave()
+    client = bench.client()
+    link = client.session_receiver(queue, None, 9)
+    bench.pass_s(5)
+
+    assert not client.is_opened(link)
+    assert sessions(holder.desk) == ["later"]
+    bench.send_to(queue, "LATER", b"3")
+    assert client.is_opened(link)
+    assert client.bodies(link) == [b"3"]
