@@ -204,8 +204,8 @@ class Checker:
             self.locks.perhaps_removed(heard.fragment)
         elif isinstance(command, ReceiveDeferred) and is_not_found(answer):
             hold = self.holds.of_token(command.session)
-            session_id = None if hold is None else hold.key.session_id
-            self.locks.check_not_found(heard, command, session_id)
+            session = None if hold is None else hold.key.session
+            self.locks.check_not_found(heard, command, session)
         elif isinstance(answer, Refused) and command.session:
             self.holds.refused(heard, command.session, answer)
 
@@ -287,7 +287,7 @@ class Checker:
             and record.state == ACTIVE
             and record.removed_at_ms >= heard.asked_at_ms
             and (until_ms == NEVER_MS or record.enqueued_at_ms <= until_ms)
-            and (hold is None or record.session_id == hold.key.session_id)
+            and (hold is None or record.session == hold.key.session)
             and not self.locks.must_be_held(record, heard.life, heard.now_ms)
         )
 

@@ -186,16 +186,14 @@ class LockBook:
         # They may have been taken, and come back after what was locked meanwhile.
         self._returning[fragment] = self.newest(fragment)
 
-    def check_not_found(
-        self, heard: Heard, command: ReceiveDeferred, session_id: str | None
-    ) -> None:
+    def check_not_found(self, heard: Heard, command: ReceiveDeferred, session: str | None) -> None:
         """Deferred messages were refused: one of them is not there, not deferred or locked."""
         for number in command.sequence_numbers:
             record = self._journal.records.get(Place(heard.fragment, number))
             if record is None or record.is_gone or self._journal.is_damaged(record):
                 return
             is_there = record.state == DEFERRED and record.line == command.line
-            is_ours = session_id is None or record.session_id == session_id
+            is_ours = session is None or record.session == session
             if not is_there or not is_ours or record.has_expired(heard.now_ms):
                 return
             if self.may_be_held(record, heard.life, heard.asked_at_ms):

@@ -15,7 +15,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base import FragmentId
-from tests.simulation.sending import Sending, Violation
+from tests.simulation.sending import Sending, Violation, one_spelling
 
 CLIENTS_REASON: Final = "the client's wish"
 EXPIRED_REASON: Final = "TTLExpiredException"
@@ -45,6 +45,7 @@ class Record:
         self.place = place
         self.mark = mark
         self.session_id = entry.session_id
+        self.session = None if self.session_id is None else one_spelling(self.session_id)
         # The commits that removed it and, if it was scheduled, put it elsewhere; 0 is none yet.
         self.removed_by = 0
         self.removed_at_ms = NEVER_MS

@@ -7,7 +7,7 @@ from shardbus.broker.outbox import DOUBT_MS_MAX
 from shardbus.broker.runner import Answer
 from shardbus.core.message import NEVER_MS, Message
 from tests.simulation.bus import Gate, Plan
-from tests.simulation.sending import Sending, Violation, payload_of
+from tests.simulation.sending import Sending, Violation, payload_of, spelled
 from tests.simulation.simulation import Simulation
 
 # No send may take longer than this: placing elsewhere takes 15 s (R16), a stall a few more.
@@ -47,7 +47,8 @@ class Author:
         if self._plan.sessions:
             # One without is refused.
             is_wanted = is_wanted or chance.random() < 0.99
-            return f"session-{chance.randrange(self._plan.sessions)}" if is_wanted else None
+            name = f"session-{chance.randrange(self._plan.sessions)}"
+            return spelled(chance, name) if is_wanted else None
         is_keyed = is_wanted or self._plan.is_ordered_by == "key" or chance.random() < 0.4
         return f"key-{chance.randrange(KEYS)}" if is_keyed else None
 

@@ -122,7 +122,7 @@ def check_state_sizes(kept: MemoryStore) -> None:
     for fragment in kept.fragments():
         states = kept._fragments[fragment].states
         counters = kept.load(fragment).counters
-        found = len(states), sum(len(state) for state, _ in states.values())
+        found = len(states), sum(len(state) for state, _, _ in states.values())
         if found != (counters.states, counters.state_bytes):
             raise Violation(f"{fragment} has {found} of states, and counts them otherwise")
 

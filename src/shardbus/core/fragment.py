@@ -90,7 +90,7 @@ from shardbus.core.message import (
 from shardbus.core.need import Need
 from shardbus.core.runs import Runs
 from shardbus.core.sequence import check_numbers, lock_token
-from shardbus.core.sessions import HeldSession
+from shardbus.core.sessions import HeldSession, session_of
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
 from shardbus.core.staging import Staging
@@ -511,7 +511,7 @@ class Fragment:
 
     def _receive_deferred(self, command: ReceiveDeferred, now_ms: int) -> Received:
         numbers = command.sequence_numbers
-        session_id = self._session_for(command.line, command.session)
+        session = self._session_for(command.line, command.session)
         check_numbers(numbers, DEFERRED_COUNT_MAX)
         entries: list[Entry] = []
         for number in numbers:
@@ -522,7 +522,7 @@ class Fragment:
                 or entry.state != DEFERRED
                 or self._ledger.is_taken(number)
                 or entry.is_expired(now_ms)
-                or (session_id is not None and entry.session_id != session_id)
+                or (session is not None and session_of(entry) != session)
             ):
                 raise not_found(number, "deferred")
             entries.append(entry)
@@ -541,14 +541,14 @@ class Fragment:
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes) -> str | None:
-        """The session whose deferred messages may be taken; None: those of the line."""
+        """The key of the session whose deferred messages may be taken; None: those of the line."""
         if self._holds is None or line != MAIN_LINE:
             if session != NO_SESSION:
                 raise not_received_so(session)
             return None
         if session == NO_SESSION:
             raise not_received_so(session)
-        return self._holds.of(session).session_id
+        return self._holds.of(session).key
 
     # Settling.
 

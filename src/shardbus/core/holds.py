@@ -57,9 +57,15 @@ def not_received_so(session: bytes) -> Refused:
 class Candidate:
     """A free session whose first messages were read, so that it can be held with them."""
 
-    def __init__(self, session_id: str, line: Line) -> None:
-        self.session_id = session_id
+    def __init__(self, key: str, line: Line) -> None:
+        self.key = key
         self.line = line
+
+    def spelling(self) -> str:
+        """Its id as the first of its messages has it: nobody asked for it by name."""
+        [first] = self.line.front(1)
+        assert first.session_id is not None
+        return first.session_id
 
 
 @final
@@ -105,15 +111,15 @@ class Holds:
         table = self._table
         if command.session_id is not None or table.is_full():
             return None
-        session_id = table.first_known()
-        if session_id is None:
+        key = table.first_known()
+        if key is None:
             if not table.has_tail:
                 return None
             return NeedSessions(table.end, count_max=self._ledger.bounds.sessions_page_max)
         fed = self._fed
-        if fed is not None and fed.session_id == session_id and fed.line.has_unexpired(now_ms):
+        if fed is not None and fed.key == key and fed.line.has_unexpired(now_ms):
             return None
-        return self._need_messages(session_id, NO_SESSION, table.new_line(has_tail=True))
+        return self._need_messages(key, NO_SESSION, table.new_line(has_tail=True))
 
     def need_more(self, token: bytes, line: Line) -> NeedSession:
         """The next messages of a held session."""
@@ -130,15 +136,15 @@ class Holds:
             bytes_max=line.bytes_max,
         )
 
-    def candidate_in(self, session_id: str, line: Line, now_ms: int) -> None:
+    def candidate_in(self, key: str, line: Line, now_ms: int) -> None:
         """Take over a free session with its first messages; one without any is none."""
         expired = line.take_expired(now_ms)
         if expired:
             self._ledger.expire(expired)
         if len(line) > 0:
-            self._fed = Candidate(session_id, line)
+            self._fed = Candidate(key, line)
         elif not line.has_tail:
-            self._table.forget(session_id)
+            self._table.forget(key)
 
     def accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
         session_id = command.session_id
@@ -152,7 +158,7 @@ class Holds:
         candidate = self._candidate
         if candidate is None or self._table.is_full() or not candidate.line.has_unexpired(now_ms):
             return NoSession()
-        return self._grant(candidate.session_id, candidate.line, command.token_seed, now_ms)
+        return self._grant(candidate.spelling(), candidate.line, command.token_seed, now_ms)
 
     def _check_free(self, session_id: str) -> None:
         table, steady_ms = self._table, self._ledger.steady_ms

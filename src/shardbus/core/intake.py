@@ -323,9 +323,9 @@ class Intake:
             self._ledger.set_aside(damaged, MAIN_LINE)
         return self._ledger.changes
 
-    def sessions_in(self, ranks: list[int], session_ids: list[str], is_end: bool) -> None:
+    def sessions_in(self, ranks: list[int], keys: list[str], is_end: bool) -> None:
         assert self._ledger.sessions is not None
-        self._ledger.sessions.page_in(ranks, session_ids, is_end)
+        self._ledger.sessions.page_in(ranks, keys, is_end)
 
     def state_in(self, need: NeedState, state: bytes | None) -> None:
         assert self._holds is not None

@@ -21,6 +21,7 @@ from shardbus.core.change import (
     Update,
 )
 from shardbus.core.message import Entry
+from shardbus.core.session_key import session_key
 from shardbus.stores.base import FragmentCommit, NotStored
 from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import (
@@ -116,7 +117,7 @@ class Delta:
 
     def _collect_other(self, change: Change) -> None:
         if isinstance(change, StateChange):
-            self.states[change.session_id] = change
+            self.states[session_key(change.session_id)] = change
         elif isinstance(change, Remember):
             if not self.remembered or self.remembered[-1][0] != change.at_ms:
                 self.remembered.append((change.at_ms, []))
@@ -286,12 +287,13 @@ class Batch:
     def _add_others(self, delta: Delta) -> None:
         """States of sessions and remembered ids."""
         local = delta.local
-        for session_id, change in delta.states.items():
-            name = encoded(session_id)
+        for key, change in delta.states.items():
+            name = encoded(key)
             if change.state is None:
                 self._row(NO_STATE, local, name=name)
             else:
-                data = pack_session_state(local, name, change.at_ms, change.state)
+                spelled = encoded(change.session_id)
+                data = pack_session_state(local, spelled, change.at_ms, change.state)
                 self._row(STATE, local, due_at_ms=change.at_ms, data=data, name=name)
         lowest = key_of(local, 0)
         if delta.forgotten_at_ms:

@@ -49,12 +49,12 @@ from tests.model.core.agreement import (
     AgreeingMachine,
     lines,
 )
-from tests.model.core.model import Hold, Modelled
+from tests.model.core.model import Hold, Modelled, is_same
 
 TTLS_MS = (-1, -1, -1, 0, 700, 4_000, 20_000)
 
 counts = st.integers(min_value=1, max_value=6)
-names = st.sampled_from(NAMES)
+names = st.sampled_from([*NAMES, *map(str.upper, NAMES)])
 ways = st.sampled_from([COMPLETE, ABANDON, DEAD_LETTER, RELEASE, DEFER])
 choices = st.lists(st.integers(min_value=0, max_value=40), min_size=1, max_size=4)
 choice = st.integers(min_value=0, max_value=40)
@@ -290,7 +290,7 @@ class FragmentMachine(AgreeingMachine):
             and each.state == DEFERRED
             and not each.is_locked()
             and not each.is_expired(now_ms)
-            and (hold is None or each.session_id == hold.session_id)
+            and (hold is None or is_same(each.session_id, hold.session_id))
             for each in messages
         )
         room = self.bounds.locks_max - len(self.model.locked())

@@ -12,6 +12,11 @@ from shardbus.core.message import (
 )
 
 
+def is_same(one: str | None, other: str | None) -> bool:
+    """Whether two spellings are one session; the names here are plain letters."""
+    return (None if one is None else one.lower()) == (None if other is None else other.lower())
+
+
 class Hold:
     """A session in somebody's hands."""
 
@@ -138,7 +143,7 @@ class Model:
             and each.state == ACTIVE
             and not each.is_taken()
             and not each.is_expired(now_ms)
-            and (line != MAIN_LINE or each.session_id == session_id)
+            and (line != MAIN_LINE or is_same(each.session_id, session_id))
         ]
 
     def has_expired(self, now_ms: int) -> bool:
@@ -164,17 +169,20 @@ class Model:
         return None
 
     def holder(self, session_id: str) -> Hold | None:
-        return next((hold for hold in self.holds if hold.session_id == session_id), None)
+        return next((hold for hold in self.holds if is_same(hold.session_id, session_id)), None)
 
     def free_sessions(self, now_ms: int) -> set[str]:
-        """Sessions that nobody holds, with something to hand out."""
-        return {
-            each.session_id
-            for each in self.messages
-            if each.session_id is not None
-            and self.holder(each.session_id) is None
-            and each in self.available(MAIN_LINE, each.session_id, now_ms)
-        }
+        """Sessions that nobody holds, with something to hand out, as the first of it is spelled."""
+        found: dict[str, str] = {}
+        for each in self.messages:
+            name = each.session_id
+            if (
+                name is not None
+                and self.holder(name) is None
+                and each in self.available(MAIN_LINE, name, now_ms)
+            ):
+                found.setdefault(name.lower(), name)
+        return set(found.values())
 
     # Moving.
 

@@ -263,7 +263,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @invariant()
     def states_are_stored_and_counted(self) -> None:
-        kept = {name: state for name, (state, _) in self.desk.shelf.kept.states.items()}
+        kept = {name: state for name, (state, _, _) in self.desk.shelf.kept.states.items()}
         expected = {name: state for name, state in self.states.items() if state is not None}
         assert kept == expected
         counters = self.desk.shelf.counters

@@ -509,6 +509,26 @@ def test_the_messages_of_one_session_are_peeked_alone(sessions: Queue) -> None:
     assert len(peeked(sessions)) == 3
 
 
+def test_a_session_is_found_in_its_fragment_by_any_spelling(sessions: Queue) -> None:
+    """It is accepted, peeked and listed where its messages were placed."""
+    for name in ("Alpha", "alphA", "ALPHA"):
+        sessions.do(sessions.operations.schedule([Message(name.encode(), session_id=name)]))
+
+    for name in ("alpha", "aLPHA"):
+        peek = sessions.operations.peek(
+            MAIN_LINE, start=0, count_max=9, cursor=BrowseCursor(), session_id=name
+        )
+        assert [e.payload for e in sessions.do(peek)] == [b"Alpha", b"alphA", b"ALPHA"]
+    listed = sessions.operations.list_sessions(updated_after_ms=-1, skip=0, count_max=9)
+    assert sessions.do(listed) == ["Alpha"]
+    home = sessions.router.index_of_key("alpha")
+    for name in ("alpha", "ALPHa"):
+        accepted = sessions.accept(name)
+        assert accepted.session_id == name
+        assert sessions.router.index_of_token(accepted.token) == home
+        sessions.router.release_session(accepted.token)
+
+
 def test_a_session_that_cannot_be_read_is_not_shown_as_empty(sessions: Queue) -> None:
     sessions.send_to_session("a", b"a1")
     home = sessions.router.index_of_key("a")

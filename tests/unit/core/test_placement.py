@@ -72,6 +72,22 @@ def test_the_session_is_the_key() -> None:
     assert key_of(message(session="s", message_id="m"), detects_duplicates=True) == "s"
 
 
+@pytest.mark.parametrize("name", ["SessionId", "sessionId", "SESSIONID", "sessionid"])
+def test_all_spellings_of_a_session_are_one_key(name: str) -> None:
+    """R11: a session is in one fragment. A partition key keeps its case."""
+    assert key_of(message(session=name), detects_duplicates=False) == "sessionid"
+    assert key_of(message(session=name, key="SESSIONId"), detects_duplicates=True) == "sessionid"
+    assert key_of(message(key=name), detects_duplicates=False) == name
+    assert batch_key_of([message(session=name), message(session="sessionId")], False) == "sessionid"
+
+
+def test_an_empty_session_is_a_session_and_stands_beside_any_key() -> None:
+    assert key_of(message(session=""), detects_duplicates=False) == ""
+    assert key_of(message(session="", key="k", message_id="m"), detects_duplicates=True) == ""
+    with pytest.raises(Refused, match="PartitionKey '' differs from SessionId 's'"):
+        key_of(message(session="s", key=""), detects_duplicates=False)
+
+
 def test_the_partition_key_is_the_key_when_there_is_no_session() -> None:
     """R12."""
     assert key_of(message(key="k", message_id="m"), detects_duplicates=True) == "k"

@@ -197,6 +197,22 @@ def test_a_session_id_that_is_not_the_partition_key_is_refused(web: Web) -> None
     assert web.fetch("POST", "/many/messages", b"x", headers).status == 400
 
 
+@pytest.mark.parametrize(
+    ("session_id", "key"), [("Order-7", "order-7"), ("ORDER-7", "Order-7"), ("", "any"), ("", None)]
+)
+def test_a_session_is_compared_without_case_and_may_be_empty(
+    web: Web, session_id: str, key: str | None
+) -> None:
+    said: dict[str, object] = {"SessionId": session_id}
+    if key is not None:
+        said["PartitionKey"] = key
+    web.send("many", b"x", said)
+
+    found = broker_properties(web.take("many"))
+
+    assert {name: found.get(name) for name in said} == said
+
+
 def test_a_message_lives_as_long_as_it_says(web: Web) -> None:
     web.send("q", b"short", {"TimeToLive": 2.5})
     web.send("q", b"long", {"TimeToLive": 100 * 86_400})
