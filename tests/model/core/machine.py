@@ -33,7 +33,6 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.message import (
-    ACTIVE,
     DEAD_LETTER_LINE,
     DEFERRED,
     MAIN_LINE,
