@@ -215,11 +215,11 @@ class Attacher:
         contexts = [use.link.context for use in self._uses.values()]
         return [context for context in contexts if isinstance(context, Outbound)]
 
-    def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
+    def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links to an entity that need one of these rights and no other."""
         for use in list(self._uses.values()):
             if use.entity_id == entity_id and not use.rights & ~rights:
-                self._detach(use, error)
+                self._detach(use, amqp_error(refusal))
 
     def detach_forwarding(self, entity: Entity) -> None:
         """End the links that receive what an entity forwards from now on."""
