@@ -53,6 +53,21 @@ def test_every_named_test_exists() -> None:
     assert missing == []
 
 
+def test_every_test_that_proves_an_assertion_of_the_sdks_exists() -> None:
+    text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    lines = text.split("## What the SDKs assert of the service")[1].splitlines()
+    asserted = [line for line in lines if line.startswith("|")][2:]
+    missing = [
+        f"{file}::{name}"
+        for line in asserted
+        for file, name in _REFERENCE.findall(line)
+        if not _exists(file, name)
+    ]
+
+    assert [line for line in asserted if not _REFERENCE.search(line)] == []
+    assert missing == []
+
+
 def test_every_test_that_the_page_on_security_names_exists() -> None:
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     named = _REFERENCE.findall(text)

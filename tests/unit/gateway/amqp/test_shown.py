@@ -3,7 +3,13 @@
 import pytest
 
 from shardbus.amqp.codec import encode
-from shardbus.amqp.message import decode_message, encode_data_message, scan_message
+from shardbus.amqp.message import (
+    BATCH_FORMAT,
+    decode_message,
+    encode_batch,
+    encode_data_message,
+    scan_message,
+)
 from shardbus.amqp.types import Int, Symbol, Timestamp, Uint, Value, integer_of
 from shardbus.core.entity import QueueSpec
 from tests.support.messages import annotations_of
@@ -104,6 +110,18 @@ def test_a_subscription_does_not_show_what_its_topic_has_scheduled(bench: Bench)
     assert Desk(bench, bench.client(), address).peek(1, 10) == []
     bench.pass_s(70)
     assert len(Desk(bench, bench.client(), address).peek(1, 10)) == 1
+
+
+def test_a_peek_shows_250_messages_at_most(bench: Bench) -> None:
+    sent = encode_batch([encode_data_message(b"x")] * 260)
+    client = bench.client()
+    link = client.sender("q")
+    bench.pass_s()
+    client.send_raw(link, sent, message_format=BATCH_FORMAT)
+    bench.pass_s()
+    desk = Desk(bench, bench.client(), "q")
+
+    assert (len(desk.peek(1, 1_000)), len(desk.peek(251, 1_000))) == (250, 10)
 
 
 def long_lived(bench: Bench, name: str, default_ttl_ms: int) -> None:
