@@ -26,7 +26,6 @@ _HOPS: Final = 4
 _FIRST_NUMBER: Final = 5
 _DEADLETTER_SOURCE: Final = 6
 _AT_ONCE: Final = 7
-_FLAGS: Final[dict[bytes, int]] = {b"\x41": 1, b"\x56\x01": 1, b"\x42": 0, b"\x56\x00": 0}
 _TEXT_CODES: Final = frozenset(
     [codes.STRING8, codes.STRING32, codes.SYMBOL32, codes.BINARY8, codes.BINARY32]
 )
@@ -219,25 +218,14 @@ def _scan_bare(reader: Reader, head: MessageHead, code: i64, start: i64) -> None
 
 def _scan_header(reader: Reader, head: MessageHead) -> None:
     reader.enter_list()
-    head.durable = _flag(reader)
+    head.durable = reader.flag_field()
     head.priority = reader.uint_field(-1)
     if head.priority > 255:
         raise DecodeError("a priority above 255")
     head.ttl_ms = reader.uint_field(-1)
-    head.first_acquirer = _flag(reader)
+    head.first_acquirer = reader.flag_field()
     head.delivery_count = reader.uint_field(0)
     reader.leave_list()
-
-
-def _flag(reader: Reader) -> int:
-    """0 is false, 1 true, and -1 nothing."""
-    raw = reader.raw_field()
-    if raw is None:
-        return -1
-    value: i64 = _FLAGS.get(raw, -1)
-    if value < 0:
-        raise DecodeError("a boolean was expected")
-    return value
 
 
 def _scan_annotations(reader: Reader, head: MessageHead) -> None:
