@@ -12,10 +12,9 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.guarded import guarded
 from shardbus.core.access import ALL_RIGHTS, LISTEN, SEND
 from shardbus.core.entity import Entity
-from shardbus.core.errors import ENTITY_DISABLED, Refused
+from shardbus.core.errors import ENTITY_DISABLED, Refused, not_found
 from shardbus.gateway.amqp.attach import Shared
 from shardbus.gateway.amqp.door import Door
-from shardbus.gateway.amqp.failures import entity_not_found
 from shardbus.gateway.amqp.protocol import AmqpProtocol
 from shardbus.gateway.amqp.receivers import RECEIVERS_MAX, ReceiverCounts
 from shardbus.gateway.amqp.throttle import Throttle
@@ -95,7 +94,7 @@ class AmqpServer:
 
     def entity_deleted(self, entity: Entity) -> None:
         """Clients are told what they would be if they attached now: SDKs know no other word."""
-        self._detach(entity, ALL_RIGHTS, entity_not_found(entity.name))
+        self._detach(entity, ALL_RIGHTS, not_found(entity.name))
 
     def _detach(self, entity: Entity, rights: int, refusal: Refused) -> None:
         for protocol in list(self._protocols):

@@ -33,6 +33,11 @@ from shardbus.gateway.seen import first_number, overlay_of, state_received
 OCTETS: Final = "application/octet-stream"
 BROKER_PROPERTIES: Final = "BrokerProperties"
 
+# The largest time span, in seconds, as the service writes it.
+INFINITE_TEXT: Final = "922337203685.47754"
+
+_INFINITE_S: Final = INFINITE_MS / 1000
+_TIME_TO_LIVE: Final = "TimeToLive"
 _STATES: Final = {DEFERRED: "Deferred", SCHEDULED: "Scheduled"}
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?", re.ASCII)
 _SWALLOWED: Final = (".", "..")
@@ -50,7 +55,7 @@ def locked_response(delivery: Delivery, entity: Entity, entity_url: str) -> Resp
     if not name or name in _SWALLOWED:
         name = str(delivery.entry.sequence_number)
     location = f"{entity_url}/messages/{quote(name, safe='')}/{token}"
-    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, json.dumps(broker))]
+    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, _written(broker))]
     return response
 
 
@@ -58,7 +63,7 @@ def deleted_response(delivery: Delivery, entity: Entity) -> Response:
     """200 with the message, which is the client's now."""
     response, head = _response(200, delivery)
     broker = _broker_properties(delivery, head, entity)
-    response.headers.insert(0, (BROKER_PROPERTIES, json.dumps(broker)))
+    response.headers.insert(0, (BROKER_PROPERTIES, _written(broker)))
     return response
 
 
@@ -125,14 +130,25 @@ def _broker_properties(delivery: Delivery, head: MessageHead, entity: Entity) ->
         "SequenceNumber": entry.sequence_number,
         "SessionId": head.session_id,
         "State": _STATES.get(state_received(entry, stored), "Active"),
-        "TimeToLive": _time_to_live_s(entry),
+        _TIME_TO_LIVE: _time_to_live_s(entry),
         "To": head.to,
         "ViaPartitionKey": head.via_partition_key,
     }
     return {name: value for name, value in known.items() if value is not None}
 
 
+def _written(broker: dict[str, object]) -> str:
+    """As JSON; what never expires has the very number that clients know for it.
+
+    It has one digit more than a float needs to be told from others, so nothing else writes it.
+    """
+    if broker[_TIME_TO_LIVE] != _INFINITE_S:
+        return json.dumps(broker)
+    others = {name: value for name, value in broker.items() if name != _TIME_TO_LIVE}
+    return f'{json.dumps(others)[:-1]}, "{_TIME_TO_LIVE}": {INFINITE_TEXT}}}'
+
+
 def _time_to_live_s(entry: Entry) -> float:
     if entry.expires_at_ms == NEVER_MS:
-        return INFINITE_MS / 1000
+        return _INFINITE_S
     return max(0, entry.lives_ms()) / 1000
