@@ -286,12 +286,13 @@ class Entrance:
         entries: list[Entry] = []
         for message in messages:
             state = ACTIVE
-            enqueued_at_ms = now_ms
+            begins_at_ms = now_ms
+            delayed_until_ms = NEVER_MS
             if message.scheduled_at_ms > now_ms:
                 state = SCHEDULED
-                enqueued_at_ms = message.scheduled_at_ms
-                ledger.note_due(enqueued_at_ms)
-            expires_at_ms = self._expiry_ms(message.ttl_ms, enqueued_at_ms)
+                begins_at_ms = delayed_until_ms = message.scheduled_at_ms
+                ledger.note_due(begins_at_ms)
+            expires_at_ms = self._expiry_ms(message.ttl_ms, begins_at_ms)
             if expires_at_ms != NEVER_MS and state == ACTIVE and not is_topic:
                 ledger.note_due(expires_at_ms)
             payload = message.payload
@@ -300,10 +301,11 @@ class Entrance:
                     number,
                     payload,
                     len(payload),
-                    enqueued_at_ms=enqueued_at_ms,
+                    enqueued_at_ms=now_ms,
                     expires_at_ms=expires_at_ms,
                     state=state,
                     session_id=message.session_id if keeps_session else None,
+                    delayed_until_ms=delayed_until_ms,
                 )
             )
             number += 1

@@ -33,7 +33,6 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.message import (
-    ACTIVE,
     DEAD_LETTER_LINE,
     DEFERRED,
     MAIN_LINE,
@@ -112,11 +111,13 @@ class FragmentMachine(AgreeingMachine):
         for sent in [messages[position] for position in fresh]:
             self.model.last_number += 1
             is_scheduled = sent.scheduled_at_ms > now_ms
-            enqueued_at_ms = sent.scheduled_at_ms if is_scheduled else now_ms
+            begins_at_ms = sent.scheduled_at_ms if is_scheduled else now_ms
             number, session_id = self.model.last_number, sent.session_id
-            message = Modelled(number, sent.payload, session_id, enqueued_at_ms)
-            message.state = SCHEDULED if is_scheduled else ACTIVE
-            message.expires_at_ms = NEVER_MS if sent.ttl_ms < 0 else enqueued_at_ms + sent.ttl_ms
+            message = Modelled(number, sent.payload, session_id, now_ms)
+            if is_scheduled:
+                message.state = SCHEDULED
+                message.delayed_until_ms = begins_at_ms
+            message.expires_at_ms = NEVER_MS if sent.ttl_ms < 0 else begins_at_ms + sent.ttl_ms
             self.model.messages.append(message)
             if sent.message_id is not None:
                 self.model.accepted[sent.message_id] = now_ms

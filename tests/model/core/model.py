@@ -196,11 +196,12 @@ class Model:
             self.expire(message)
 
     def fail(self, message: Modelled, now_ms: int, delay_ms: int = 0) -> None:
-        """A delivery failed: it counts, and the last one kills."""
-        message.count += 1
-        if message.line == MAIN_LINE and message.count >= self._limit:
-            message.die("MaxDeliveryCountExceeded")
-            return
+        """A delivery failed: it counts, and the last one kills; but not among dead letters."""
+        if message.line == MAIN_LINE:
+            message.count += 1
+            if message.count >= self._limit:
+                message.die("MaxDeliveryCountExceeded")
+                return
         if delay_ms > 0 and message.state == ACTIVE and not message.is_expired(now_ms):
             message.state = DELAYED
             until_ms = [now_ms + delay_ms, message.expires_at_ms]
@@ -208,6 +209,12 @@ class Model:
         self.give_back(message, now_ms)
 
     def defer(self, message: Modelled, now_ms: int) -> None:
+        """It counts like a failure, but only what was deferred before is killed by it."""
+        if message.line == MAIN_LINE:
+            message.count += 1
+            if message.state == DEFERRED and message.count >= self._limit:
+                message.die("MaxDeliveryCountExceeded")
+                return
         message.state = DEFERRED
         self.give_back(message, now_ms)
 
@@ -255,15 +262,16 @@ class Model:
         self._enqueue_due(now_ms)
 
     def _enqueue_due(self, now_ms: int) -> None:
-        due = [e for e in self.messages if e.state == SCHEDULED and e.enqueued_at_ms <= now_ms]
-        for message in sorted(due, key=lambda each: (each.enqueued_at_ms, each.number)):
+        due = [e for e in self.messages if e.state == SCHEDULED and e.delayed_until_ms <= now_ms]
+        for message in sorted(due, key=lambda each: (each.delayed_until_ms, each.number)):
             self.messages.remove(message)
             self.last_number += 1
             message.number = self.last_number
             message.state = ACTIVE
             if message.expires_at_ms != NEVER_MS:
-                message.expires_at_ms += now_ms - message.enqueued_at_ms
+                message.expires_at_ms += now_ms - message.delayed_until_ms
             message.enqueued_at_ms = now_ms
+            message.delayed_until_ms = NEVER_MS
             self.messages.append(message)
             if message.is_expired(now_ms):
                 self.expire(message)

@@ -50,6 +50,7 @@ from shardbus.gateway.amqp.session_hold import (
     session_asked,
     wait_asked_ms,
 )
+from shardbus.gateway.amqp.stored import Source
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.totals import Totals
 from shardbus.gateway.amqp.transactions import (
@@ -219,11 +220,11 @@ class Attacher:
         contexts = [use.link.context for use in self._uses.values()]
         return [context for context in contexts if isinstance(context, Outbound)]
 
-    def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
+    def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links to an entity that need one of these rights and no other."""
         for use in list(self._uses.values()):
             if use.entity_id == entity_id and not use.rights & ~rights:
-                self._detach(use, error)
+                self._detach(use, amqp_error(refusal, self._shell.addressed_host))
 
     def detach_forwarding(self, entity: Entity) -> None:
         """End the links that receive what an entity forwards from now on."""
@@ -438,10 +439,17 @@ class Attacher:
         use.line = address.line
         self._uses[id(link)] = use
 
-    def _new_outbound(self, link: Link, handle: EntityHandle, dispatcher: Dispatcher) -> Outbound:
+    def _new_outbound(
+        self, link: Link, handle: EntityHandle, dispatcher: Dispatcher, *, is_session: bool = False
+    ) -> Outbound:
         enlistment = Enlistment(self._transactions, handle)
+        source = Source(
+            is_partitioned=handle.router.is_partitioned,
+            is_subscription=handle.entity.is_subscription(),
+            is_session=is_session,
+        )
         outbound = Outbound(
-            link, handle.router, dispatcher, self._shell, enlistment, self._shared.throttle
+            link, handle.router, dispatcher, self._shell, enlistment, self._shared.throttle, source
         )
         link.context = outbound
         if self._is_paused:
@@ -464,7 +472,7 @@ class Attacher:
         use = self._uses[id(link)]
         router = wait.router
         dispatcher = router.session_dispatcher(accepted, MAIN_LINE)
-        outbound = self._new_outbound(link, use.handle, dispatcher)
+        outbound = self._new_outbound(link, use.handle, dispatcher, is_session=True)
         handle = use.handle
         hold = SessionHold(
             accepted, router, self._shell, lambda: handle.entity.spec.lock_ms, outbound.end

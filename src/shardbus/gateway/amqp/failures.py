@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.core.errors import Refused, Unavailable, kind_of, text_of
 
-ENTITY_GONE = "amqp:resource-deleted"
-
 
 def amqp_error(failure: Refused | Unavailable, host: str = "") -> AmqpError:
     """The error a client is told, with a tracking id to find it by; `host` is what it calls us."""

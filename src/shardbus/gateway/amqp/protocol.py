@@ -221,9 +221,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     # The server's side.
 
-    def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
+    def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links that use one of these rights on an entity."""
-        self._attacher.detach_entity(entity_id, rights, error)
+        self._attacher.detach_entity(entity_id, rights, refusal)
         self.flush_soon()
 
     def detach_forwarding(self, entity: Entity) -> None:

@@ -181,12 +181,12 @@ class Messaging:
     ) -> Response:
         name = handle.entity.name
         if request.method == "DELETE":
-            response = deleted_response(delivery)
+            response = deleted_response(delivery, handle.entity)
             await handle.operations.settle(Settle(COMPLETE, [delivery.token]))
             self._counts.count(name, count_of.DELETED)
             return response
         base_url = request.base_url(self._bus.namespace.settings.name)
-        response = locked_response(delivery, f"{base_url}/{target.entity_path}")
+        response = locked_response(delivery, handle.entity, f"{base_url}/{target.entity_path}")
         self._counts.count(name, count_of.LOCKED)
         return response
 
