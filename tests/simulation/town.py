@@ -15,6 +15,7 @@ from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.runner import Answer
 from shardbus.broker.transactions import Transactor
+from shardbus.core.command import Home, Sent
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.tier import CHOSEN, NEWER, STANDARD, Tier
 from shardbus.stores.base import FragmentCommit
@@ -96,9 +97,11 @@ class Gateway:
         self._worker.die()
         # In the order of their beginning: a set has none that is the same every time.
         commits = [*self.transactor._commits]
+        batches: list[asyncio.Task[Answer] | asyncio.Task[dict[Home, Sent]]] = []
         for handle in self.bus.in_use():
             commits += handle.staging._transactor._commits
-        for task in sorted([*self._tasks, *commits], key=_number_of):
+            batches += handle.router.batches.tasks()
+        for task in sorted([*self._tasks, *commits, *batches], key=_number_of):
             task.cancel()
         self.ended.set()
 

@@ -15,6 +15,7 @@ from shardbus.broker.asking import Question, answer_to, ask_all, failure_of, to_
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort, ignore
 from shardbus.broker.outbox import Outbox
+from shardbus.broker.runner import Answer
 from shardbus.core.command import (
     COMMITTED,
     Decide,
@@ -24,6 +25,7 @@ from shardbus.core.command import (
     ForgetDecision,
     Home,
     Prepare,
+    Sent,
     Transact,
     Work,
 )
@@ -33,6 +35,7 @@ from shardbus.core.errors import Refused, Unavailable
 DECIDE_MS: Final = 10_000
 # Decisions that are being made at once, over all connections of a gateway.
 COMMITS_MAX: Final = 10_000
+FINISH_RETRY_MS: Final = 100
 LATE_TEXT: Final = "The transaction took too long to commit and was rolled back."
 
 
@@ -57,11 +60,13 @@ class Part:
             return to_port(self.port, Transact(work))
         return lambda reply_to: outbox.transact(work, reply_to)
 
-    def decide(self, transaction_id: bytes, others: list[Home]) -> Question:
+    def decide(self, transaction_id: bytes, others: list[Home], *, keeps_reply: bool) -> Question:
         outbox, work = self._outbox, self.work
         if outbox is None:
             return to_port(self.port, Decide(transaction_id, work, others))
-        return lambda reply_to: outbox.decide(transaction_id, work, others, reply_to)
+        return lambda reply_to: outbox.decide(
+            transaction_id, work, others, reply_to, keeps_reply=keeps_reply
+        )
 
     def payload_bytes(self) -> int:
         return sum(len(message.payload) for message in self.work.messages)
@@ -71,16 +76,36 @@ class Part:
 class Transactor:
     """Commits transactions, whatever becomes of those who asked for it."""
 
-    def __init__(self, clock: Clock, decide_ms: int = DECIDE_MS) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        decide_ms: int = DECIDE_MS,
+        *,
+        finish_ms: int = 0,
+        late_text: str = LATE_TEXT,
+        keeps_replies: bool = False,
+    ) -> None:
+        """Those who cannot finish at once are told again for `finish_ms`, and then by recovery.
+
+        With `keeps_replies` the numbers of what is sent in several fragments are learned.
+        """
         self._clock = clock
         self._decide_ms = decide_ms
-        self._commits: set[asyncio.Task[None]] = set()
+        self._finish_ms = finish_ms
+        self._late_text = late_text
+        self._keeps_replies = keeps_replies
+        self._commits: set[asyncio.Task[dict[Home, Sent]]] = set()
+
+    def tasks(self) -> set[asyncio.Task[dict[Home, Sent]]]:
+        """The commits that are under way."""
+        return set(self._commits)
 
     async def commit(
         self, transaction_id: bytes, parts: Sequence[Part], decider: Part | None = None
-    ) -> None:
+    ) -> dict[Home, Sent]:
         """Return when all of it is done. Without a `decider`, any of the parts may decide.
 
+        What is returned are the replies that were kept, of those who have finished.
         Refused, or Unavailable that is not unknown: nothing of it is done and nothing will be. An
         Unavailable that is unknown: it will be all or nothing.
         """
@@ -90,9 +115,9 @@ class Transactor:
         task = asyncio.ensure_future(self._commit(transaction_id, parts, decider))
         self._commits.add(task)
         task.add_done_callback(self._ended)
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[dict[Home, Sent]]) -> None:
         self._commits.discard(task)
         if not task.cancelled():
             # Whoever asked has it, unless they are gone.
@@ -100,23 +125,31 @@ class Transactor:
 
     async def _commit(
         self, transaction_id: bytes, parts: Sequence[Part], decider: Part | None
-    ) -> None:
+    ) -> dict[Home, Sent]:
         if len(parts) == 1:
             await answer_to(parts[0].transact())
         elif decider is not None:
             others = [part for part in parts if part is not decider]
-            await self._commit_in_phases(transaction_id, decider, others)
+            return await self._commit_in_phases(transaction_id, decider, others)
         elif parts:
             # Whoever decides writes its messages once, the others twice.
             ordered = sorted(parts, key=Part.payload_bytes, reverse=True)
-            await self._commit_in_phases(transaction_id, ordered[0], ordered[1:])
+            return await self._commit_in_phases(transaction_id, ordered[0], ordered[1:])
+        return {}
 
     async def _commit_in_phases(
         self, transaction_id: bytes, decider: Part, others: list[Part]
-    ) -> None:
+    ) -> dict[Home, Sent]:
         deadline_ms = self._clock.steady_ms() + self._decide_ms
         prepares = [
-            Prepare(transaction_id, part.work, decider.home, self._decide_ms) for part in others
+            Prepare(
+                transaction_id,
+                part.work,
+                decider.home,
+                self._decide_ms,
+                keeps_reply=self._keeps_replies,
+            )
+            for part in others
         ]
         promises = await ask_all(
             [to_port(part.port, prepare) for part, prepare in zip(others, prepares, strict=True)]
@@ -128,15 +161,46 @@ class Transactor:
             raise failure if isinstance(failure, Refused) else Unavailable(failure.message)
         if self._clock.steady_ms() >= deadline_ms:
             await _finish(transaction_id, others, is_commit=False)
-            raise Unavailable(LATE_TEXT)
-        await self._decide(transaction_id, decider, others)
-        if await _finish(transaction_id, others, is_commit=True):
-            decider.port.submit(ForgetDecision(transaction_id), ignore)
+            raise Unavailable(self._late_text)
+        decided = await self._decide(transaction_id, decider, others)
+        replies = {} if decided is None else {decider.home: decided}
+        await self._finish_all(transaction_id, decider, others, replies)
+        return replies
 
-    async def _decide(self, transaction_id: bytes, decider: Part, others: list[Part]) -> None:
+    async def _finish_all(
+        self, transaction_id: bytes, decider: Part, others: list[Part], replies: dict[Home, Sent]
+    ) -> None:
+        """Tell everybody that it is committed, and add what they reply."""
+        until_ms = self._clock.steady_ms() + self._finish_ms
+        unfinished = others
+        while True:
+            answers = await _finish(transaction_id, unfinished, is_commit=True)
+            for part, answer in zip(unfinished, answers, strict=True):
+                if isinstance(answer, Sent):
+                    replies[part.home] = answer
+            unfinished = [
+                part
+                for part, answer in zip(unfinished, answers, strict=True)
+                if not isinstance(answer, Done | Sent)
+            ]
+            if not unfinished:
+                break
+            if self._clock.steady_ms() >= until_ms:
+                # They are told in recovery.
+                return
+            await asyncio.sleep(FINISH_RETRY_MS / 1000)
+        decider.port.submit(ForgetDecision(transaction_id), ignore)
+        if self._keeps_replies:
+            for part in others:
+                part.port.submit(ForgetDecision(transaction_id), ignore)
+
+    async def _decide(
+        self, transaction_id: bytes, decider: Part, others: list[Part]
+    ) -> Sent | None:
         homes = [part.home for part in others]
+        question = decider.decide(transaction_id, homes, keeps_reply=self._keeps_replies)
         try:
-            answer = await answer_to(decider.decide(transaction_id, homes))
+            answer = await answer_to(question)
         except Unavailable as error:
             if not error.is_unknown:
                 await _finish(transaction_id, others, is_commit=False)
@@ -144,14 +208,15 @@ class Transactor:
         except Refused:
             await _finish(transaction_id, others, is_commit=False)
             raise
+        if isinstance(answer, Sent):
+            return answer
         assert isinstance(answer, Decided)
         if answer.how != COMMITTED:
             await _finish(transaction_id, others, is_commit=False)
-            raise Unavailable(LATE_TEXT)
+            raise Unavailable(self._late_text)
+        return None
 
 
-async def _finish(transaction_id: bytes, parts: Sequence[Part], *, is_commit: bool) -> bool:
-    """Tell everybody; whether everybody has it. Those who have not are told in recovery."""
+async def _finish(transaction_id: bytes, parts: Sequence[Part], *, is_commit: bool) -> list[Answer]:
     finish = Finish(transaction_id, is_commit=is_commit)
-    answers = await ask_all([to_port(part.port, finish) for part in parts])
-    return all(isinstance(answer, Done) for answer in answers)
+    return await ask_all([to_port(part.port, finish) for part in parts])

@@ -55,6 +55,8 @@ class Prepared:
         self.stages = stages
         self.deadline_ms = 0
         self.size_bytes = 0
+        # Whoever commits it wants to know the numbers of the messages.
+        self.keeps_reply = False
 
 
 @final
@@ -77,10 +79,12 @@ def pack_prepared(prepared: Prepared) -> bytes:
     parts.append(packed_count(len(prepared.promises)))
     for promise in prepared.promises:
         _pack_promise(promise, parts)
-    if prepared.stages:
+    if prepared.stages or prepared.keeps_reply:
         parts.append(packed_count(len(prepared.stages)))
         for name, count in prepared.stages:
             parts += (packed_count(len(name)), name, packed_integer(count))
+    if prepared.keeps_reply:
+        parts.append(b"\x01")
     return b"".join(parts)
 
 
@@ -96,8 +100,10 @@ def unpack_prepared(data: bytes) -> Prepared:
     stages: list[StageShare] = []
     if not unpacker.is_at_end():
         stages = [_unpack_share(unpacker) for _ in range(unpacker.count())]
+    keeps_reply = not unpacker.is_at_end() and unpacker.byte() == 1
     unpacker.end()
     prepared = Prepared(decider, wait_ms, messages, promises, stages)
+    prepared.keeps_reply = keeps_reply
     prepared.size_bytes = len(data)
     return prepared
 

@@ -26,11 +26,13 @@ from shardbus.core.command import (
     Owed,
     Prepare,
     Promised,
+    Sent,
     Transact,
     Work,
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, Refused
+from shardbus.core.finished import Finished
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     DECIDE_MS_MAX,
@@ -86,6 +88,7 @@ class Transactions:
         # The sessions whose messages are pinned, by number: a rollback gives them back to those.
         self._batches: dict[int, LockBatch] = {}
         self._decisions: dict[bytes, Decision] = {}
+        self._finished = Finished(ledger, records)
         for (kind, key), data in records.items():
             if kind == PREPARED:
                 self._load(key, unpack_prepared(data))
@@ -97,6 +100,8 @@ class Transactions:
         prepared.deadline_ms = self._ledger.steady_ms + prepared.wait_ms
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += prepared.size_bytes
+        promised_keys = self._entrance.promised_keys
+        promised_keys.load(transaction_id, prepared.messages, self._ledger.steady_ms)
         for promise in prepared.promises:
             for number in promise.numbers:
                 self._ledger.locks.pin_unread(number)
@@ -108,7 +113,7 @@ class Transactions:
         read: dict[int, Entry | None],
         staged: dict[bytes, ReadStage],
         now_ms: int,
-    ) -> Done | Decided | InDoubt:
+    ) -> Done | Sent | Decided | InDoubt:
         """`read` holds the messages that `unread` named, `staged` the stages that `unread_stages`
         did, as they are stored.
         """
@@ -165,15 +170,17 @@ class Transactions:
             self._staging.check(work, self._staged, now_ms)
         self._settling.check_held(work.settlements)
 
-    def _do(self, work: Work, now_ms: int) -> None:
+    def _do(self, work: Work, now_ms: int) -> Sent | None:
+        sent: Sent | None = None
         if work.messages:
-            self._entrance.admit(work.messages, now_ms, is_checked=True)
+            sent = self._entrance.admit(work.messages, now_ms, is_checked=True)
         if work.stages:
             self._staging.publish(work.stages, self._staged, now_ms)
         if work.publication is not None:
             self._staging.note(work.publication, now_ms)
         for settlement in work.settlements:
             self._settling.settle(settlement, now_ms)
+        return sent
 
     # Promising.
 
@@ -199,11 +206,15 @@ class Transactions:
         wait_ms = min(command.wait_ms, DECIDE_MS_MAX)
         prepared = Prepared(command.decider, wait_ms, work.messages, promises, work.stages)
         prepared.deadline_ms = self._ledger.steady_ms + wait_ms
+        prepared.keeps_reply = command.keeps_reply
+        if command.keeps_reply:
+            self._finished.check_room(len(self._prepared))
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
         self._pin(promises)
         self._staging.promise(work.stages)
+        self._entrance.promised_keys.add(transaction_id, work.messages, self._ledger.steady_ms)
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += len(data)
         self._ledger.changes.append(RecordChange(PREPARED, transaction_id, data))
@@ -229,16 +240,18 @@ class Transactions:
 
     # Deciding.
 
-    def _commit(self, command: Decide, now_ms: int) -> Decided:
+    def _commit(self, command: Decide, now_ms: int) -> Decided | Sent:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
         self._entrance.check_ticket(command.ticket)
         self._check(command.work, now_ms)
         self._check_decisions()
-        self._do(command.work, now_ms)
-        self._entrance.note_ticket(command.ticket, None)
+        sent = self._do(command.work, now_ms)
+        self._entrance.note_ticket(command.ticket, sent)
         self._keep(command.transaction_id, Decision(True, now_ms, command.others))
+        if sent is not None and command.ticket is not None and command.ticket.keeps_reply:
+            return sent
         return Decided(COMMITTED)
 
     def _answer(self, command: AskDecision, now_ms: int) -> Decided:
@@ -275,6 +288,7 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None and decision.is_commit:
             self._drop(command.transaction_id)
+        self._finished.forget(command.transaction_id)
         return Done()
 
     def _forget_rollbacks(self) -> None:
@@ -292,14 +306,20 @@ class Transactions:
 
     # Finishing.
 
-    def _finish(self, command: Finish, read: dict[int, Entry | None], now_ms: int) -> Done:
+    def _finish(self, command: Finish, read: dict[int, Entry | None], now_ms: int) -> Done | Sent:
         prepared = self._prepared.pop(command.transaction_id, None)
         if prepared is None:
-            return Done()
+            kept = self._finished.find(command.transaction_id) if command.is_commit else None
+            return Done() if kept is None else kept
+        reply: Done | Sent = Done()
+        self._entrance.promised_keys.remove(command.transaction_id)
         self._prepared_bytes -= prepared.size_bytes
         self._ledger.changes.append(RecordChange(PREPARED, command.transaction_id, None))
         if command.is_commit and prepared.messages:
-            self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+            sent = self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+            if prepared.keeps_reply:
+                self._finished.keep(command.transaction_id, sent)
+                reply = sent
         if prepared.stages:
             if command.is_commit:
                 self._staging.publish(prepared.stages, self._staged, now_ms)
@@ -310,7 +330,7 @@ class Transactions:
                 self._settling.end(promise.command, self._unpinned(promise, read), now_ms)
             else:
                 self._let_go(promise, read, now_ms)
-        return Done()
+        return reply
 
     def _unpinned(self, promise: Promise, read: dict[int, Entry | None]) -> list[Entry]:
         found = [self._unpin(number, read) for number in promise.numbers]

@@ -416,16 +416,12 @@ def test_messages_that_go_together_are_placed_in_as_few_shares_as_their_keys_all
     assert placed[0].index == router.index_of_key("a")
 
 
-def test_a_share_without_a_key_goes_where_there_is_somebody(house: House) -> None:
+def test_a_batch_without_a_key_goes_where_there_is_somebody(house: House) -> None:
     """R14."""
     inboxes = [Inbox(), Inbox()]
     inboxes[0].failure = AWAY
-    router = router_of(house, inboxes)
-    answers: list[Answer] = []
-    messages = messages_of(3)
-    [placed] = router.place(messages)
 
-    router.send_placed(placed, messages, answers.append)
+    [answer] = batch(router_of(house, inboxes), messages_of(3))
 
-    assert isinstance(answers[0], Sent)
+    assert isinstance(answer, Sent)
     assert inboxes[1].sent == [b"0", b"1", b"2"]

@@ -11,7 +11,6 @@ from shardbus.core.message import Message
 from shardbus.core.placement import (
     HASH_SPACE,
     RoundRobin,
-    batch_key_of,
     even_hash_starts,
     fragment_at,
     hash_point,
@@ -113,23 +112,6 @@ def test_a_key_that_is_too_long_is_refused_by_its_name(one: Message, name: str) 
         key_of(one, detects_duplicates=True)
 
     assert refusal.value.kind is INVALID_ARGUMENT
-
-
-def test_a_batch_with_one_key_has_that_key() -> None:
-    assert batch_key_of([message(key="k"), message(session="k")], False) == "k"
-    assert batch_key_of([message(), message()], False) is None
-
-
-@pytest.mark.parametrize("other", [message(key="l"), message()])
-def test_a_batch_with_conflicting_keys_is_refused(other: Message) -> None:
-    with pytest.raises(Refused, match="must have one partition key") as refusal:
-        batch_key_of([message(key="k"), message(key="k"), other], False)
-
-    assert refusal.value.kind is NOT_ALLOWED
-
-
-def test_a_batch_of_nothing_may_go_anywhere() -> None:
-    assert batch_key_of([], False) is None
 
 
 def test_turns_go_round() -> None:
