@@ -29,6 +29,8 @@ from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualLoop, VirtualW
 
 T = TypeVar("T")
 
+Ended = asyncio.Task[object] | asyncio.Task[Answer] | asyncio.Task[dict[Home, Sent]]
+
 FRAGMENTS: Final = 3
 # A broker that is away is waited for in each of several steps.
 ANSWER_S_MAX: Final = 400.0
@@ -96,12 +98,11 @@ class Gateway:
         self.is_dead = True
         self._worker.die()
         # In the order of their beginning: a set has none that is the same every time.
-        commits = [*self.transactor._commits]
-        batches: list[asyncio.Task[Answer] | asyncio.Task[dict[Home, Sent]]] = []
+        tasks: list[Ended] = [*self._tasks, *self.transactor.tasks()]
         for handle in self.bus.in_use():
-            commits += handle.staging._transactor._commits
-            batches += handle.router.batches.tasks()
-        for task in sorted([*self._tasks, *commits, *batches], key=_number_of):
+            tasks += handle.staging._transactor.tasks()
+            tasks += handle.router.batches.tasks()
+        for task in sorted(tasks, key=_number_of):
             task.cancel()
         self.ended.set()
 
@@ -287,7 +288,7 @@ class Town:
             self.gateway.welcome()
 
 
-def _number_of(task: asyncio.Task[object] | asyncio.Task[None]) -> int:
+def _number_of(task: Ended) -> int:
     return int(task.get_name().rpartition("-")[2])
 
 

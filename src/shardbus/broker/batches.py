@@ -27,6 +27,11 @@ from shardbus.core.message import Message
 
 log = logging.getLogger(__name__)
 
+_Task = asyncio.Task[Answer] | asyncio.Task[dict[Home, Sent]] | asyncio.Task[object]
+
+# Shorter than for transactions: when a gateway dies half-way, others wait so long to send with the
+# keys of the batch.
+DECIDE_MS: Final = 5_000
 LATE_TEXT: Final = "The batch took too long to store in all of its fragments: nothing is stored."
 NUMBERS_TEXT: Final = (
     "The batch is stored, but a fragment that has some of it is away, so that not all sequence "
@@ -111,9 +116,9 @@ class Batches:
         self._loop = loop
         self._new_seed = new_seed
         # Once a promise is late, its fragment sees to the order of its keys.
-        self._plain = Transactor(clock, finish_ms=PROMISE_LATE_MS, late_text=LATE_TEXT)
+        self._plain = Transactor(clock, DECIDE_MS, finish_ms=PROMISE_LATE_MS, late_text=LATE_TEXT)
         self._numbered = Transactor(
-            clock, finish_ms=DOUBT_MS_MAX, late_text=LATE_TEXT, keeps_replies=True
+            clock, DECIDE_MS, finish_ms=DOUBT_MS_MAX, late_text=LATE_TEXT, keeps_replies=True
         )
         self._under_way: set[asyncio.Task[Answer]] = set()
 
@@ -127,7 +132,7 @@ class Batches:
 
         self._turns.take(spread.different_keys(), begin)
 
-    def tasks(self) -> list[asyncio.Task[Answer] | asyncio.Task[dict[Home, Sent]]]:
+    def tasks(self) -> list[_Task]:
         """What is under way, for whoever ends it with the process."""
         return [*self._under_way, *self._plain.tasks(), *self._numbered.tasks()]
 

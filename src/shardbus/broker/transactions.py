@@ -8,14 +8,13 @@ nothing has happened, and afterwards everything will: `recovering_transactions` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final, final
 
 from shardbus.broker.asking import Question, answer_to, ask_all, failure_of, to_port
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import FragmentPort, ignore
 from shardbus.broker.outbox import Outbox
-from shardbus.broker.runner import Answer
 from shardbus.core.command import (
     COMMITTED,
     Decide,
@@ -35,7 +34,9 @@ from shardbus.core.errors import Refused, Unavailable
 DECIDE_MS: Final = 10_000
 # Decisions that are being made at once, over all connections of a gateway.
 COMMITS_MAX: Final = 10_000
-FINISH_RETRY_MS: Final = 100
+# How often, and for how long, those are told how it ended who are away; then recovery does it.
+TELL_AGAIN_MS: Final = 100
+TELL_MS_MAX: Final = 30_000
 LATE_TEXT: Final = "The transaction took too long to commit and was rolled back."
 
 
@@ -85,7 +86,7 @@ class Transactor:
         late_text: str = LATE_TEXT,
         keeps_replies: bool = False,
     ) -> None:
-        """Those who cannot finish at once are told again for `finish_ms`, and then by recovery.
+        """Who cannot finish at once is waited for, for `finish_ms`.
 
         With `keeps_replies` the numbers of what is sent in several fragments are learned.
         """
@@ -95,10 +96,12 @@ class Transactor:
         self._late_text = late_text
         self._keeps_replies = keeps_replies
         self._commits: set[asyncio.Task[dict[Home, Sent]]] = set()
+        # Those who tell how it ended to whoever could not be told at once.
+        self._tellers: set[asyncio.Task[object]] = set()
 
-    def tasks(self) -> set[asyncio.Task[dict[Home, Sent]]]:
-        """The commits that are under way."""
-        return set(self._commits)
+    def tasks(self) -> list[asyncio.Task[dict[Home, Sent]] | asyncio.Task[object]]:
+        """What is under way, for whoever ends it with the process."""
+        return [*self._commits, *self._tellers]
 
     async def commit(
         self, transaction_id: bytes, parts: Sequence[Part], decider: Part | None = None
@@ -157,10 +160,10 @@ class Transactor:
         failure = failure_of(promises)
         if failure is not None:
             # Even one whose promise is unknown does nothing without a decision.
-            await _finish(transaction_id, others, is_commit=False)
+            await self._roll_back(transaction_id, others)
             raise failure if isinstance(failure, Refused) else Unavailable(failure.message)
         if self._clock.steady_ms() >= deadline_ms:
-            await _finish(transaction_id, others, is_commit=False)
+            await self._roll_back(transaction_id, others)
             raise Unavailable(self._late_text)
         decided = await self._decide(transaction_id, decider, others)
         replies = {} if decided is None else {decider.home: decided}
@@ -171,28 +174,62 @@ class Transactor:
         self, transaction_id: bytes, decider: Part, others: list[Part], replies: dict[Home, Sent]
     ) -> None:
         """Tell everybody that it is committed, and add what they reply."""
-        until_ms = self._clock.steady_ms() + self._finish_ms
-        unfinished = others
-        while True:
-            answers = await _finish(transaction_id, unfinished, is_commit=True)
-            for part, answer in zip(unfinished, answers, strict=True):
-                if isinstance(answer, Sent):
-                    replies[part.home] = answer
-            unfinished = [
-                part
-                for part, answer in zip(unfinished, answers, strict=True)
-                if not isinstance(answer, Done | Sent)
-            ]
-            if not unfinished:
-                break
-            if self._clock.steady_ms() >= until_ms:
-                # They are told in recovery.
-                return
-            await asyncio.sleep(FINISH_RETRY_MS / 1000)
+        finish = Finish(transaction_id, is_commit=True)
+        rest = await self._tell(finish, others, self._finish_ms, replies)
+        if rest:
+            self._later(self._finish_rest(transaction_id, decider, others, rest))
+        else:
+            self._forget(transaction_id, decider, others)
+
+    async def _finish_rest(
+        self, transaction_id: bytes, decider: Part, others: list[Part], rest: list[Part]
+    ) -> None:
+        finish = Finish(transaction_id, is_commit=True)
+        if not await self._tell(finish, rest, TELL_MS_MAX, {}):
+            self._forget(transaction_id, decider, others)
+
+    def _forget(self, transaction_id: bytes, decider: Part, others: list[Part]) -> None:
         decider.port.submit(ForgetDecision(transaction_id), ignore)
         if self._keeps_replies:
             for part in others:
                 part.port.submit(ForgetDecision(transaction_id), ignore)
+
+    async def _roll_back(self, transaction_id: bytes, others: list[Part]) -> None:
+        finish = Finish(transaction_id, is_commit=False)
+        rest = await self._tell(finish, others, 0, {})
+        if rest:
+            self._later(self._tell(finish, rest, TELL_MS_MAX, {}))
+
+    async def _tell(
+        self, finish: Finish, parts: list[Part], tell_ms: int, replies: dict[Home, Sent]
+    ) -> list[Part]:
+        """Tell these how it ended, for so long; those who have not heard it then.
+
+        The sooner they hear it, the sooner others may send with the keys of what was promised.
+        """
+        until_ms = self._clock.steady_ms() + tell_ms
+        while True:
+            answers = await ask_all([to_port(part.port, finish) for part in parts])
+            told = list(zip(parts, answers, strict=True))
+            replies |= {part.home: answer for part, answer in told if isinstance(answer, Sent)}
+            parts = [part for part, answer in told if not isinstance(answer, Done | Sent)]
+            if not parts or self._clock.steady_ms() >= until_ms:
+                return parts
+            await asyncio.sleep(TELL_AGAIN_MS / 1000)
+
+    def _later(self, work: Coroutine[object, object, object]) -> None:
+        """Go on with something when whoever asked has their answer; recovery would do it too."""
+        if len(self._tellers) >= COMMITS_MAX:
+            work.close()
+            return
+        task = asyncio.ensure_future(work)
+        self._tellers.add(task)
+        task.add_done_callback(self._told)
+
+    def _told(self, task: asyncio.Task[object]) -> None:
+        self._tellers.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     async def _decide(
         self, transaction_id: bytes, decider: Part, others: list[Part]
@@ -203,20 +240,15 @@ class Transactor:
             answer = await answer_to(question)
         except Unavailable as error:
             if not error.is_unknown:
-                await _finish(transaction_id, others, is_commit=False)
+                await self._roll_back(transaction_id, others)
             raise
         except Refused:
-            await _finish(transaction_id, others, is_commit=False)
+            await self._roll_back(transaction_id, others)
             raise
         if isinstance(answer, Sent):
             return answer
         assert isinstance(answer, Decided)
         if answer.how != COMMITTED:
-            await _finish(transaction_id, others, is_commit=False)
+            await self._roll_back(transaction_id, others)
             raise Unavailable(self._late_text)
         return None
-
-
-async def _finish(transaction_id: bytes, parts: Sequence[Part], *, is_commit: bool) -> list[Answer]:
-    finish = Finish(transaction_id, is_commit=is_commit)
-    return await ask_all([to_port(part.port, finish) for part in parts])
