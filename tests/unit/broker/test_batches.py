@@ -1,10 +1,12 @@
 """Batches of several keys on partitioned entities: each message in its fragment, all or none."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
 from shardbus.broker.batches import Spread
+from shardbus.broker.outbox import DOUBT_MS_MAX
 from shardbus.broker.recovering_transactions import RECOVER_MS
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.broker.turns import Turn, Turns
@@ -168,6 +170,29 @@ def test_a_message_at_odds_with_itself_refuses_the_whole_batch(house: House) -> 
     assert contents(queue) == [[], [], [], []]
 
 
+def test_a_batch_of_which_nothing_can_be_learned_is_unknown(house: House) -> None:
+    """The one that decides is lost with the answer, and does not come back in 15 s."""
+    queue = Queue(house, 2)
+    keys = keys_of(queue, 0, 1)
+    messages = [
+        Message(b"long enough to decide", partition_key=keys[0]),
+        Message(b"short", partition_key=keys[1]),
+    ]
+    house.disk.commit_failures.extend(["fine", "after"])
+    house.pass_s()
+
+    answers = batch(queue, messages)
+    while not house.disk.transactions or len(house.disk.commit_failures):
+        house.pass_s(0.001)
+    house.disk.broken_fragments.add(FragmentId(1, 0))
+    house.pass_s(DOUBT_MS_MAX / 1000 - 1)
+    assert answers == []
+    house.pass_s(2)
+
+    [answer] = answers
+    assert isinstance(answer, Unavailable) and answer.is_unknown
+
+
 # Numbers and duplicates.
 
 
@@ -289,7 +314,7 @@ def test_turns_are_taken_in_order_and_for_all_keys_at_once() -> None:
         taken[name] = turn
 
     for name, keys in {"a": "xy", "b": "yz", "c": "z", "d": "xz", "e": "w"}.items():
-        turns.take(keys, lambda turn, name=name: begin(name, turn))  # type: ignore[misc]
+        turns.take(keys, partial(begin, name))
 
     assert begun == ["a", "e"]
     turns.end(taken["a"])
