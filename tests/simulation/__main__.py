@@ -1,11 +1,11 @@
 """`python -m tests.simulation --seeds 1-500`: play many histories and name those that fail."""
 
 import argparse
-import logging
 import sys
 
 from tests.simulation.plays import PLAYS
 from tests.simulation.seeds import FIXED, failure_of, seeds_in
+from tests.simulation.world import say_nothing
 
 
 def main() -> int:
@@ -14,8 +14,7 @@ def main() -> int:
     parser.add_argument("--play", choices=[*PLAYS], help="one scenario; all when left out")
     options = parser.parse_args()
     plays = [options.play] if options.play else [*PLAYS]
-    # The fragments complain about every planted fault.
-    logging.disable(logging.CRITICAL)
+    say_nothing()
     outcomes = [failure_of(PLAYS[name], seed) for name in plays for seed in seeds_in(options.seeds)]
     failures = [failure for failure in outcomes if failure is not None]
     for failure in failures:

@@ -213,6 +213,11 @@ class Cluster(Simulation):
             if (process := self._processes[store_of(fragment, len(self.stores))]) is not None
         ]
 
+    def opened_of(self, plan: Plan) -> list[Tap]:
+        running = [process for process in self._processes if process is not None]
+        opened = [process.broker.taps for process in running]
+        return [taps[one] for one in plan.fragment_ids() for taps in opened if one in taps]
+
     def is_whole(self) -> bool:
         return None not in self._processes and all(map(Gateway.is_available, self._gateways))
 

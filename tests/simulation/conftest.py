@@ -1,14 +1,15 @@
 """What every simulation needs."""
 
-import logging
 from collections.abc import Iterator
 
 import pytest
+
+from tests.simulation.world import say_all, say_nothing
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """Fragments complain about every planted fault."""
-    logging.disable(logging.CRITICAL)
+    say_nothing()
     yield
-    logging.disable(logging.NOTSET)
+    say_all()

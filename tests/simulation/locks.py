@@ -249,7 +249,7 @@ class LockBook:
         if latest_ms < moment_ms:
             raise Violation(f"{place} was delivered before its moment, {moment_ms}")
         held = track.held
-        is_held = held is not None and held.life == heard.life
+        is_held = held is not None and held.life == heard.life and not self._is_let_go(held)
         if held is not None and is_held and held.term.until_ms > latest_ms:
             raise Violation(f"{place} is held by two: until {held.term.until_ms} and again")
 
@@ -293,9 +293,13 @@ class LockBook:
         held = track.held
         if held is not None:
             track.count_max += 1
-            if held.life == life:
+            if held.life == life and not self._is_let_go(held):
                 track.count_min += 1
             track.held = None
+
+    def _is_let_go(self, held: Held) -> bool:
+        """Perhaps: who has lost an answer lets go, which is told after what only locks."""
+        return self._open_seeds[held.seed] > 0
 
     def _lock(self, track: Track, token: bytes, held: Held) -> None:
         if token in self.held:

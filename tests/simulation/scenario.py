@@ -14,8 +14,12 @@ from tests.simulation.operators import Operator
 from tests.simulation.promises import keep_promises
 from tests.simulation.receivers import CARELESS, TIDY, USUAL, Patient, Receiver
 from tests.simulation.senders import Sender
+from tests.simulation.sending import Violation
 from tests.simulation.session_receivers import PatientOwner, SessionReceiver
 from tests.simulation.simulation import OneProcess, Simulation
+
+# As often as a stream looks, and more often than most commits end.
+FOLLOW_S = 0.05
 
 
 def run(seed: int) -> Simulation:
@@ -117,6 +121,7 @@ async def _play(simulation: Simulation, chaos_s: tuple[float, float]) -> None:
     if not simulation.faults.severity:
         simulation.keep(_watch_moments(simulation))
     simulation.keep(keep_promises(simulation))
+    simulation.keep(_watch_numbers(simulation))
     async with asyncio.TaskGroup() as clients:
         simulation.start_disasters(seconds, clients)
         if any(plan.is_timeless for plan in simulation.plans):
@@ -135,6 +140,21 @@ async def _watch_moments(simulation: Simulation) -> None:
     while True:
         await asyncio.sleep(0.5)
         simulation.journal.check_overdue(simulation.now_ms(), LATE_MS_MAX)
+
+
+async def _watch_numbers(simulation: Simulation) -> None:
+    """Whoever follows a fragment is told of no number that is not stored. Until cancelled."""
+    while True:
+        await asyncio.sleep(FOLLOW_S)
+        for plan in simulation.plans:
+            for tap in simulation.opened_of(plan):
+                kept = simulation.store_of(plan, tap.fragment_id.number).kept
+                [stored] = kept.last_counters([tap.fragment_id])
+                if tap.runner.stored_counter > stored:
+                    raise Violation(
+                        f"{tap.fragment_id} tells of {tap.runner.stored_counter} messages, and "
+                        f"{stored} are stored"
+                    )
 
 
 def _enrol(simulation: Simulation, plan: Plan, clients: asyncio.TaskGroup) -> None:

@@ -61,6 +61,10 @@ class Simulation(ABC):
     def taps_of(self, plan: Plan) -> list[Tap]:
         """The fragments of an entity as they run now."""
 
+    def opened_of(self, plan: Plan) -> list[Tap]:
+        """Those of them that somebody has opened."""
+        return self.taps_of(plan)
+
     @abstractmethod
     def is_whole(self) -> bool:
         """Whether everybody knows that every fragment is available."""

@@ -5,7 +5,6 @@ commit, so that a run that was stopped, or whose time was over, goes on where it
 """
 
 import argparse
-import logging
 import multiprocessing
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Final
 from tests.simulation.plays import PLAYS
 from tests.simulation.results import Result, played, read_results
 from tests.simulation.seeds import seeds_in
+from tests.simulation.world import say_nothing
 
 PAGE: Final = Path("docs/internals/simulation.md")
 KEPT: Final = Path("build/simulation")
@@ -45,7 +45,7 @@ def play_all(left: Sequence[Turn], jobs: int, deadline_s: float) -> Iterator[Res
     turns = iter(left)
     spawned = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        jobs, spawned, logging.disable, (logging.CRITICAL,), max_tasks_per_child=PLAYS_OF_PROCESS
+        jobs, spawned, say_nothing, max_tasks_per_child=PLAYS_OF_PROCESS
     ) as pool:
         under_way: set[Future[Result]] = set()
         while True:

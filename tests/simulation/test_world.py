@@ -1,11 +1,13 @@
 """The virtual loop itself: time passes without waiting, and a deadlock is told."""
 
 import asyncio
+import logging
 import time
 
 import pytest
 
 from shardbus.stores.base import StoreError
+from tests.simulation.sending import Violation
 from tests.simulation.world import (
     EPOCH_MS,
     Crash,
@@ -125,3 +127,21 @@ def test_a_crash_answers_nobody() -> None:
     loop.finish(loop.create_task(main()))
 
     assert (crashes, answers) == ([1.0], [])
+
+
+def test_what_is_caught_and_logged_ends_the_run_although_nothing_is_printed() -> None:
+    """A checker that fails inside an answer is caught by those who give answers."""
+    loop = VirtualLoop()
+
+    def give() -> None:
+        try:
+            raise Violation("broken")
+        except Violation:
+            logging.getLogger("shardbus.broker.answers").exception("an answer cannot be given")
+
+    async def history() -> None:
+        loop.call_later(1, give)
+        await asyncio.sleep(2)
+
+    with pytest.raises(Violation, match="broken"):
+        loop.finish(loop.create_task(history()))

@@ -216,6 +216,8 @@ class Manager:
         if outcome_of(answer) == "accepted":
             entity = gateway.namespace.find(path.lower())
             rules = None if entity is None else frozenset(rule.name for rule in entity.rules)
+            if entity is not None:
+                town.created.add(entity.entity_id)
             possible.confirm(town.now_ms(), rules)
 
 

@@ -43,6 +43,7 @@ async def _play(town: TopicTown) -> None:
             clients.create_task(subscriber.run())
     gateway = await town.whole()
     await gateway.namespace.sweep()
+    await town.remove_unknown(gateway.namespace)
     await _drain(town, gateway)
     town.check_owned(gateway.namespace)
     existing = {

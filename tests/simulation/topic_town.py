@@ -9,6 +9,7 @@ from shardbus.broker.namespace import Namespace
 from shardbus.core.entity import QueueSpec
 from shardbus.stores.base import FragmentCommit
 from tests.simulation.sending import Violation
+from tests.simulation.tally import befell
 from tests.simulation.topic_book import TopicBook
 from tests.simulation.town import Town
 from tests.simulation.world import Wall
@@ -33,6 +34,8 @@ class TopicTown(Town):
     def __init__(self, seed: int, plans: Sequence[TopicPlan]) -> None:
         self.book = TopicBook(self.name_of, WINDOW_MS)
         self.plans = plans
+        # Subscriptions that somebody was told of.
+        self.created: set[int] = set()
         super().__init__(seed, sites=2)
 
     def walls(self) -> list[Wall]:
@@ -41,6 +44,16 @@ class TopicTown(Town):
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         self.book.stored(commits, self.now_ms())
+
+    async def remove_unknown(self, namespace: Namespace) -> None:
+        """A gateway that died before it recorded a subscription had told brokers of it: what was
+        published since is kept for an operator to remove.
+        """
+        for entity_id in {orphan.entity_id for orphan in await namespace.orphans()}:
+            if entity_id in self.created:
+                raise Violation(f"subscription {entity_id} was created, and is an orphan now")
+            befell("orphan")
+            await namespace.remove_orphan(entity_id)
 
     def check_owned(self, namespace: Namespace) -> None:
         """No fragment is left of what was deleted or never came to be (R28)."""

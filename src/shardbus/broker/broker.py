@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Counted: TypeAlias = tuple[Counters, int, int] | StoreError | Unavailable
+Counted: TypeAlias = tuple[Counters, int, int, int] | StoreError | Unavailable
 """What a fragment holds, how much of it is claimed and how many bytes are staged beside it, or why
 that is not known.
 """
@@ -246,9 +246,10 @@ class Broker:
         for fragment_id in fragments:
             runner = self._runners.get(fragment_id)
             fragment = runner.statistics() if runner is not None else None
-            if fragment is not None:
-                staged_bytes = fragment.size_bytes() - fragment.counters.total_bytes()
-                found[fragment_id] = (fragment.counters, fragment.claimed(), staged_bytes)
+            if runner is not None and fragment is not None:
+                counters, sent_total = fragment.counters, runner.stored_counter
+                staged_bytes = fragment.size_bytes() - counters.total_bytes()
+                found[fragment_id] = (counters, sent_total, fragment.claimed(), staged_bytes)
         return found
 
     async def _stored_counters(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, Counted]:
@@ -259,7 +260,8 @@ class Broker:
         def load(store: MessageStore, fragment: FragmentId) -> Counted:
             try:
                 image = store.load(fragment)
-                return image.counters, claimed_in(image.records), staged_in(image.records)
+                counters, records = image.counters, image.records
+                return counters, counters.last_counter, claimed_in(records), staged_in(records)
             except StoreError as error:
                 return error
 
@@ -278,8 +280,9 @@ class Broker:
             found = out_of_reach(number, f"Broker {self.name}: {counted}")
             found.is_missing = isinstance(counted, UnknownFragment)
         else:
-            counters, claimed, staged_bytes = counted
+            counters, sent_total, claimed, staged_bytes = counted
             found = _statistics(number, counters)
+            found.sent_total = sent_total
             found.size_bytes += staged_bytes
             found.claimed_count = claimed
             if runner is not None and runner.state == UNAVAILABLE:
@@ -340,7 +343,6 @@ def _statistics(number: int, counters: Counters) -> FragmentStatistics:
     found.deferred_count = main.deferred
     found.scheduled_count = main.scheduled
     found.set_aside_count = counters.set_aside
-    found.sent_total = counters.last_counter
     found.duplicate_count = counters.duplicates
     found.state_count = counters.states
     return found

@@ -8,9 +8,10 @@ from typing import Final, final
 from shardbus.broker.answers import Answer, Answers, ReplyTo
 from shardbus.broker.outlet import Outlet
 from shardbus.core.change import Change
-from shardbus.core.command import COMPLETE, Command, GetState, Send, SetState, Settle
+from shardbus.core.command import COMPLETE, Command, GetState, Send, SetState, Settle, Tick
 from shardbus.core.errors import Refused
 from shardbus.core.fragment import Fragment
+from shardbus.core.message import NEVER_MS
 from shardbus.core.need import Need
 
 # Messages that are sent or settled by the commands of one turn; the others have the next.
@@ -41,12 +42,13 @@ class Deciding:
         self._now_ms = now_ms
         self._steady_ms = steady_ms
 
-    def apply(self, inbox: Sequence[tuple[Command, ReplyTo]]) -> None:
+    def apply(self, inbox: Sequence[tuple[Command, ReplyTo]], *, is_fed: bool) -> None:
+        """`is_fed`: something was read for the first of them."""
         fragment = self._fragment
         outlet = self._outlet
         messages = 0
         is_reading_state = False
-        for command, reply_to in inbox:
+        for command, reply_to in self._after_time(inbox, is_fed):
             if fragment.lacks_much() or (outlet is not None and outlet.is_full()):
                 break
             self.need = fragment.need(command, self._now_ms, self._steady_ms)
@@ -66,6 +68,19 @@ class Deciding:
                 messages += len(command.tokens)
             if messages >= TURN_MESSAGES_MAX or fragment.is_unfinished:
                 break
+
+    def _after_time(
+        self, inbox: Sequence[tuple[Command, ReplyTo]], is_fed: bool
+    ) -> Sequence[tuple[Command, ReplyTo]]:
+        """What is decided after time has had its effect: of what it ends others may be in need."""
+        fragment = self._fragment
+        if not NEVER_MS < fragment.deadline_ms() <= self._steady_ms:
+            return inbox
+        if is_fed:
+            # What was read would be stale: the first is decided as it is, and then time has effect.
+            return inbox[:1]
+        self.changes += fragment.apply(Tick(), self._now_ms, self._steady_ms).changes
+        return inbox
 
     def _decided(self, command: Command) -> Answer:
         outlet = self._outlet

@@ -21,11 +21,10 @@ from shardbus.broker.storage import Storage
 from shardbus.broker.stored_fragment import StoredFragment
 from shardbus.broker.watching import Watchers
 from shardbus.core.change import Change, Remove
-from shardbus.core.command import NO_SESSION, Command, FragmentRules, Receive, SetAside, Tick
+from shardbus.core.command import NO_SESSION, Command, FragmentRules, Receive, SetAside
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment import Fragment
 from shardbus.core.limits import PAGE_BYTES_MAX
-from shardbus.core.message import NEVER_MS
 from shardbus.core.need import Need
 from shardbus.stores.base import (
     Due,
@@ -77,6 +76,8 @@ class Runner(StoredFragment):
         self._clock = clock
         self._loop = loop
         self._fragment: Fragment | None = None
+        # Up to here numbers are given out for good: those beyond may not be stored, and come again.
+        self.stored_counter = 0
         self._inbox: list[tuple[Command, ReplyTo]] = []
         self._answers = Answers()
         # What the first command of the inbox waits for; then, that it was read for that command.
@@ -301,23 +302,19 @@ class Runner(StoredFragment):
 
     def _apply_inbox(self, fragment: Fragment) -> list[Change]:
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        changes: list[Change] = []
         fragment.note_shortage(self._storage.shortage)
-        if NEVER_MS < fragment.deadline_ms() <= steady_ms and not self._is_fed:
-            # Not between reading for a command and deciding it: what was read would be stale.
-            changes += fragment.apply(Tick(), now_ms, steady_ms).changes
-        self._is_fed = False
+        is_fed, self._is_fed = self._is_fed, False
         inbox = self._inbox
         if inbox:
             self._used_ms, self._used_at_ms = steady_ms, now_ms
         deciding = Deciding(fragment, self._outlet, self._answers, now_ms, steady_ms)
         try:
-            deciding.apply(inbox)
+            deciding.apply(inbox, is_fed=is_fed)
         finally:
             self._inbox = inbox[deciding.applied :]
             self._is_held_up = bool(self._inbox)
         self._need = deciding.need
-        return changes + deciding.changes + fragment.tickets.changes()
+        return deciding.changes + fragment.tickets.changes()
 
     def _decided_wrongly(self, bug: Exception) -> None:
         """Half of a decision may be in memory: only what is stored can be trusted."""
@@ -406,6 +403,7 @@ class Runner(StoredFragment):
 
     def _answer(self, fragment: Fragment) -> None:
         fragment.after_commit()
+        self.stored_counter = fragment.counters.last_counter
         self._answers.give()
         if self._fragment is fragment:
             self._go_on(fragment)
@@ -556,6 +554,7 @@ class Runner(StoredFragment):
             loaded_at_ms=self._clock.now_ms(),
             steady_ms=self._clock.steady_ms(),
         )
+        self.stored_counter = image.counters.last_counter
         self.state = AVAILABLE
         self._reason = ""
         self._is_first_load = False

@@ -9,6 +9,7 @@ from shardbus.core.counting import count_out
 from shardbus.core.ledger import Ledger
 from shardbus.core.message import (
     ACTIVE,
+    AT_ONCE_MS,
     DEFERRED,
     DELAYED,
     MAIN_LINE,
@@ -19,7 +20,7 @@ from shardbus.core.message import (
 from shardbus.core.sequence import sequence_number
 from shardbus.core.sessions import session_of
 
-# Expired messages that are locked stay due in the store; this is when to look at them again.
+# Expired messages that are locked stay due in the store; they are looked at again after so long.
 DUE_RETRY_MS: Final = 1_000
 
 
@@ -32,6 +33,14 @@ class Calendar:
         self._ledger = ledger
         # Due messages that were locked when they were last read: they stand in the way of others.
         self._locked = 0
+        # By the steady clock: the wall clock of now may be an hour ahead of what it says next.
+        self.deadline_ms = NEVER_MS
+
+    def tick(self) -> None:
+        """Have the store asked again, if that was put off until now."""
+        if NEVER_MS < self.deadline_ms <= self._ledger.steady_ms:
+            self.deadline_ms = NEVER_MS
+            self._ledger.note_due(AT_ONCE_MS)
 
     def count_max(self) -> int:
         """How many due messages to read, so that locked ones do not hide the rest."""
@@ -59,7 +68,8 @@ class Calendar:
         is_hidden = locked > self._locked
         self._locked = locked if is_late else 0
         if is_stuck and is_late and not is_hidden:
-            self._ledger.next_due_ms = now_ms + DUE_RETRY_MS
+            self._ledger.next_due_ms = NEVER_MS
+            self.deadline_ms = self._ledger.steady_ms + DUE_RETRY_MS
         else:
             self._ledger.next_due_ms = next_due_ms
 

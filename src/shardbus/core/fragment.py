@@ -315,7 +315,7 @@ class Fragment:
     def deadline_ms(self) -> int:
         """When `Tick` has something to do, by the steady clock; NEVER_MS if nothing is pending."""
         at_ms = sooner(self._locks.next_deadline_ms(), self._readers.deadline_ms)
-        at_ms = sooner(at_ms, self._entrance.deadline_ms)
+        at_ms = sooner(at_ms, sooner(self._entrance.deadline_ms, self._calendar.deadline_ms))
         at_ms = sooner(at_ms, self._staging.deadline_ms)
         if self._sessions is not None:
             at_ms = sooner(at_ms, self._sessions.next_deadline_ms())
@@ -589,12 +589,12 @@ class Fragment:
         return Done()
 
     def _tick(self, now_ms: int) -> Done:
-        expired = self._locks.expire(self._ledger.steady_ms)
-        if expired:
+        if expired := self._locks.expire(self._ledger.steady_ms):
             self._ledger.fail(expired, now_ms, b"", 0)
         if self._holds is not None:
             self._holds.end_overdue(now_ms, LOCKS_ENDED_MAX)
         self._claiming.end_overdue()
         self._staging.end_overdue()
+        self._calendar.tick()
         self._entrance.forget_expired_ids(now_ms)
         return Done()

@@ -210,7 +210,8 @@ class Ledger:
             line.pass_over(held.end_of(line.end + 1))
 
     def wait_again(self, entry: Entry) -> None:
-        """Let an active message wait at its own place."""
+        """Let an active message wait at its own place, and for its time."""
+        self.note_due(entry.due_ms())
         if self.sessions is not None and entry.line == MAIN_LINE:
             self.sessions.put_back(entry)
         else:
@@ -224,6 +225,8 @@ class Ledger:
                 expired.append(entry)
             elif entry.state == ACTIVE:
                 self.wait_again(entry)
+            else:
+                self.note_due(entry.due_ms())
         if expired:
             self.expire(expired)
 
@@ -270,7 +273,6 @@ class Ledger:
             entry.delayed_until_ms = NEVER_MS
             self._move(entry, ACTIVE)
             self.wait_again(entry)
-            self.note_due(entry.due_ms())
         if entries:
             self.changes.append(Update(entries))
 
@@ -282,7 +284,6 @@ class Ledger:
             is_sooner = NEVER_MS < expires_at_ms < until_ms
             entry.delayed_until_ms = expires_at_ms if is_sooner else until_ms
             self._move(entry, DELAYED)
-            self.note_due(entry.delayed_until_ms)
 
     def _move(self, entry: Entry, state: int) -> None:
         count_out(self.counters, entry)

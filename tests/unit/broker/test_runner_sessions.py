@@ -400,3 +400,19 @@ def test_a_list_that_cannot_be_read_is_unavailable(house: House) -> None:
     house.pass_s()
 
     assert isinstance(lists[0], Unavailable)
+
+
+def test_a_session_whose_time_ran_out_while_another_was_read_is_found_next(house: House) -> None:
+    """Found by the simulator (linked clocks, seeds 817 and 927): nobody was told of it."""
+    runner = session_runner(house)
+    sent_to(house, runner, "overdue", b"1")
+    accepted(house, runner)
+    sent_to(house, runner, "free", b"2")
+    house.pass_s(LOCK_MS / 1000 - 1)
+    house.latency_s = 2.0
+
+    answers = [house.ask(runner, AcceptSession(None, seed)) for seed in (SEED, bytes(8))]
+    house.pass_s(LONG_S)
+
+    given = [answer.session_id for [answer] in answers if isinstance(answer, SessionAccepted)]
+    assert given == ["free", "overdue"]

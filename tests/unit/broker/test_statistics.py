@@ -60,6 +60,35 @@ def test_messages_are_counted_by_what_they_wait_for(house: House, broker: Broker
     assert (empty.counts, empty.deferred_count, empty.scheduled_count) == ([0, 0, 0], 0, 0)
 
 
+def test_numbers_count_when_they_are_stored(house: House, broker: Broker) -> None:
+    """P2: a reader that is told of them goes on behind them, and never looks back."""
+    entity = entity_of(house)
+    runner = broker.runner(entity, 0)
+    house.answer(runner, send_of(b"stored"))
+    house.latency_s = 1.0
+
+    house.ask(runner, send_of(b"a", b"b"))
+    house.pass_s(0.5)
+    [under_way] = house.loop.run_until_complete(broker.statistics(entity.entity_id, [0]))
+    house.pass_s(3)
+    [stored] = house.loop.run_until_complete(broker.statistics(entity.entity_id, [0]))
+
+    assert (under_way.sent_total, stored.sent_total) == (1, 3)
+
+
+def test_numbers_of_a_failed_commit_were_never_told(house: House, broker: Broker) -> None:
+    """P2: they are given out again, to other messages."""
+    entity = entity_of(house)
+    runner = broker.runner(entity, 0)
+    house.answer(runner, send_of(b"stored"))
+    house.disk.commit_failures.append("before")
+
+    house.answer(runner, send_of(b"lost"))
+    [told] = house.loop.run_until_complete(broker.statistics(entity.entity_id, [0]))
+
+    assert told.sent_total == 1
+
+
 def test_an_entity_counts_deferred_messages_among_the_active_ones(
     house: House, broker: Broker
 ) -> None:

@@ -3,7 +3,17 @@
 import pytest
 
 from shardbus.core.bounds import Bounds
-from shardbus.core.command import COMPLETE, Receive, Renew, Renewed, RenewSession, SetState
+from shardbus.core.calendar import DUE_RETRY_MS
+from shardbus.core.command import (
+    ABANDON,
+    COMPLETE,
+    RELEASE,
+    Receive,
+    Renew,
+    Renewed,
+    RenewSession,
+    SetState,
+)
 from shardbus.core.errors import READER_IN_USE, Refused
 from shardbus.core.limits import (
     LEASE_MS_MIN,
@@ -12,11 +22,11 @@ from shardbus.core.limits import (
     STAGE_MS_MAX,
     STAGE_MS_MIN,
 )
-from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
 from shardbus.core.records import STAGE
 from shardbus.core.stages import OpenStage, stage_change
 from tests.unit.core.claims import ReadingDesk
-from tests.unit.core.desk import LOCK_MS, Desk, rules
+from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 from tests.unit.core.staged import NAME, PRODUCER, StagingDesk
 
 HOUR_MS = 3_600_000
@@ -193,3 +203,44 @@ def test_ids_from_a_clock_that_was_ahead_are_remembered_for_a_window_after_a_res
 
     desk.now_ms += WINDOW_MS
     assert duplicates(desk, "1") == []
+
+
+@pytest.mark.parametrize("comes_back", ["lock ends", ABANDON, RELEASE])
+def test_a_message_that_was_locked_while_the_clock_was_ahead_expires_in_its_time(
+    comes_back: str | int,
+) -> None:
+    """Found by the simulator (moments, seed 224): nobody remembered that it was due."""
+    desk = Desk()
+    desk.send(b"locked", b"free", ttl_ms=LOCK_MS + 60_000)
+    [locked] = desk.receive()
+
+    desk.set_clock(HOUR_MS)
+    desk.wait(1)
+    assert len(desk.shelf.entries) == 1
+    desk.set_clock(-HOUR_MS)
+    if isinstance(comes_back, int):
+        desk.settle(comes_back, locked)
+    else:
+        desk.wait(LOCK_MS)
+
+    assert desk.fragment.due_at_ms() == START_MS + LOCK_MS + 60_000
+    desk.wait(LOCK_MS + 60_000)
+    assert desk.shelf.entries == {}
+
+
+def test_whoever_looks_again_at_what_is_locked_goes_by_the_steady_clock() -> None:
+    """All that a read may hold is locked, and more is due: it is read again a little later."""
+    desk = Desk()
+    desk.send(b"a", ttl_ms=500)
+    [delivery] = desk.receive()
+    desk.set_clock(HOUR_MS)
+    for _ in range(2):
+        assert desk.fragment.due_in([delivery.entry], [], START_MS + 500, desk.now_ms) == []
+
+    desk.set_clock(-HOUR_MS)
+
+    assert desk.fragment.due_at_ms() == NEVER_MS
+    assert desk.fragment.deadline_ms() == desk.steady_ms + DUE_RETRY_MS
+    desk.wait(DUE_RETRY_MS)
+    assert list(desk.shelf.entries) == [delivery.entry.sequence_number]
+    assert desk.settle(COMPLETE, delivery) == [False]
