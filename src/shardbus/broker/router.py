@@ -196,7 +196,7 @@ class EntityRouter:
         unkeyed: list[int] = []
         # What has the key of a batch that is being stored waits for it.
         held = self._turns.held
-        waiting: dict[str, list[int]] = {}
+        waiting: dict[str, list[int]] | None = None
         for position, message in enumerate(messages):
             try:
                 key = self.key_of(message)
@@ -209,19 +209,21 @@ class EntityRouter:
             elif key is None:
                 unkeyed.append(position)
             elif held and key in held:
+                waiting = {} if waiting is None else waiting
                 waiting.setdefault(key, []).append(position)
             else:
                 keyed.setdefault(self.index_of_key(key), []).append(position)
         for index, positions in keyed.items():
             self._send_share(index, messages, _Share(sink, positions), True, keeps_replies)
-        for key, positions in waiting.items():
-            self._send_in_turn(
-                [key],
-                self.index_of_key(key),
-                [messages[position] for position in positions],
-                _Share(sink, positions).answered,
-                keeps_reply=keeps_replies,
-            )
+        if waiting is not None:
+            for key, positions in waiting.items():
+                self._send_in_turn(
+                    [key],
+                    self.index_of_key(key),
+                    [messages[position] for position in positions],
+                    _Share(sink, positions).answered,
+                    keeps_reply=keeps_replies,
+                )
         start = 0
         for index, count in self._round_robin.runs(len(unkeyed)):
             positions = unkeyed[start : start + count]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from shardbus.core.command import Home, Settle, StageShare
 from shardbus.core.limits import DECIDE_MS_MAX
@@ -14,6 +14,9 @@ from shardbus.core.packing import (
     packed_integer,
     packed_text,
 )
+
+# What follows the stages, a bit each.
+_KEEPS_REPLY: Final = 1
 
 
 @final
@@ -79,12 +82,13 @@ def pack_prepared(prepared: Prepared) -> bytes:
     parts.append(packed_count(len(prepared.promises)))
     for promise in prepared.promises:
         _pack_promise(promise, parts)
-    if prepared.stages or prepared.keeps_reply:
+    flags = _KEEPS_REPLY if prepared.keeps_reply else 0
+    if prepared.stages or flags:
         parts.append(packed_count(len(prepared.stages)))
         for name, count in prepared.stages:
             parts += (packed_count(len(name)), name, packed_integer(count))
-    if prepared.keeps_reply:
-        parts.append(b"\x01")
+    if flags:
+        parts.append(bytes((flags,)))
     return b"".join(parts)
 
 
@@ -100,10 +104,10 @@ def unpack_prepared(data: bytes) -> Prepared:
     stages: list[StageShare] = []
     if not unpacker.is_at_end():
         stages = [_unpack_share(unpacker) for _ in range(unpacker.count())]
-    keeps_reply = not unpacker.is_at_end() and unpacker.byte() == 1
-    unpacker.end()
     prepared = Prepared(decider, wait_ms, messages, promises, stages)
-    prepared.keeps_reply = keeps_reply
+    flags = 0 if unpacker.is_at_end() else unpacker.byte()
+    prepared.keeps_reply = flags & _KEEPS_REPLY != 0
+    unpacker.end()
     prepared.size_bytes = len(data)
     return prepared
 

@@ -39,25 +39,23 @@ class PromisedKeys:
 
     def __init__(self) -> None:
         # The oldest first.
-        self._promises: dict[bytes, _Promise] = {}
+        self.promises: dict[bytes, _Promise] = {}
 
     def add(self, transaction_id: bytes, messages: list[Message], steady_ms: int) -> None:
         if messages:
-            self._promises[transaction_id] = _Promise(messages, steady_ms)
+            self.promises[transaction_id] = _Promise(messages, steady_ms)
 
     def load(self, transaction_id: bytes, messages: list[Message], steady_ms: int) -> None:
         """What was promised before the fragment was loaded is late at once."""
         self.add(transaction_id, messages, steady_ms - PROMISE_LATE_MS)
 
     def remove(self, transaction_id: bytes) -> None:
-        self._promises.pop(transaction_id, None)
+        self.promises.pop(transaction_id, None)
 
     def check(self, messages: list[Message], detects_duplicates: bool, steady_ms: int) -> None:
         """Refused when one of these would overtake a message that is promised and late."""
-        if not self._promises:
-            return
         keys: set[str] | None = None
-        for promise in self._promises.values():
+        for promise in self.promises.values():
             if promise.since_ms + PROMISE_LATE_MS > steady_ms:
                 # So are all that follow.
                 return
