@@ -53,6 +53,14 @@ def test_every_named_test_exists() -> None:
     assert missing == []
 
 
+def test_every_test_that_the_whole_page_names_exists() -> None:
+    """The table of what clients assert too."""
+    text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+
+    named = _REFERENCE.findall(text)
+    assert [f"{file}::{name}" for file, name in named if not _exists(file, name)] == []
+
+
 def test_every_test_that_the_page_on_security_names_exists() -> None:
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     named = _REFERENCE.findall(text)

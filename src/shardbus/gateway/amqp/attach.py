@@ -9,7 +9,7 @@ from shardbus.amqp.events import Event
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Ulong, text_of
+from shardbus.amqp.types import Ulong, Value, text_of
 from shardbus.broker.auth import claims_required
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.dispatch import Dispatcher
@@ -25,13 +25,14 @@ from shardbus.core.errors import (
     NOT_ALLOWED,
     Refused,
     Unavailable,
+    not_found,
 )
 from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.amqp.cbs import Grants
 from shardbus.gateway.amqp.coordinator import CAPABILITIES, CoordinatorLink
 from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.desk import Desk
-from shardbus.gateway.amqp.failures import amqp_error, entity_not_found, with_tracking
+from shardbus.gateway.amqp.failures import amqp_error, with_tracking
 from shardbus.gateway.amqp.inbound import Inbound, Shell
 from shardbus.gateway.amqp.management import ManagementNode
 from shardbus.gateway.amqp.outbound import Outbound
@@ -60,6 +61,9 @@ from shardbus.gateway.amqp.transactions import (
 
 CBS_NODE: Final = "$cbs"
 DESTINATION: Final = "com.microsoft:transfer-destination-address"
+BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
+# "Premium: 1 MB default; to 100 MB; batches 1 MB" (reference 17).
+BATCH_BYTES_MAX: Final = 1024 * 1024
 COORDINATOR_BYTES_MAX: Final = 64 * 1024
 # What a request adds to the message that it carries.
 REQUEST_BYTES: Final = 64 * 1024
@@ -164,7 +168,7 @@ class Attacher:
             self._shared.totals.check_links()
             return self._accept(link)
         except Refused as refusal:
-            link.refuse(amqp_error(refusal))
+            link.refuse(amqp_error(refusal, self._shell.addressed_host))
             return []
 
     def detached(self, link: Link) -> None:
@@ -276,7 +280,7 @@ class Attacher:
         if address.kind == CBS:
             return self._accept_cbs(link)
         if address.kind == NAMESPACE:
-            raise entity_not_found(address.name)
+            raise not_found(address.name)
         if address.is_management:
             return self._accept_management(link, address)
         return (
@@ -348,12 +352,17 @@ class Attacher:
         use.way = way
         self._uses[id(link)] = use
         size = handle.entity.spec.message_bytes_max()
-        events = link.accept(
-            max_message_size=size,
-            properties={"com.microsoft:max-message-batch-size": Ulong(size)},
-        )
+        events = link.accept(max_message_size=size, properties=self._batch_properties(size))
         inbound.open()
         return events
+
+    def _batch_properties(self, size_bytes_max: int) -> dict[str, Value]:
+        """What is told of batches where they have a limit of their own; elsewhere SDKs go by that
+        of messages.
+        """
+        if not self._shared.bus.namespace.settings.tier.is_premium:
+            return {}
+        return {BATCH_SIZE: Ulong(min(size_bytes_max, BATCH_BYTES_MAX))}
 
     def _find_sendable(self, address: Address) -> EntityHandle:
         handle = self._find(SEND, address)
@@ -458,10 +467,10 @@ class Attacher:
         """The entity, for who has one of these rights; `told` is the one that others lack."""
         # The right comes first: who lacks it does not learn what exists.
         if not self._grants.allow(rights, address.entity):
-            raise claims_required(told or rights, f"sb://shardbus/{address.name}")
+            raise claims_required(told or rights, address.name)
         handle = self._shared.bus.find(address.entity)
         if handle is None:
-            raise entity_not_found(address.name)
+            raise not_found(address.name)
         return handle
 
 

@@ -121,7 +121,7 @@ class ManagementNode:
 
     def _check(self, operation: _Operation) -> None:
         if not self._grants.allow(operation.rights, self._address.entity):
-            raise claims_required(operation.rights, f"sb://shardbus/{self._address.name}")
+            raise claims_required(operation.rights, self._address.name)
         spec = self._desk.spec
         if not operation.is_possible(spec):
             raise Refused(

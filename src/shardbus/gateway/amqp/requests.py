@@ -19,7 +19,6 @@ from shardbus.amqp.outcomes import (
 )
 from shardbus.amqp.types import Int, Symbol, Value
 from shardbus.core.errors import OUTCOME_UNKNOWN, TIMEOUT, Refused, Unavailable, kind_of
-from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.inbound import Shell
 from shardbus.gateway.amqp.responses import ResponseLinks
@@ -42,7 +41,7 @@ class Response:
         self.condition = condition
 
 
-def response_to(failure: Refused | Unavailable) -> Response:
+def response_to(failure: Refused | Unavailable, host: str = "") -> Response:
     kind = kind_of(failure)
     status = kind.status
     if status == 413:
@@ -51,7 +50,7 @@ def response_to(failure: Refused | Unavailable) -> Response:
     elif kind is OUTCOME_UNKNOWN:
         # The status that the SDKs know for this condition.
         status = TIMEOUT.status
-    error = amqp_error(failure)
+    error = amqp_error(failure, host)
     return Response(status, error.description, {}, error.condition)
 
 
@@ -95,7 +94,7 @@ class RequestLink:
             shell.flush_soon()
             return
         self._settle(delivery, None)
-        response = await self._handle(Request(request, _transaction_of(delivery)), shell.counts)
+        response = await self._handle(Request(request, _transaction_of(delivery)), shell)
         shell.counts.answered(self.node.rpartition("/")[2], response.status)
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
@@ -106,12 +105,12 @@ class RequestLink:
             way_back.send(self._encode(response, request))
         shell.flush_soon()
 
-    async def _handle(self, request: Request, counts: AmqpCounts) -> Response:
+    async def _handle(self, request: Request, shell: Shell) -> Response:
         try:
             return await self._handler(request)
         except (Refused, Unavailable) as failure:
-            counts.refused(failure, 1)
-            return response_to(failure)
+            shell.counts.refused(failure, 1)
+            return response_to(failure, shell.addressed_host)
 
     def _settle(self, delivery: Delivery, error: AmqpError | None) -> None:
         if not delivery.settled:

@@ -19,6 +19,7 @@ from shardbus.core.errors import (
     MESSAGE_LOCK_LOST,
     NOT_ALLOWED,
     Refused,
+    RefusedAt,
     Unavailable,
 )
 from shardbus.core.message import MAIN_LINE, Message
@@ -236,7 +237,7 @@ def _check_size(messages: list[Message], entity: Entity) -> None:
 
 
 def _gone(name: str) -> Refused:
-    return Refused(ENTITY_GONE, f"The messaging entity '{name}' does not exist.")
+    return RefusedAt(ENTITY_GONE, "The messaging entity", name, " could not be found.")
 
 
 def _not_receivable(entity: Entity) -> Refused:

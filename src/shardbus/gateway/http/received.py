@@ -33,6 +33,11 @@ from shardbus.gateway.http.user_properties import (
 OCTETS: Final = "application/octet-stream"
 BROKER_PROPERTIES: Final = "BrokerProperties"
 
+# The largest time span, in seconds, as the service writes it.
+INFINITE_TEXT: Final = "922337203685.47754"
+
+_INFINITE_S: Final = INFINITE_MS / 1000
+_TIME_TO_LIVE: Final = "TimeToLive"
 _REASON: Final = "DeadLetterReason"
 _DESCRIPTION: Final = "DeadLetterErrorDescription"
 _STATES: Final = {DEFERRED: "Deferred", SCHEDULED: "Scheduled"}
@@ -52,7 +57,7 @@ def locked_response(delivery: Delivery, entity_url: str) -> Response:
     if not name or name in _SWALLOWED:
         name = str(delivery.entry.sequence_number)
     location = f"{entity_url}/messages/{quote(name, safe='')}/{token}"
-    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, json.dumps(broker))]
+    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, _written(broker))]
     return response
 
 
@@ -60,7 +65,7 @@ def deleted_response(delivery: Delivery) -> Response:
     """200 with the message, which is the client's now."""
     response, head = _response(200, delivery)
     broker = _broker_properties(delivery, head)
-    response.headers.insert(0, (BROKER_PROPERTIES, json.dumps(broker)))
+    response.headers.insert(0, (BROKER_PROPERTIES, _written(broker)))
     return response
 
 
@@ -134,14 +139,25 @@ def _broker_properties(delivery: Delivery, head: MessageHead) -> dict[str, objec
         "SequenceNumber": entry.sequence_number,
         "SessionId": head.session_id,
         "State": _STATES.get(entry.state, "Active"),
-        "TimeToLive": _time_to_live_s(entry),
+        _TIME_TO_LIVE: _time_to_live_s(entry),
         "To": head.to,
         "ViaPartitionKey": head.via_partition_key,
     }
     return {name: value for name, value in known.items() if value is not None}
 
 
+def _written(broker: dict[str, object]) -> str:
+    """As JSON; what never expires has the very number that clients know for it.
+
+    It has one digit more than a float needs to be told from others, so nothing else writes it.
+    """
+    if broker[_TIME_TO_LIVE] != _INFINITE_S:
+        return json.dumps(broker)
+    others = {name: value for name, value in broker.items() if name != _TIME_TO_LIVE}
+    return f'{json.dumps(others)[:-1]}, "{_TIME_TO_LIVE}": {INFINITE_TEXT}}}'
+
+
 def _time_to_live_s(entry: Entry) -> float:
     if entry.expires_at_ms == NEVER_MS:
-        return INFINITE_MS / 1000
+        return _INFINITE_S
     return max(0, entry.expires_at_ms - entry.enqueued_at_ms) / 1000
