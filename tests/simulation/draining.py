@@ -12,6 +12,7 @@ from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from tests.simulation.asking import ask, name_of
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import check_peeked, received
+from tests.simulation.promises import is_promised
 from tests.simulation.receivers import Flow, settle
 from tests.simulation.records import Record
 from tests.simulation.senders import Sender
@@ -34,6 +35,7 @@ RECENT_MS = 90_000
 async def drain(simulation: Simulation) -> None:
     """Fragments come back, old locks run out, and every message comes out."""
     await _until(simulation, simulation.is_whole, CALM_S_MAX, "fragments come back")
+    await _until(simulation, lambda: _is_settled(simulation), CALM_S_MAX, "promises are kept")
     for plan in simulation.plans:
         await Sender(simulation, plan).probe()
     longest_ms = max(plan.rules.lock_ms for plan in simulation.plans)
@@ -49,6 +51,11 @@ async def drain(simulation: Simulation) -> None:
     await asyncio.sleep(1)
     for plan in simulation.plans:
         _check_empty(simulation, plan, LINES, "after the drain")
+
+
+def _is_settled(simulation: Simulation) -> bool:
+    """Whether nothing waits for the end of a transaction, so that nothing is kept from senders."""
+    return not any(is_promised(store.kept) for store in simulation.stores)
 
 
 async def _all_active(simulation: Simulation) -> None:

@@ -51,7 +51,8 @@ class Operator:
         ]
         for message in messages:
             message.scheduled_at_ms = self._author.moment_ms()
-        sendings = attempted(self._simulation, self._plan, messages)
+        batch = self._simulation.new_batch()
+        sendings = attempted(self._simulation, self._plan, messages, batch)
         operations = bus.ways[self._plan.entity_id].operations
         answer = await ask(self._simulation, bus, operations.schedule(messages))
         if isinstance(answer, list):
@@ -59,9 +60,6 @@ class Operator:
                 self._told(sending, number)
             self._scheduled = [*self._scheduled, *filter(None, answer)][-NUMBERS_MAX:]
             return
-        if len(sendings) > 1:
-            # What is taken back may have become active meanwhile.
-            answer = Unavailable("scheduled in part", is_unknown=True)
         for sending in sendings:
             self._simulation.checker.told(sending.mark, answer)
 

@@ -162,11 +162,10 @@ class Sender:
         await self._answered(sink)
 
     def _batch(self, count: int) -> list[Message]:
-        """A batch to a partitioned entity has one key; ids are keys where there is no other."""
-        plan, author = self._plan, self._author
-        is_mixed = plan.fragments == 1 and plan.sessions > 0
-        has_ids = plan.fragments > 1 and plan.rules.duplicate_window_ms > 0
-        key = author.key(is_wanted=has_ids)
+        """A batch of one key, or of several (R49)."""
+        author = self._author
+        is_mixed = self._chance.random() < 0.4
+        key = author.key()
         return [author.message(author.key() if is_mixed else key) for _ in range(count)]
 
     async def _answered(self, sink: _Told) -> None:

@@ -58,6 +58,7 @@ def encode_transaction(writer: Writer, command: TransactionCommand, encode_work:
     if isinstance(command, Prepare):
         _encode_home(writer, command.decider)
         writer.i64(command.wait_ms)
+        writer.u8(command.keeps_reply)
         encode_work(writer, command.work)
         return PREPARE
     if isinstance(command, Decide):
@@ -87,8 +88,9 @@ def decode_transaction(tag: int, reader: Reader, decode_work: DecodeWork) -> Tra
         raise WireError(f"there is no command {tag}")
     transaction_id = reader.data()
     if tag == PREPARE:
-        decider, wait_ms = _decode_home(reader), reader.i64()
-        return Prepare(transaction_id, decode_work(reader), decider, wait_ms)
+        decider, wait_ms, keeps_reply = _decode_home(reader), reader.i64(), reader.flag()
+        work = decode_work(reader)
+        return Prepare(transaction_id, work, decider, wait_ms, keeps_reply=keeps_reply)
     if tag == DECIDE:
         others, ticket = _decode_homes(reader), decode_ticket(reader)
         return Decide(transaction_id, decode_work(reader), others, ticket)

@@ -447,16 +447,26 @@ class Sent:
     """The `count` messages that were stored have the sequence numbers from `first` on.
 
     `duplicates` are the positions, rising, of those that were dropped because the fragment had
-    them before; they have no number.
+    them before; they have no number. What went to several fragments has its numbers `apart`, one
+    for each message; no fragment answers so.
     """
 
-    def __init__(self, first: int, count: int, duplicates: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        duplicates: list[int] | None = None,
+        apart: list[int] | None = None,
+    ) -> None:
         self.first = first
         self.count = count
         self.duplicates: list[int] = [] if duplicates is None else duplicates
+        self._apart = apart
 
     def numbers(self) -> list[int]:
         """The sequence number of each message that was sent, 0 for a duplicate."""
+        if self._apart is not None:
+            return self._apart
         numbers = list(range(self.first, self.first + self.count))
         for position in self.duplicates:
             numbers.insert(position, 0)

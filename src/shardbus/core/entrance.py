@@ -14,6 +14,7 @@ from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.history import History, Sifted
 from shardbus.core.ledger import Ledger
 from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
+from shardbus.core.promised_keys import PromisedKeys
 from shardbus.core.sequence import counter_of, sequence_number
 from shardbus.core.stages import ReadPiece
 from shardbus.core.tickets import Tickets
@@ -37,6 +38,7 @@ class Entrance:
         loaded_at_ms: int,
     ) -> None:
         self.tickets = Tickets(records, loaded_at_ms)
+        self.promised_keys = PromisedKeys()
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
@@ -50,6 +52,8 @@ class Entrance:
 
     def send(self, command: Send, now_ms: int) -> Sent:
         self.check_ticket(command.ticket)
+        if self.promised_keys.promises:
+            self.check_turn(command.messages)
         self.check_kind(command.messages)
         sent = self.admit(command.messages, now_ms, is_checked=False)
         self.note_ticket(command.ticket, sent)
@@ -71,8 +75,15 @@ class Entrance:
 
     def check(self, messages: list[Message]) -> None:
         """Refused when these messages cannot be sent now."""
+        self.check_turn(messages)
         self.check_kind(messages)
         self.check_ids(messages)
+
+    def check_turn(self, messages: list[Message]) -> None:
+        """Refused when one of them would overtake what was promised before."""
+        ledger = self._ledger
+        detects_duplicates = ledger.rules.duplicate_window_ms > 0
+        self.promised_keys.check(messages, detects_duplicates, ledger.steady_ms)
 
     def check_ids(self, messages: list[Message]) -> None:
         """Refused when their ids cannot all be remembered."""

@@ -61,20 +61,6 @@ def key_of(message: Message, detects_duplicates: bool) -> str | None:
     return None
 
 
-def batch_key_of(messages: list[Message], detects_duplicates: bool) -> str | None:
-    """The one partition key of a batch that must be stored as a whole in one fragment."""
-    key = key_of(messages[0], detects_duplicates) if messages else None
-    for message in messages:
-        other = key_of(message, detects_duplicates)
-        if other != key:
-            raise Refused(
-                NOT_ALLOWED,
-                f"A batch to a partitioned entity must have one partition key, but it has "
-                f"{_quoted(key)} and {_quoted(other)}: send a batch for each key.",
-            )
-    return key
-
-
 @final
 class RoundRobin:
     """Spreads messages without a key so that no two fragments differ by more than one."""
@@ -112,7 +98,3 @@ def _checked(key: str, name: str) -> str:
             f"{name} has {len(key)} characters; at most {KEY_CHARACTERS_MAX} are allowed.",
         )
     return key
-
-
-def _quoted(key: str | None) -> str:
-    return "none" if key is None else f"'{key}'"

@@ -17,6 +17,7 @@ from shardbus.core.packing import (
 )
 
 # What follows the stages, a bit each.
+_KEEPS_REPLY: Final = 1
 _HAS_REQUESTS: Final = 2
 
 
@@ -62,6 +63,8 @@ class Prepared:
         self.states: list[PromisedState] = []
         self.deadline_ms = 0
         self.size_bytes = 0
+        # Whoever commits it wants to know the numbers of the messages.
+        self.keeps_reply = False
 
 
 @final
@@ -84,13 +87,16 @@ def pack_prepared(prepared: Prepared) -> bytes:
     parts.append(packed_count(len(prepared.promises)))
     for promise in prepared.promises:
         _pack_promise(promise, parts)
-    has_requests = bool(prepared.scheduled or prepared.cancelled or prepared.states)
-    if prepared.stages or has_requests:
+    flags = _KEEPS_REPLY if prepared.keeps_reply else 0
+    if prepared.scheduled or prepared.cancelled or prepared.states:
+        flags |= _HAS_REQUESTS
+    if prepared.stages or flags:
         parts.append(packed_count(len(prepared.stages)))
         for name, count in prepared.stages:
             parts += (packed_count(len(name)), name, packed_integer(count))
-    if has_requests:
-        parts.append(bytes((_HAS_REQUESTS,)))
+    if flags:
+        parts.append(bytes((flags,)))
+    if flags & _HAS_REQUESTS:
         _pack_requests(prepared, parts)
     return b"".join(parts)
 
@@ -137,6 +143,7 @@ def unpack_prepared(data: bytes) -> Prepared:
         stages = [_unpack_share(unpacker) for _ in range(unpacker.count())]
     prepared = Prepared(decider, wait_ms, messages, promises, stages)
     flags = 0 if unpacker.is_at_end() else unpacker.byte()
+    prepared.keeps_reply = flags & _KEEPS_REPLY != 0
     if flags & _HAS_REQUESTS:
         _unpack_requests(unpacker, prepared)
     unpacker.end()

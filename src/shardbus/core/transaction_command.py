@@ -75,22 +75,33 @@ class Prepare:
 
     From then on the messages that it settles are nobody's, and nothing that it needs is refused,
     until `Finish` says how the fragment `decider` has decided. After `wait_ms` anybody may ask it
-    to roll back what is not decided yet.
+    to roll back what is not decided yet. With `keeps_reply` the numbers that the messages get are
+    kept for whoever wants to know them, until `ForgetDecision`.
     """
 
-    def __init__(self, transaction_id: bytes, work: Work, decider: Home, wait_ms: int) -> None:
+    def __init__(
+        self,
+        transaction_id: bytes,
+        work: Work,
+        decider: Home,
+        wait_ms: int,
+        *,
+        keeps_reply: bool = False,
+    ) -> None:
         self.transaction_id = transaction_id
         self.work = work
         self.decider = decider
         self.wait_ms = wait_ms
+        self.keeps_reply = keeps_reply
 
 
 @final
 class Decide:
     """Commit a transaction that all `others` have prepared, and do its work here.
 
-    Answered by `Decided`; by what was decided before, if something was. Refused when the work
-    cannot be done: then nothing is decided, and the others must be told that nothing comes of it.
+    Answered by `Decided`; by what was decided before, if something was. With a ticket that keeps
+    the reply a commit is answered by `Sent`. Refused when the work cannot be done: then nothing is
+    decided, and the others must be told that nothing comes of it.
     """
 
     def __init__(
@@ -117,7 +128,10 @@ class AskDecision:
 
 @final
 class Finish:
-    """Do what was promised, or let go of it. Answered by `Done`, also if nothing was promised."""
+    """Do what was promised, or let go of it. Answered by `Done`, also if nothing was promised.
+
+    A commit of what was prepared to keep the reply is answered by `Sent`, however often.
+    """
 
     def __init__(self, transaction_id: bytes, *, is_commit: bool) -> None:
         self.transaction_id = transaction_id
@@ -126,7 +140,9 @@ class Finish:
 
 @final
 class ForgetDecision:
-    """All others have finished: the decision to commit need not be kept. Answered by `Done`."""
+    """All others have finished: the decision to commit need not be kept, nor the numbers of what
+    was sent. Answered by `Done`.
+    """
 
     def __init__(self, transaction_id: bytes) -> None:
         self.transaction_id = transaction_id

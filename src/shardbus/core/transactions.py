@@ -33,6 +33,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, SERVER_BUSY, Refused
+from shardbus.core.finished import Finished
 from shardbus.core.holds import Holds, PromisedState
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
@@ -94,6 +95,7 @@ class Transactions:
         # The sessions whose messages are pinned, by number: a rollback gives them back to those.
         self._batches: dict[int, LockBatch] = {}
         self._decisions: dict[bytes, Decision] = {}
+        self._finished = Finished(ledger, records)
         for (kind, key), data in records.items():
             if kind == PREPARED:
                 self._load(key, unpack_prepared(data))
@@ -105,6 +107,8 @@ class Transactions:
         prepared.deadline_ms = self._ledger.steady_ms + prepared.wait_ms
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += prepared.size_bytes
+        promised_keys = self._entrance.promised_keys
+        promised_keys.load(transaction_id, prepared.messages, self._ledger.steady_ms)
         for promise in prepared.promises:
             for number in promise.numbers:
                 self._ledger.locks.pin_unread(number)
@@ -194,9 +198,10 @@ class Transactions:
             raise Refused(NOT_ALLOWED, "The entity does not require sessions: there is no state.")
         return self._holds.check_states(work.states)
 
-    def _do(self, work: Work, now_ms: int) -> None:
+    def _do(self, work: Work, now_ms: int) -> Sent | None:
+        sent: Sent | None = None
         if work.messages:
-            self._entrance.admit(work.messages, now_ms, is_checked=True)
+            sent = self._entrance.admit(work.messages, now_ms, is_checked=True)
         if work.scheduled:
             self._entrance.admit_reserved(work.scheduled, now_ms)
         if work.stages:
@@ -210,6 +215,7 @@ class Transactions:
         if self._holds is not None:
             for state in work.states:
                 self._holds.set_state(state, now_ms)
+        return sent
 
     # Promising.
 
@@ -237,6 +243,9 @@ class Transactions:
         prepared.scheduled, prepared.cancelled = work.scheduled, work.cancelled
         prepared.states = self._states_of(work)
         prepared.deadline_ms = self._ledger.steady_ms + wait_ms
+        prepared.keeps_reply = command.keeps_reply
+        if command.keeps_reply:
+            self._finished.check_room(len(self._prepared))
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
@@ -246,6 +255,7 @@ class Transactions:
             self.scheduling.pin(self.scheduling.found(work.cancelled, self._read))
         if self._holds is not None:
             self._holds.promise(prepared.states)
+        self._entrance.promised_keys.add(transaction_id, work.messages, self._ledger.steady_ms)
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += len(data)
         self._ledger.changes.append(RecordChange(PREPARED, transaction_id, data))
@@ -271,16 +281,18 @@ class Transactions:
 
     # Deciding.
 
-    def _commit(self, command: Decide, now_ms: int) -> Decided:
+    def _commit(self, command: Decide, now_ms: int) -> Decided | Sent:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
         self._entrance.check_ticket(command.ticket)
         self._check(command.work, now_ms)
         self._check_decisions()
-        self._do(command.work, now_ms)
-        self._entrance.note_ticket(command.ticket, None)
+        sent = self._do(command.work, now_ms)
+        self._entrance.note_ticket(command.ticket, sent)
         self._keep(command.transaction_id, Decision(True, now_ms, command.others))
+        if sent is not None and command.ticket is not None and command.ticket.keeps_reply:
+            return sent
         return Decided(COMMITTED)
 
     def _answer(self, command: AskDecision, now_ms: int) -> Decided:
@@ -317,6 +329,7 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None and decision.is_commit:
             self._drop(command.transaction_id)
+        self._finished.forget(command.transaction_id)
         return Done()
 
     def _forget_rollbacks(self) -> None:
@@ -334,14 +347,20 @@ class Transactions:
 
     # Finishing.
 
-    def _finish(self, command: Finish, now_ms: int) -> Done:
+    def _finish(self, command: Finish, now_ms: int) -> Done | Sent:
         prepared = self._prepared.pop(command.transaction_id, None)
         if prepared is None:
-            return Done()
+            kept = self._finished.find(command.transaction_id) if command.is_commit else None
+            return Done() if kept is None else kept
+        reply: Done | Sent = Done()
+        self._entrance.promised_keys.remove(command.transaction_id)
         self._prepared_bytes -= prepared.size_bytes
         self._ledger.changes.append(RecordChange(PREPARED, command.transaction_id, None))
         if command.is_commit and prepared.messages:
-            self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+            sent = self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+            if prepared.keeps_reply:
+                self._finished.keep(command.transaction_id, sent)
+                reply = sent
         if prepared.stages:
             if command.is_commit:
                 self._staging.publish(prepared.stages, self._staged, now_ms)
@@ -353,7 +372,7 @@ class Transactions:
             else:
                 self._let_go(promise, self._read, now_ms)
         self._finish_requests(prepared, now_ms, is_commit=command.is_commit)
-        return Done()
+        return reply
 
     def _finish_requests(self, prepared: Prepared, now_ms: int, *, is_commit: bool) -> None:
         if is_commit and prepared.scheduled:

@@ -307,33 +307,24 @@ def test_scheduled_messages_of_several_fragments_are_cancelled(house: House) -> 
     refused_with(MESSAGE_NOT_FOUND, lambda: queue.do(queue.operations.cancel(numbers[:1])))
 
 
-def test_what_was_scheduled_is_cancelled_when_the_rest_cannot_be(house: House) -> None:
-    queue = Queue(house, 2)
-    keys = [queue.session_ids(index, 1)[0] for index in (0, 1)]
-    away = Failing(Unavailable("away"))
-    queue.router.outboxes[1] = Outbox(away, b"sender", loop=house.loop, clock=house.clock)
-
-    with pytest.raises(Unavailable):
-        queue.do(queue.operations.schedule(later(house, 60, *keys)))
-
-    assert peeked(queue) == []
-
-
 @pytest.mark.parametrize("failure", [Unavailable("away"), Refused(SERVER_BUSY, "busy")])
-def test_what_is_active_already_is_not_said_to_have_met_a_busy_bus(
-    house: House, failure: Refused | Unavailable
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_nothing_is_scheduled_when_a_fragment_cannot_take_its_share(
+    house: House, failure: Refused | Unavailable, seconds: int
 ) -> None:
-    """Who hears that would schedule all of it again."""
+    """R49."""
     queue = Queue(house, 2)
     keys = [queue.session_ids(index, 1)[0] for index in (0, 1)]
-    outbox = Outbox(Failing(failure), b"sender", loop=house.loop, clock=house.clock)
-    queue.router.outboxes[1] = outbox
+    queue.router.ports[1] = Failing(failure)
+    queue.router.outboxes[1] = Outbox(
+        queue.router.ports[1], b"sender", loop=house.loop, clock=house.clock
+    )
 
-    with pytest.raises(Unavailable) as raised:
-        queue.do(queue.operations.schedule(later(house, 0, *keys)))
+    with pytest.raises(type(failure)) as raised:
+        queue.do(queue.operations.schedule(later(house, seconds, *keys)))
 
-    assert raised.value.is_unknown
-    assert len(peeked(queue)) == 1
+    assert not isinstance(raised.value, Unavailable) or not raised.value.is_unknown
+    assert peeked(queue) == []
 
 
 def test_what_was_scheduled_for_somebody_who_stopped_waiting_is_cancelled(house: House) -> None:

@@ -201,7 +201,7 @@ _tickets = st.builds(Ticket, _senders, _i64, _i64, keeps_reply=st.booleans())
 _transacting = st.one_of(
     st.builds(Enlist, _works, _u32),
     st.builds(Transact, _works, st.none() | _tickets),
-    st.builds(Prepare, _transactions, _works, _homes, _i64),
+    st.builds(Prepare, _transactions, _works, _homes, _i64, keeps_reply=st.booleans()),
     st.builds(Decide, _transactions, _works, st.lists(_homes, max_size=3), st.none() | _tickets),
     st.builds(AskDecision, _transactions, is_over=st.booleans()),
     st.builds(Finish, _transactions, is_commit=st.booleans()),
