@@ -70,6 +70,7 @@ class Village:
     def note(self, line: str) -> None:
         """Whoever sets the clock says so: what it says then counts, however short that lasts."""
         self._hear_the_clock()
+        self._forget_undue()
         self.notes.append(f"{self.loop.time():.6f} {line}")
 
     def digest(self) -> str:
@@ -187,6 +188,14 @@ class Village:
             held_s = 0.0 if entry.state == SCHEDULED else 10.0
             if late_s > LATE_S_MAX + held_s:
                 raise Violation(f"{number} was due at {due_ms}, for {late_s:.1f} s already")
+
+    def _forget_undue(self) -> None:
+        """A clock that says meanwhile that it is not yet time makes everybody wait anew."""
+        now_ms = self.clock.now_ms()
+        entries = self.disk.kept._fragments[FRAGMENT].entries
+        for number in list(self._due_since_s):
+            if number in entries and entries[number].due_ms() > now_ms:
+                del self._due_since_s[number]
 
     def _hear_the_clock(self) -> None:
         now_ms = self.clock.now_ms()
