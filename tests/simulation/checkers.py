@@ -63,8 +63,8 @@ class Checker:
         # Duplicates that each fragment said it had dropped, and those it may have besides.
         self.dropped: Counter[FragmentId] = Counter()
         self.maybe_dropped: Counter[FragmentId] = Counter()
-        # When answers of a fragment were last lost with what it had decided.
-        self._unknown_at_ms: dict[FragmentId, int] = {}
+        # When a fragment last forgot what it had decided.
+        self._forgot_at_ms: dict[FragmentId, int] = {}
         self._lives: dict[FragmentId, int] = {}
         self._last_of_key: dict[tuple[int, str], int] = {}
         self._seen: set[int] = set()
@@ -122,15 +122,16 @@ class Checker:
         """What ends a lock or a hold is asked for (1) or answered (-1)."""
         if isinstance(command, Settle):
             self.locks.settling(command.tokens, change)
-        elif isinstance(command, RenewSession | ReleaseSession | Purge):
+        elif isinstance(command, RenewSession | ReleaseSession | Purge | Receive):
             self.holds.asking(command, change)
 
     def _is_hasty(self, heard: Heard, answer: Answer) -> bool:
         """Whether a refusal is told that was decided upon what the fragment has just forgotten."""
-        if isinstance(answer, Unavailable) and answer.is_unknown:
-            self._unknown_at_ms[heard.fragment] = heard.now_ms
+        if isinstance(answer, Unavailable):
+            # Whether it is certain or not that nothing was stored.
+            self._forgot_at_ms[heard.fragment] = heard.now_ms
         is_refused = isinstance(answer, Refused)
-        return is_refused and self._unknown_at_ms.get(heard.fragment) == heard.now_ms
+        return is_refused and self._forgot_at_ms.get(heard.fragment) == heard.now_ms
 
     def _check(self, heard: Heard, command: Command, answer: Answer) -> None:
         if isinstance(command, Send):
