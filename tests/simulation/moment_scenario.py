@@ -174,12 +174,9 @@ class Village:
         now_ms, now_s = self.clock.now_ms(), self.loop.time()
         entries = self.disk.kept._fragments[FRAGMENT].entries
         self._hear_the_clock()
-        for number in [number for number in self._due_since_s if number not in entries]:
-            del self._due_since_s[number]
         for number, entry in entries.items():
             due_ms = entry.due_ms()
             if due_ms == NEVER_MS or due_ms > now_ms:
-                self._due_since_s.pop(number, None)
                 self._check_moment(entry)
                 continue
             late_s = now_s - self._due_since_s.setdefault(number, now_s)
@@ -190,6 +187,12 @@ class Village:
 
     def _hear_the_clock(self) -> None:
         now_ms = self.clock.now_ms()
+        entries = self.disk.kept._fragments[FRAGMENT].entries
+        for number in list(self._due_since_s):
+            due_ms = entries[number].due_ms() if number in entries else NEVER_MS
+            if due_ms == NEVER_MS or due_ms > now_ms:
+                # Whoever looked while the clock said that its time is to come looked in vain.
+                del self._due_since_s[number]
         for payload, latest_ms in self._latest_ms.items():
             self._latest_ms[payload] = max(latest_ms, now_ms)
 
