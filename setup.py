@@ -63,6 +63,7 @@ HOT_GLOBS = (
     "src/shardbus/gateway/amqp/sent.py",
     "src/shardbus/gateway/amqp/settlement.py",
     "src/shardbus/gateway/amqp/stored.py",
+    "src/shardbus/gateway/seen.py",
 )
 WORKERS = os.cpu_count() or 1
 

@@ -7,12 +7,18 @@ from typing import Final
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from spark.tests.bus import Bus, Document, running_bus
 from spark.tests.sessions import local_spark
 
 from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
-from shardbus_spark.functions import fragment_of
+from shardbus.core.session_key import FOLDS as CORE_FOLDS
+from shardbus.core.session_key import session_key as core_session_key
+from shardbus_spark import session_keys
+from shardbus_spark.functions import fragment_of, session_key
+from shardbus_spark.pipelines.replay import in_order
+from shardbus_spark.pipelines.work import ROW
 
 ENTITIES: Final = """
 [[access-rule]]
@@ -286,3 +292,43 @@ def test_keys_are_placed_by_spark_as_by_the_bus(spark: SparkSession, count: int)
 
     starts = even_hash_starts(count)
     assert placed == [*(fragment_at(hash_point(key), starts) for key in keys), None]
+
+
+def test_sessions_are_placed_by_their_key_in_any_spelling(spark: SparkSession) -> None:
+    """As the bus computes it, for all characters that have case."""
+    names = [chr(point) for point in (*range(1, 0xD800), *range(0xE000, 0x1F000))]
+    names += ["SessionId", "sessionId", "Straße", "STRASSE", "ΣΊΣΥΦΟΣ", "σίσυφος", "", "a" * 128]
+    frame = spark.createDataFrame([(name,) for name in [*names, None]], "id STRING")
+
+    key = session_key("id")
+    found = frame.select(key, fragment_of(key, 16)).collect()
+
+    keys = [core_session_key(name) for name in names]
+    starts = even_hash_starts(16)
+    assert [row[0] for row in found] == [*keys, None]
+    assert [row[1] for row in found][:-1] == [fragment_at(hash_point(key), starts) for key in keys]
+
+
+def test_the_connector_has_the_table_of_the_bus() -> None:
+    assert session_keys.FOLDS == CORE_FOLDS
+
+
+def test_a_replay_keeps_the_spellings_of_a_session_in_one_task_and_in_order(
+    spark: SparkSession,
+) -> None:
+    names = [("Order-%d", "order-%d", "ORDER-%d")[row % 3] % (row % 20) for row in range(600)]
+    rows = spark.createDataFrame(
+        [*zip(names, range(600), strict=True)], f"session_id STRING, {ROW} INT"
+    )
+    numbered = rows.withColumn("number", F.col(ROW))
+
+    found = in_order(numbered, 8).withColumn("task", F.spark_partition_id()).collect()
+
+    tasks: dict[str, set[int]] = {}
+    numbers: dict[str, list[int]] = {}
+    for row in found:
+        tasks.setdefault(row["session_id"].lower(), set()).add(row["task"])
+        numbers.setdefault(row["session_id"].lower(), []).append(row["number"])
+    assert len(tasks) == 20
+    assert all(len(each) == 1 for each in tasks.values())
+    assert all(each == sorted(each) for each in numbers.values())

@@ -384,7 +384,7 @@ async def test_rules_are_added_shown_changed_and_removed(
         for rule_name, chosen in filters.items():
             await done(client.create_rule(name, "s", rule_name, filter=chosen))
         by_name = {rule.name: rule for rule in await listed(client.list_rules(name, "s"))}
-        assert list(by_name) == ["$Default", *filters]
+        assert list(by_name) == ["$Default", *sorted(filters)]
         for rule_name in filters:
             alone = await done(client.get_rule(name, "s", rule_name))
             assert said(alone.filter) == said(by_name[rule_name].filter)

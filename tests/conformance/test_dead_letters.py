@@ -103,8 +103,22 @@ async def test_dead_letters_of_a_session_queue_are_read_without_a_session(
         assert await receiver.peek() == []
 
 
+async def test_the_delivery_count_does_not_grow_among_dead_letters(sdk: Sdk, queue: Queue) -> None:
+    async with pair(sdk, queue.name) as (sender, receiver):
+        await send_texts(sender, "dead")
+        [message] = await receiver.receive()
+        await receiver.abandon(message)
+        [message] = await receiver.receive()
+        await receiver.dead_letter(message)
+    async with sdk.receiver(queue.name, DEAD_LETTERS) as receiver:
+        for _ in range(DELIVERY_COUNT_MAX + 1):
+            [message] = await receiver.receive()
+            assert message.delivery_count == 1
+            await receiver.abandon(message)
+
+
 async def test_a_dead_letter_cannot_be_dead_lettered_again(sdk: Sdk, queue: Queue) -> None:
-    """Reference 6: it stays where it is."""
+    """Reference 6: it stays where it is, and comes back when its lock is over."""
     async with pair(sdk, queue.name) as (sender, receiver):
         await send_texts(sender, "dead")
         [message] = await receiver.receive()
@@ -114,8 +128,12 @@ async def test_a_dead_letter_cannot_be_dead_lettered_again(sdk: Sdk, queue: Queu
         with pytest.raises(ServiceBusError):
             await receiver.dead_letter(message, "Second", "reason")
         [peeked] = await receiver.peek()
+        [again] = await receiver.receive()
+        await receiver.complete(again)
 
-        assert peeked.dead_letter_reason == "First"
+        assert peeked.dead_letter_reason == again.dead_letter_reason == "First"
+        assert again.delivery_count == 0
+        assert await receiver.peek() == []
 
 
 async def test_dead_letters_can_be_received_and_deleted_and_prefetched(

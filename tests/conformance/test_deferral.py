@@ -5,7 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessageNotFoundError,
+    ServiceBusError,
+)
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.conformance.conftest import DELIVERY_COUNT_MAX, Queue
@@ -51,7 +55,7 @@ async def test_a_deferred_message_comes_only_to_who_asks_for_its_number(
 
         assert peeked.state == message.state == ServiceBusMessageState.DEFERRED
         assert (message.message_id, message.application_properties) == ("m-1", {b"k": 1})
-        assert (message.sequence_number, message.delivery_count) == (number, 0)
+        assert (message.sequence_number, message.delivery_count) == (number, 1)
         assert texts([message]) == ["later"]
         assert await receiver.peek() == []
 
@@ -100,14 +104,14 @@ async def test_an_unknown_number_is_not_found_and_the_others_stay_unlocked(
 async def test_an_abandoned_deferred_message_stays_deferred_until_it_failed_too_often(
     sdk: Sdk, queue: Queue
 ) -> None:
-    """R4, R35."""
+    """R4, R35: the delivery after which it was deferred counts, too."""
     async with pair(sdk, queue.name) as (sender, receiver):
         await send_texts(sender, "hard")
         [number] = await defer(receiver)
-        for attempt in range(DELIVERY_COUNT_MAX):
+        for attempt in range(1, DELIVERY_COUNT_MAX):
             [message] = await receiver.receive_deferred(number)
             assert message.delivery_count == attempt
-            await receiver.abandon(message)
+            await (receiver.abandon(message) if attempt % 2 else receiver.defer(message))
         with pytest.raises(MessageNotFoundError):
             await receiver.receive_deferred(number)
         assert await receiver.receive(wait_s=NOTHING_S) == []
@@ -116,6 +120,7 @@ async def test_an_abandoned_deferred_message_stays_deferred_until_it_failed_too_
         [dead] = await receiver.receive()
         assert (texts([dead]), dead.state) == (["hard"], ServiceBusMessageState.ACTIVE)
         assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
+        assert dead.delivery_count == DELIVERY_COUNT_MAX
 
 
 async def test_a_deferred_message_can_be_dead_lettered_and_deferred_again(
@@ -139,7 +144,7 @@ async def test_a_deferred_message_can_be_dead_lettered_and_deferred_again(
 
         assert dead.dead_letter_reason == "Moved"
         assert dead.dead_letter_error_description == "by its number"
-        assert (dead.state, dead.delivery_count) == (ServiceBusMessageState.DEFERRED, 0)
+        assert (dead.state, dead.delivery_count) == (ServiceBusMessageState.DEFERRED, 2)
         assert await receiver.peek() == []
 
 
@@ -153,6 +158,19 @@ async def test_a_deferred_message_can_be_received_and_deleted(sdk: Sdk, queue: Q
 
         assert texts([message]) == ["gone"]
         assert await receiver.peek() == []
+
+
+async def test_more_than_250_numbers_are_refused_and_nothing_is_deleted(
+    sdk: Sdk, queue: Queue
+) -> None:
+    async with pair(sdk, queue.name) as (sender, receiver):
+        await send_texts(sender, "a", "b")
+        numbers = await defer(receiver, 2)
+        async with sdk.receiver(queue.name, DELETING) as deleting:
+            with pytest.raises(ServiceBusError):
+                await deleting.receive_deferred([*numbers, *range(10_000, 10_249)])
+            assert len(await receiver.peek(5)) == 2
+            assert len(await deleting.receive_deferred(numbers)) == 2
 
 
 async def test_a_deferred_message_of_a_session_belongs_to_that_session(
@@ -181,7 +199,7 @@ async def test_a_deferred_message_of_a_session_belongs_to_that_session(
 async def test_the_lock_on_a_deferred_message_ends_unless_it_is_renewed(
     sdk: Sdk, queue: Queue
 ) -> None:
-    """R4: then it is deferred still, and has failed once."""
+    """R4: then it is deferred still, and has failed once more."""
     async with pair(sdk, queue.name) as (sender, receiver):
         await send_texts(sender, "renewed", "forgotten")
         numbers = await defer(receiver, 2)
@@ -194,7 +212,7 @@ async def test_the_lock_on_a_deferred_message_ends_unless_it_is_renewed(
         await asyncio.sleep((first_end - datetime.now(UTC)).total_seconds() + 0.3)
         [again] = await receiver.receive_deferred(sequence_number(held["forgotten"]))
 
-        assert (again.delivery_count, again.state) == (1, ServiceBusMessageState.DEFERRED)
+        assert (again.delivery_count, again.state) == (2, ServiceBusMessageState.DEFERRED)
         with pytest.raises(MessageLockLostError):
             await receiver.complete(held["forgotten"])
         await receiver.complete(again)

@@ -8,8 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.core.exceptions import HttpResponseError
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityDisabledError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+)
 from azure.servicebus.management import (
     EntityStatus,
     QueueProperties,
@@ -32,6 +35,7 @@ from tests.conformance.sdk import (
 )
 from tests.support.amqp_client import Address, Ended, connected
 from tests.support.messages import seen
+from tests.support.server import Server
 
 
 def update(
@@ -53,6 +57,47 @@ def set_status(
         properties.status = status
 
     assert update(administration, queue, change).status == status
+
+
+async def test_who_uses_a_queue_that_is_deleted_is_told_that_it_is_not_there(
+    sdk: Sdk, administration: ServiceBusAdministrationClient, queue: Queue
+) -> None:
+    async with pair(sdk, queue.name) as (sender, receiver):
+        await send_texts(sender, "x")
+        await receiver.receive()
+        await asyncio.to_thread(administration.delete_queue, queue.name)
+        with pytest.raises(MessagingEntityNotFoundError):
+            await receiver.receive(wait_s=5)
+
+
+def test_who_sends_to_a_queue_that_is_deleted_is_told_that_it_is_not_there(
+    server: Server, administration: ServiceBusAdministrationClient, queue: Queue
+) -> None:
+    """The SDK does not look why its link ended, but tries again, and hears it then."""
+    with (
+        ServiceBusClient.from_connection_string(server.connection_string) as client,
+        client.get_queue_sender(queue.name) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("x"))
+        administration.delete_queue(queue.name)
+        with pytest.raises(MessagingEntityNotFoundError):
+            sender.send_messages(ServiceBusMessage("y"))
+
+
+async def test_links_to_a_queue_that_is_deleted_end_with_not_found(
+    administration: ServiceBusAdministrationClient,
+    address: Address,
+    credential: Credential,
+    queue: Queue,
+) -> None:
+    async with connected(address, credential) as client:
+        sender = await client.sender(queue.name)
+        receiver = await client.receiver(queue.name)
+        await asyncio.to_thread(administration.delete_queue, queue.name)
+        for end in (sender, receiver):
+            with pytest.raises(Ended) as detached:
+                await end.change()
+            assert detached.value.condition == "amqp:not-found"
 
 
 @pytest.mark.parametrize(

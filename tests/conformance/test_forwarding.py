@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus import (
     ServiceBusClient,
     ServiceBusMessage,
@@ -337,15 +337,72 @@ def test_what_waits_is_counted_as_such(town: Town) -> None:
     assert (counts.active_message_count, counts.transfer_message_count) == (0, 0)
 
 
-def test_impossible_destinations_are_refused(town: Town) -> None:
+def test_a_destination_that_does_not_exist_is_refused(town: Town) -> None:
     """R27."""
-    one = town.queue("one")
-    two = town.queue("two", to=one)
     with pytest.raises(ResourceNotFoundError):
         town.queue("lost", to="nowhere-at-all")
-    with pytest.raises(HttpResponseError, match="requires sessions"):
-        town.queue("sessions", to=one, requires_session=True)
-    with pytest.raises(HttpResponseError, match="loop"):
-        town.change(one, forward_to=two)
-    with pytest.raises(HttpResponseError, match="itself"):
-        town.change(one, forward_to=one)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_what_goes_round_in_a_loop_ends_among_the_dead_letters(
+    town: Town, is_partitioned: bool
+) -> None:
+    """R27: as the service takes it; a queue that forwards to itself, and two to each other."""
+    itself = town.queue("itself", is_partitioned=is_partitioned)
+    town.change(itself, forward_to=itself)
+    one = town.queue("one", is_partitioned=is_partitioned)
+    two = town.queue("two", to=one, is_partitioned=is_partitioned)
+    town.change(one, forward_to=two)
+    messages = [ServiceBusMessage(str(number)) for number in range(20)]
+
+    for queue in (itself, one):
+        town.send(queue, *messages)
+        found = town.receive(queue, len(messages), ServiceBusSubQueue.DEAD_LETTER)
+        assert sorted(map(str, found)) == sorted(map(str, range(20)))
+        assert {each.dead_letter_reason for each in found} == {"MaxTransferHopCountExceeded"}
+
+    for queue in (itself, one, two):
+        counts = town.administration.get_queue_runtime_properties(queue)
+        assert counts.total_message_count == 0
+
+
+def test_a_queue_may_be_created_that_forwards_to_itself(town: Town) -> None:
+    """R27."""
+    name = f"ring-{time.monotonic_ns()}"
+    town.administration.create_queue(name, forward_to=name)
+
+    town.send(name, ServiceBusMessage("round"))
+
+    [found] = town.receive(name, 1, ServiceBusSubQueue.DEAD_LETTER)
+    assert found.dead_letter_error_description == HOPS_TEXT
+    town.administration.delete_queue(name)
+
+
+def test_a_loop_through_a_topic_ends_among_the_dead_letters(town: Town) -> None:
+    """R27."""
+    topic = town.topic("news")
+    town.administration.create_subscription(topic, "round", forward_to=topic)
+
+    with town.client.get_topic_sender(topic) as sender:
+        sender.send_messages(ServiceBusMessage("again"))
+
+    with town.client.get_subscription_receiver(
+        topic, "round", sub_queue=ServiceBusSubQueue.DEAD_LETTER
+    ) as receiver:
+        [found] = receiver.receive_messages(max_wait_time=WAIT_S)
+    assert found.dead_letter_reason == "MaxTransferHopCountExceeded"
+
+
+def test_sessions_beside_forwarding_are_taken_and_their_messages_stay(town: Town) -> None:
+    """R27."""
+    destination = town.queue("home")
+    source = town.queue("sessions", to=destination, requires_session=True)
+    assert str(town.administration.get_queue(source).forward_to).endswith(f"/{destination}")
+
+    town.send(source, ServiceBusMessage("mine", session_id="s"))
+
+    with town.client.get_queue_receiver(source, session_id="s") as receiver:
+        [message] = receiver.receive_messages(max_wait_time=WAIT_S)
+        receiver.complete_message(message)
+    counts = town.administration.get_queue_runtime_properties(source)
+    assert (counts.total_message_count, counts.transfer_message_count) == (0, 0)

@@ -158,7 +158,7 @@ async def test_deferring_may_change_properties_too(
 
         assert answer.status == 200
         assert properties_of(payload) == {"own": True, "step": "one"}
-        assert seen(payload).delivery_count == 0
+        assert seen(payload).delivery_count == 1
 
 
 async def test_dead_lettering_may_change_properties_too(

@@ -105,7 +105,9 @@ async def test_peeking_shows_every_state_and_changes_none(sdk: Sdk, queue: Queue
 
         assert {texts([message])[0]: message.state for message in shown} == states
         assert texts(again) == texts(shown)
-        assert {message.delivery_count for message in shown} == {0}
+        counts = {texts([message])[0]: message.delivery_count for message in shown}
+        assert counts == {name: int(name == "deferred") for name in states}
+        assert {message.locked_until_utc for message in shown} == {None}
         await receiver.complete(held["locked"])
 
 

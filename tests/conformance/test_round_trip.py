@@ -3,11 +3,12 @@
 import uuid
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader
 
-from tests.conformance.conftest import Queue
-from tests.conformance.sdk import Received, Sdk, Sendable, pair
+from tests.conformance.conftest import Queue, Queues
+from tests.conformance.sdk import Received, Sdk, Sendable, enqueued, pair
 
 SENT_PROPERTIES: dict[str, object] = {
     "text": "Grüße, 世界",
@@ -82,7 +83,45 @@ async def test_message_properties_come_back_as_sent(sdk: Sdk, queue: Queue) -> N
     assert received.time_to_live == timedelta(hours=1)
     assert received.enqueued_time_utc is not None
     assert started <= received.enqueued_time_utc <= datetime.now(UTC)
-    assert received.enqueued_sequence_number == received.sequence_number
+    assert received.enqueued_sequence_number == 0
+
+
+async def test_the_header_comes_back_as_it_was_sent(sdk: Sdk, queue: Queue) -> None:
+    """But for the delivery count, which is ours; a false flag is sent, too."""
+    sent = [
+        AmqpMessageHeader(durable=flag, first_acquirer=flag, priority=priority, delivery_count=7)
+        for flag, priority in ((True, 9), (False, 0))
+    ]
+    messages = [AmqpAnnotatedMessage(data_body=b"x", header=header) for header in sent]
+
+    received = await through(sdk, queue, *messages)
+
+    headers = [message.raw_amqp_message.header for message in received]
+    told = {(h.priority, h.durable, h.first_acquirer, h.delivery_count) for h in headers if h}
+    assert told == {(9, True, True, 0), (0, False, False, 0)}
+
+
+@pytest.mark.parametrize("days", [20, 100])
+async def test_the_time_to_live_of_the_queue_is_told_to_the_millisecond(
+    sdk: Sdk, queues: Queues, days: int
+) -> None:
+    """A header ends at 49.7 days: beyond, two times tell it."""
+    life = timedelta(days=days)
+    queue = queues.make(is_partitioned=False, default_message_time_to_live=life)
+
+    [received] = await through(sdk, queue, ServiceBusMessage("x"))
+
+    properties = received.raw_amqp_message.properties
+    assert properties is not None
+    if days > 49:
+        assert properties.absolute_expiry_time is not None
+        assert properties.creation_time is not None
+        told_ms = properties.absolute_expiry_time - properties.creation_time
+        assert timedelta(milliseconds=told_ms) == life
+        assert properties.creation_time == round(enqueued(received).timestamp() * 1000)
+    else:
+        assert received.expires_at_utc == enqueued(received) + life
+        assert received.time_to_live == life
 
 
 async def test_a_session_id_is_a_partition_key_on_a_plain_queue(sdk: Sdk, queue: Queue) -> None:

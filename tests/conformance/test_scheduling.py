@@ -45,6 +45,7 @@ async def test_a_scheduled_message_comes_at_its_moment_with_a_new_number(
     """R32: to a receiver that waits; until then it is seen by browsing only."""
     async with pair(sdk, queue.name) as (sender, receiver):
         moment = soon()
+        before = soon(0)
         [number] = await sender.schedule(ServiceBusMessage("later", message_id="m"), moment)
         [peeked] = await receiver.peek()
         [message] = await receiver.receive()
@@ -52,8 +53,9 @@ async def test_a_scheduled_message_comes_at_its_moment_with_a_new_number(
         await receiver.complete(message)
 
         assert (peeked.state, peeked.sequence_number) == (ServiceBusMessageState.SCHEDULED, number)
-        assert peeked.scheduled_enqueue_time_utc == moment
-        assert (message.state, message.message_id) == (ServiceBusMessageState.ACTIVE, "m")
+        assert peeked.scheduled_enqueue_time_utc == message.scheduled_enqueue_time_utc == moment
+        assert before <= enqueued(peeked) < moment
+        assert (message.state, message.message_id) == (ServiceBusMessageState.SCHEDULED, "m")
         assert came_in_time(message, moment)
         assert moment <= received_at <= moment + LATE
         assert sequence_number(message) > number

@@ -50,6 +50,61 @@ async def test_a_session_is_accepted_by_its_id_and_gives_its_own_messages_in_ord
         assert timedelta() < remaining <= timedelta(seconds=LOCK_SHORT_S)
 
 
+async def test_a_session_id_is_not_case_sensitive(sdk: Sdk, session_queue: Queue) -> None:
+    """R26, R11: one lock, order, state and fragment; messages keep their spelling."""
+    names = ["SessionId", "sessionId", "SESSIONID", "sessionid"]
+    async with sdk.sender(session_queue.name) as sender:
+        for name in names:
+            await send_texts(sender, f"of {name}", session=name)
+    async with sdk.session(session_queue.name, "sessionId") as session:
+        await session.set_state(b"kept")
+        with pytest.raises(SessionCannotBeLockedError, match="SESSIONID"):
+            async with sdk.session(session_queue.name, "SESSIONID"):
+                pass
+        messages = await receive_all(session, 4)
+        [first, *others] = messages
+        await session.defer(first)
+        for message in others:
+            await session.complete(message)
+        [deferred] = await session.receive_deferred(first.sequence_number or 0)
+
+        assert session.session_id == "sessionId"
+        assert await sdk.sessions(session_queue.name) == ["SessionId"]
+    async with sdk.session(session_queue.name, "SESSIONID") as heir:
+        state = await heir.state()
+        peeked = await heir.peek(9)
+
+    assert [message.session_id for message in messages] == names
+    assert texts(messages) == [f"of {name}" for name in names]
+    assert len({(message.sequence_number or 0) >> 48 for message in messages}) == 1
+    assert (deferred.session_id, state, texts(peeked)) == ("SessionId", b"kept", ["of SessionId"])
+
+
+async def test_the_next_session_is_spelled_as_its_first_message(
+    sdk: Sdk, session_queue: Queue
+) -> None:
+    async with sdk.sender(session_queue.name) as sender:
+        for name in ("Erster", "ERSTER"):
+            await send_texts(sender, name, session=name)
+    async with sdk.session(session_queue.name) as session:
+        messages = await receive_all(session, 2)
+
+        assert session.session_id == "Erster"
+        assert texts(messages) == ["Erster", "ERSTER"]
+
+
+async def test_an_empty_string_is_a_session_id(sdk: Sdk, session_queue: Queue) -> None:
+    async with sdk.sender(session_queue.name) as sender:
+        await send_texts(sender, "one", "two", session="")
+    async with sdk.session(session_queue.name) as session:
+        messages = await receive_all(session, 2)
+        for message in messages:
+            await session.complete(message)
+
+    assert texts(messages) == ["one", "two"]
+    assert [message.session_id for message in messages] == ["", ""]
+
+
 async def test_the_next_session_is_one_with_messages_that_nobody_holds(
     sdk: Sdk, session_queue: Queue
 ) -> None:

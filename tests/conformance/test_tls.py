@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -152,6 +153,18 @@ def test_proton_speaks_tls_with_the_development_certificate(
 
     assert received.body == BODY
     connection.close()
+
+
+def test_a_client_may_ask_for_tls_on_the_port_that_begins_without(server: Server) -> None:
+    """AMQP 1.0, part 5: the header is answered with the same, and then both speak TLS."""
+    header, sasl = b"AMQP\x02\x01\x00\x00", b"AMQP\x03\x01\x00\x00"
+    trusting = ssl.create_default_context(cafile=str(server.ca_file))
+    with socket.create_connection((server.host, server.amqp_port), TIMEOUT_S) as plain:
+        plain.sendall(header)
+        assert plain.recv(8, socket.MSG_WAITALL) == header
+        with trusting.wrap_socket(plain, server_hostname=server.host) as secure:
+            secure.sendall(sasl)
+            assert secure.recv(8) == sasl
 
 
 def test_the_tls_port_speaks_nothing_else(server: Server, credential: Credential) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 from azure.servicebus.management import (
     CorrelationRuleFilter,
     FalseRuleFilter,
@@ -406,7 +406,7 @@ async def test_a_topic_is_only_sent_to_and_a_subscription_only_received_from(
     with pytest.raises(ServiceBusError, match="Nothing can be sent to"):
         async with sdk.sender(f"{topic.name}/Subscriptions/s"):
             pass
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         async with topic_sdk.subscriber(topic.name, "missing"):
             pass
 
@@ -455,7 +455,7 @@ async def test_deleting_a_topic_ends_its_subscriptions(topic_sdk: TopicSdk, topi
         await send_texts(sender, "gone")
     topic.administration.delete_topic(topic.name)
 
-    with pytest.raises(MessagingEntityNotFoundError):
+    with pytest.raises(ServiceBusAuthenticationError):
         async with topic_sdk.subscriber(topic.name, "s"):
             pass
     topic.administration.create_topic(topic.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container, LinkOption, Transaction
 
 from shardbus.amqp import codes
+from shardbus.amqp.codec import encode
 from shardbus.amqp.events import Delivery as Received
 from shardbus.amqp.message import build_message, encode_data_message
 from shardbus.amqp.outcomes import (
@@ -24,12 +26,22 @@ from shardbus.amqp.outcomes import (
     Rejected,
     TransactionalState,
 )
-from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Array, Described, Ulong, Uuid, Value
+from shardbus.amqp.termini import Coordinator, Source
+from shardbus.amqp.types import (
+    Array,
+    Described,
+    Symbol,
+    Timestamp,
+    Ulong,
+    Uuid,
+    Value,
+    integer_of,
+    text_of,
+)
 from shardbus.app.sas import Credential, parse_connection_string
 from shardbus.gateway.amqp.fields import guid_swapped
 from tests.support import amqp_client
-from tests.support.amqp_client import Address, AmqpClient, connected
+from tests.support.amqp_client import Address, AmqpClient, Ended, connected
 from tests.support.messages import seen
 from tests.support.queues import create_queue
 from tests.support.server import Server, running_server
@@ -158,6 +170,9 @@ class Hand:
         self.client = client
         self._coordinator = coordinator
         self._senders: dict[str, amqp_client.Sender] = {}
+        self._requests: dict[str, amqp_client.Requests] = {}
+        # Apart from the coordinator, where receivers may come after senders.
+        self._reading = client.connection.begin_session()
 
     @staticmethod
     @asynccontextmanager
@@ -203,13 +218,48 @@ class Hand:
             assert outcome == TransactionalState(transaction_id, ACCEPTED)
         return condition_of(outcome)
 
+    async def ask(
+        self, queue: str, operation: str, body: Value, transaction_id: bytes | None = None
+    ) -> tuple[int, str, Value]:
+        """The status of a request, the condition of what went wrong, and what it says."""
+        if queue not in self._requests:
+            self._requests[queue] = await self.client.requests(f"{queue}/$management")
+        state = None if transaction_id is None else TransactionalState(transaction_id, None)
+        properties: dict[str, Value] = {"operation": f"com.microsoft:{operation}"}
+        answer = await self._requests[queue].ask(body, properties, state)
+        said = answer.application_properties
+        return (
+            integer_of(said["statusCode"]) or 0,
+            text_of(said.get("errorCondition")) or "",
+            answer.body,
+        )
+
+    async def schedule(self, queue: str, content: bytes, delay_s: float, *where: bytes) -> int:
+        """The number of a message for later, perhaps in a transaction."""
+        moment = Timestamp(int((time.time() + delay_s) * 1000))
+        annotations = encode({Symbol("x-opt-scheduled-enqueue-time"): moment})
+        payload = b"\x00\x53\x72" + annotations + encode_data_message(content)
+        messages: Value = {"messages": [{"message-id": "1", "message": payload}]}
+        status, _, body = await self.ask(queue, "schedule-message", messages, *where)
+        assert status == 200 and isinstance(body, dict)
+        numbers = body["sequence-numbers"]
+        assert isinstance(numbers, Array)
+        [number] = [each for each in numbers.values if isinstance(each, int)]
+        return number
+
+    async def cancel(self, queue: str, number: int, *where: bytes) -> str:
+        """The condition of what went wrong, "" for nothing."""
+        body: Value = {"sequence-numbers": Array(codes.LONG, [number])}
+        _, condition, _ = await self.ask(queue, "cancel-scheduled-message", body, *where)
+        return condition
+
     async def take(self, queue: str, count: int) -> list[Received]:
-        receiver = await self.client.receiver(queue, credit=count)
+        receiver = await self.client.receiver(queue, credit=count, session=self._reading)
         return await receiver.take_many(count)
 
     async def waiting(self, queue: str) -> list[bytes]:
         """What can be received right now."""
-        receiver = await self.client.receiver(queue)
+        receiver = await self.client.receiver(queue, session=self._reading)
         receiver.grant(100, drain=True)
         await receiver.drained()
         bodies = [seen(delivery.payload).body for delivery in receiver.take_waiting()]
@@ -355,3 +405,102 @@ async def test_a_hundred_messages_are_the_most(short: Server) -> None:
         assert await hand.send(queue, b"x", transaction_id) == NOT_ALLOWED
 
         assert await hand.discharge(transaction_id) == "amqp:transaction:rollback"
+
+
+# Requests.
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_scheduling_and_cancelling_in_a_transaction(short: Server, is_commit: bool) -> None:
+    """R22: on two queues, of different brokers or of one."""
+    first, second = new_queue(short), new_queue(short)
+    async with Hand.at(short) as hand:
+        old = await hand.schedule(first, b"old", 1)
+        transaction_id = await hand.declare()
+        new = await hand.schedule(second, b"new", 1, transaction_id)
+        assert await hand.cancel(first, old, transaction_id) == ""
+        assert await hand.discharge(transaction_id, is_failed=not is_commit) == ""
+
+        if is_commit:
+            other = await hand.schedule(second, b"other", 60)
+            assert other > new
+        await asyncio.sleep(2)
+
+        assert await hand.waiting(first) == ([] if is_commit else [b"old"])
+        assert await hand.waiting(second) == ([b"new"] if is_commit else [])
+
+
+async def test_what_a_transaction_scheduled_is_cancelled_by_the_number_it_was_told(
+    short: Server,
+) -> None:
+    queue = new_queue(short)
+    async with Hand.at(short) as hand:
+        transaction_id = await hand.declare()
+        number = await hand.schedule(queue, b"never", 1, transaction_id)
+        assert await hand.cancel(queue, number) == "com.microsoft:message-not-found"
+        assert await hand.discharge(transaction_id) == ""
+
+        assert await hand.cancel(queue, number) == ""
+
+        await asyncio.sleep(1.5)
+        assert await hand.waiting(queue) == []
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_session_state_is_set_in_a_transaction(short: Server, is_commit: bool) -> None:
+    """R22: together with the message that it is about."""
+    queue, other = new_queue(short, **SESSIONS), new_queue(short)
+    async with Hand.at(short) as hand:
+        await hand.send(queue, b"x", session_id="s")
+        source = Source()
+        source.address = queue
+        source.filters = {"com.microsoft:session-filter": "s"}
+        receiver = await hand.client.receiver(source, credit=1)
+        [delivery] = await receiver.take_many(1)
+        transaction_id = await hand.declare()
+        await receiver.settle([delivery], TransactionalState(transaction_id, ACCEPTED))
+        body: Value = {"session-id": "s", "session-state": b"seen"}
+        status, _, _ = await hand.ask(queue, "set-session-state", body, transaction_id)
+        assert status == 200
+        await hand.send(other, b"out", transaction_id)
+
+        assert await hand.discharge(transaction_id, is_failed=not is_commit) == ""
+
+        status, _, found = await hand.ask(queue, "get-session-state", {"session-id": "s"})
+        assert (status, found) == (200, {"session-state": b"seen" if is_commit else None})
+        assert await hand.waiting(other) == ([b"out"] if is_commit else [])
+
+
+async def test_messages_of_two_partitions_are_not_completed_in_one_transaction(
+    short: Server,
+) -> None:
+    queue = new_queue(short, **PARTITIONED)
+    async with Hand.at(short) as hand:
+        receiver = await hand.client.receiver(queue, credit=20)
+        for number in range(20):
+            await hand.send(queue, b"x", partition_key=str(number))
+        deliveries = await receiver.take_many(20)
+        homes = {delivery.tag[:2]: delivery for delivery in deliveries}
+        first, second = list(homes.values())[:2]
+        transaction_id = await hand.declare()
+        state = TransactionalState(transaction_id, ACCEPTED)
+        assert [condition_of(each) for each in await receiver.settle([first], state)] == [""]
+
+        refused = await receiver.settle([second], state)
+
+        assert [condition_of(each) for each in refused] == [NOT_ALLOWED]
+        assert await hand.discharge(transaction_id) == "amqp:transaction:rollback"
+
+
+async def test_a_receiver_of_another_queue_is_refused_after_a_sender(short: Server) -> None:
+    first, second = new_queue(short), new_queue(short)
+    async with Hand.at(short) as hand:
+        transaction_id = await hand.declare()
+        await hand.send(first, b"x", transaction_id)
+
+        with pytest.raises(Ended) as ended:
+            await hand.client.receiver(second)
+
+        assert NOT_ALLOWED in str(ended.value)
+        hand.client.new_session()
+        await hand.client.receiver(second)

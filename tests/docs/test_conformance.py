@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STATUSES: Final = {"yes", "partly", "not yet"}
-NUMBERS: Final = [*(f"R{n}" for n in range(1, 37)), "R43", *(f"P{n}" for n in range(1, 10))]
+NUMBERS: Final = [*(f"R{n}" for n in range(1, 37)), "R43", "R49", *(f"P{n}" for n in range(1, 10))]
 _REFERENCE: Final = re.compile(r"`([\w./-]+\.(?:py|mjs|js))(?:::(\w+))?`")
 
 
@@ -51,6 +51,14 @@ def test_every_named_test_exists() -> None:
     ]
 
     assert missing == []
+
+
+def test_every_test_that_the_whole_page_names_exists() -> None:
+    """The table of what clients assert too."""
+    text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+
+    named = _REFERENCE.findall(text)
+    assert [f"{file}::{name}" for file, name in named if not _exists(file, name)] == []
 
 
 def test_every_test_that_the_page_on_security_names_exists() -> None:

@@ -9,9 +9,14 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
-from shardbus.broker import alarm, backup, backup_part, outbox, slowdown
+from shardbus.broker import alarm, backup, backup_part, batches, outbox, slowdown
 from shardbus.core import limits as core_limits
-from shardbus.core.limits import DECIDE_MS_MAX, SHORT_STATE_BYTES_MAX
+from shardbus.core.limits import (
+    DECIDE_MS_MAX,
+    KEYS_BARRED_MS,
+    PROMISE_LATE_MS,
+    SHORT_STATE_BYTES_MAX,
+)
 from shardbus.gateway import holdings, reception, unread, websocket_frames
 from shardbus.gateway.amqp import (
     attach,
@@ -69,6 +74,11 @@ SAID: Final = {
     ],
     "the wait for a moment": [alarm.LOOK_MS_MAX // SECOND],
     "the wait of a promised": [DECIDE_MS_MAX // SECOND],
+    "keys of messages that are promised": [
+        PROMISE_LATE_MS // SECOND,
+        KEYS_BARRED_MS // SECOND,
+    ],
+    "the decision about a batch": [batches.DECIDE_MS // SECOND],
     "lines in the log": [refusal_log.OF_PEER_MAX, refusal_log.LINES_MAX],
     "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
     "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],

@@ -105,6 +105,7 @@ class Way:
             loop=loop,
             clock=clock,
             new_seed=new_seed,
+            entity_id=plan.entity_id,
         )
         self.operations = Operations(self.router, fragments, clock=clock, new_seed=new_seed)
 

@@ -10,15 +10,20 @@ from typing import NamedTuple
 
 from shardbus.broker.runner import Answer
 from shardbus.core.command import (
+    COMMITTED,
     AcceptSession,
     AskTickets,
     Cancel,
     Command,
+    Decide,
+    Decided,
     Delivery,
     Done,
+    Finish,
     FragmentRules,
     GetState,
     Judged,
+    Prepare,
     Purge,
     Purged,
     Receive,
@@ -31,9 +36,10 @@ from shardbus.core.command import (
     Sent,
     SetState,
     Settle,
+    Ticket,
 )
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.message import ACTIVE, DEFERRED, NEVER_MS, SCHEDULED
+from shardbus.core.message import ACTIVE, DEFERRED, NEVER_MS, SCHEDULED, Message
 from shardbus.stores.base import FragmentId
 from tests.simulation.holds import HoldBook, MayLose
 from tests.simulation.journal import Journal
@@ -71,6 +77,10 @@ class Checker:
         # What was sent under which number, and what was told never to be stored under it.
         self._numbered: dict[Numbered, list[Sending]] = {}
         self._given_up: dict[Numbered, int] = {}
+        # What each fragment has promised, by transaction.
+        self._promised: dict[tuple[FragmentId, bytes], list[Sending]] = {}
+        # Messages that may be promised and not stored yet.
+        self._owed: set[int] = set()
         self.may_lose: MayLose = lambda fragment, from_ms, to_ms: False
         # The seeds of locks and holds that somebody was to let go who died before.
         self.forgiven: set[bytes] = set()
@@ -86,7 +96,8 @@ class Checker:
             raise Violation(f"message {mark} was answered twice")
         if isinstance(answer, Sent):
             sending.outcome = "accepted"
-            if self.journal.is_stored(mark) == sending.is_dropped:
+            is_found = self.journal.is_stored(mark) != sending.is_dropped
+            if not is_found and mark not in self._owed:
                 raise Violation(f"message {mark} was accepted but neither stored nor dropped")
         elif isinstance(answer, Unavailable) and answer.is_unknown:
             sending.outcome = "unknown"
@@ -137,7 +148,9 @@ class Checker:
 
     def _check(self, heard: Heard, command: Command, answer: Answer) -> None:
         if isinstance(command, Send):
-            self._sent(heard, command, answer)
+            self._sent(heard, command.messages, command.ticket, answer)
+        elif isinstance(command, Prepare | Decide | Finish):
+            self._transacted(heard, command, answer)
         elif isinstance(command, AskTickets):
             self._judged(heard, command, answer)
         elif isinstance(command, Receive | ReceiveDeferred):
@@ -155,10 +168,47 @@ class Checker:
         elif isinstance(command, Purge):
             self._purged(heard, command, answer)
 
-    def _sent(self, heard: Heard, command: Send, answer: Answer) -> None:
-        sendings = [self.sendings[mark_of(message.payload)] for message in command.messages]
-        if command.ticket is not None:
-            ticket = command.ticket
+    def _sendings(self, messages: Sequence[Message]) -> list[Sending]:
+        return [self.sendings[mark_of(message.payload)] for message in messages]
+
+    def _transacted(self, heard: Heard, command: Prepare | Decide | Finish, answer: Answer) -> None:
+        if isinstance(command, Decide):
+            self._sent(heard, command.work.messages, command.ticket, answer)
+            if isinstance(answer, Decided) and answer.how == COMMITTED:
+                self._stored(heard, self._sendings(command.work.messages))
+            return
+        promised = (heard.fragment, command.transaction_id)
+        if isinstance(command, Prepare):
+            self._promised[promised] = self._sendings(command.work.messages)
+            self._owed.update(sending.mark for sending in self._promised[promised])
+        elif command.is_commit and promised in self._promised:
+            self._finished(heard, self._promised[promised], answer)
+
+    def _finished(self, heard: Heard, sendings: list[Sending], answer: Answer) -> None:
+        """What was promised is stored, and numbered if somebody wants to know."""
+        if isinstance(answer, Sent):
+            for sending, number in zip(sendings, answer.numbers(), strict=True):
+                # It may have become active since, under another number.
+                record = self.journal.records.get(Place(heard.fragment, number))
+                if number and (record is None or record.mark != sending.mark):
+                    raise Violation(f"message {sending.mark} is not stored as {number}")
+        if isinstance(answer, Done | Sent):
+            self._stored(heard, sendings)
+            self._owed.difference_update(sending.mark for sending in sendings)
+        elif isinstance(answer, Unavailable) and answer.is_unknown:
+            self.maybe_dropped[heard.fragment] += len(sendings)
+
+    def _stored(self, heard: Heard, sendings: list[Sending]) -> None:
+        """What a fragment was told to store and has not is a duplicate."""
+        for sending in sendings:
+            if not self.journal.is_stored(sending.mark) and not sending.is_dropped:
+                self._dropped(heard, sending, sending.attempted_at_ms)
+
+    def _sent(
+        self, heard: Heard, messages: Sequence[Message], ticket: Ticket | None, answer: Answer
+    ) -> None:
+        sendings = self._sendings(messages)
+        if ticket is not None:
             numbered = Numbered(heard.fragment, ticket.sender, ticket.number)
             self._check_number(numbered, answer)
             self._numbered[numbered] = sendings
@@ -187,9 +237,7 @@ class Checker:
                 continue
             if numbered in self._given_up or numbered not in self._numbered:
                 raise Violation(f"{numbered} is said to be stored, but cannot be")
-            for sending in self._numbered[numbered]:
-                if not self.journal.is_stored(sending.mark) and not sending.is_dropped:
-                    self._dropped(heard, sending, sending.attempted_at_ms)
+            self._stored(heard, self._numbered[numbered])
 
     def _dropped(self, heard: Heard, sending: Sending, from_ms: int) -> None:
         acceptances = self.journal.acceptances
@@ -207,8 +255,8 @@ class Checker:
             self.locks.perhaps_removed(heard.fragment)
         elif isinstance(command, ReceiveDeferred) and is_not_found(answer):
             hold = self.holds.of_token(command.session)
-            session_id = None if hold is None else hold.key.session_id
-            self.locks.check_not_found(heard, command, session_id)
+            session = None if hold is None else hold.key.session
+            self.locks.check_not_found(heard, command, session)
         elif isinstance(answer, Refused) and command.session:
             self.holds.refused(heard, command.session, answer)
 
@@ -290,7 +338,7 @@ class Checker:
             and record.state == ACTIVE
             and record.removed_at_ms >= heard.asked_at_ms
             and (until_ms == NEVER_MS or record.enqueued_at_ms <= until_ms)
-            and (hold is None or record.session_id == hold.key.session_id)
+            and (hold is None or record.session == hold.key.session)
             and not self.locks.must_be_held(record, heard.life, heard.now_ms)
         )
 
@@ -331,14 +379,16 @@ class Checker:
 
     def finish(self, rules_of: dict[int, FragmentRules]) -> None:
         """Every message has been received and completed, or has a good reason not to have been."""
-        batches: dict[int, set[int | None]] = {}
+        batches: dict[int, set[tuple[FragmentId, int] | None]] = {}
         for mark, sending in self.sendings.items():
             self._check_end(sending, rules_of[sending.entity_id])
             if sending.batch is not None and not self._may_be_dropped(sending, rules_of):
-                batches.setdefault(sending.batch, set()).add(self.journal.commit_of.get(mark))
+                batches.setdefault(sending.batch, set()).add(self._commit_of(mark))
         for batch, commits in batches.items():
-            if len(commits) != 1:
+            fragments = [None if commit is None else commit[0] for commit in commits]
+            if len(set(fragments)) < len(fragments) or (None in commits and len(commits) > 1):
                 raise Violation(f"batch {batch} is spread over commits {commits}")
+            self.events["batch in several fragments"] += len(commits) > 1
         self.holds.check_owners(self.life, self.may_lose, self.forgiven)
         for held in self.locks.held.values():
             is_current = held.life == self.life(held.track.place.fragment)
@@ -350,6 +400,11 @@ class Checker:
             is_over = held.term.until_ms <= held.told_at_ms
             if not is_over and not self.may_lose(fragment, held.told_at_ms, held.term.until_ms):
                 raise Violation(f"{held.track.place} was locked for nobody (R18)")
+
+    def _commit_of(self, mark: int) -> tuple[FragmentId, int] | None:
+        """Where and with what a message was stored; in one fragment a batch is one commit."""
+        commit = self.journal.commit_of.get(mark)
+        return None if commit is None else (self.journal.places[mark].fragment, commit)
 
     def _may_be_dropped(self, sending: Sending, rules_of: dict[int, FragmentRules]) -> bool:
         detects = rules_of[sending.entity_id].duplicate_window_ms > 0
@@ -369,6 +424,8 @@ class Checker:
             raise Violation(f"message {mark} was never answered")
         place = self.journal.places.get(mark)
         if place is None:
+            if sending.outcome == "accepted" and not sending.is_dropped:
+                raise Violation(f"message {mark} was accepted, and is nowhere")
             return
         if sending.outcome == "refused":
             raise Violation(f"message {mark} was refused, but stored at {place}")

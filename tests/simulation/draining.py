@@ -12,10 +12,11 @@ from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from tests.simulation.asking import ask, name_of
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import check_peeked, received
+from tests.simulation.promises import is_promised
 from tests.simulation.receivers import Flow, settle
 from tests.simulation.records import Record
 from tests.simulation.senders import Sender
-from tests.simulation.sending import Violation
+from tests.simulation.sending import Violation, one_spelling, spelled
 from tests.simulation.session_receivers import SessionFlow, accept, read_state
 from tests.simulation.simulation import Simulation
 
@@ -34,6 +35,7 @@ RECENT_MS = 90_000
 async def drain(simulation: Simulation) -> None:
     """Fragments come back, old locks run out, and every message comes out."""
     await _until(simulation, simulation.is_whole, CALM_S_MAX, "fragments come back")
+    await _until(simulation, lambda: _is_settled(simulation), CALM_S_MAX, "promises are kept")
     for plan in simulation.plans:
         await Sender(simulation, plan).probe()
     longest_ms = max(plan.rules.lock_ms for plan in simulation.plans)
@@ -51,6 +53,11 @@ async def drain(simulation: Simulation) -> None:
         _check_empty(simulation, plan, LINES, "after the drain")
 
 
+def _is_settled(simulation: Simulation) -> bool:
+    """Whether nothing waits for the end of a transaction, so that nothing is kept from senders."""
+    return not any(is_promised(store.kept) for store in simulation.stores)
+
+
 async def _all_active(simulation: Simulation) -> None:
     """Wait until whatever waits for its moment has become active; it must not be late."""
     while due := simulation.journal.due_ms():
@@ -65,7 +72,7 @@ async def _empty_plan(simulation: Simulation, plan: Plan) -> None:
     if not plan.is_patient:
         await _check_browsing(simulation, gate, plan, None)
     if plan.sessions:
-        await _check_browsing(simulation, gate, plan, "session-0")
+        await _check_browsing(simulation, gate, plan, spelled(simulation.chance, "session-0"))
         await _check_session_lists(simulation, gate, plan)
         while accepted := await accept(simulation, gate, plan, None, LAST_WAIT_MS):
             await _empty_session(simulation, gate, plan, accepted)
@@ -126,8 +133,9 @@ async def _fetch_from_sessions(simulation: Simulation, bus: Gate, plan: Plan) ->
     deferred: dict[str, list[Record]] = {}
     for record in simulation.journal.deferred_in(plan.fragment_ids(), MAIN_LINE):
         assert record.session_id is not None
-        deferred.setdefault(record.session_id, []).append(record)
-    for session_id, records in deferred.items():
+        deferred.setdefault(one_spelling(record.session_id), []).append(record)
+    for session, records in deferred.items():
+        session_id = spelled(simulation.chance, session)
         accepted = await accept(simulation, bus, plan, session_id, LAST_WAIT_MS)
         if accepted is None:
             raise Violation(f"session {session_id!r} cannot be accepted after all")
@@ -169,11 +177,12 @@ async def _check_browsing(
 ) -> None:
     """Peeking from the start shows every message that stays, in whatever state, and no other."""
     journal = simulation.journal
+    asked = None if session_id is None else one_spelling(session_id)
     kept = [
         record
         for fragment in plan.fragment_ids()
         for record in journal.kept_in(fragment)
-        if record.line == MAIN_LINE and session_id in (None, record.session_id)
+        if record.line == MAIN_LINE and asked in (None, record.session)
     ]
     known = {record.place.sequence_number for record in kept}
     seen: set[int] = set()
@@ -200,14 +209,15 @@ async def _check_browsing(
 async def _check_session_lists(simulation: Simulation, bus: Gate, plan: Plan) -> None:
     must, may = simulation.journal.sessions_in(plan.fragment_ids())
     listed = await _listed(simulation, bus, plan, -1)
-    if len(set(listed)) != len(listed) or not must <= set(listed) <= may:
+    found = {one_spelling(session_id) for session_id in listed}
+    if len(found) != len(listed) or not must <= found <= may:
         raise Violation(f"sessions {must} to {may} are listed as {listed}")
     if plan.is_timeless:
         return
     moment_ms = simulation.now_ms() - RECENT_MS
     recent = simulation.journal.states_since(plan.fragment_ids(), moment_ms)
     listed = await _listed(simulation, bus, plan, moment_ms)
-    if sorted(listed) != sorted(recent):
+    if sorted(one_spelling(session_id) for session_id in listed) != sorted(recent):
         raise Violation(f"sessions with recent states {recent} are listed as {listed}")
 
 

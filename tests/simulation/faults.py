@@ -401,4 +401,4 @@ class FaultyStore(Disk):
         if (states := journal.states_in(fragment)) and faults.happens(STATE_DAMAGE):
             befell("damaged record")
             journal.with_damaged_states.add(fragment)
-            self.kept.damage_state(fragment, faults.chosen(list(states)).session_id)
+            self.kept.damage_state(fragment, faults.chosen(list(states)).session)

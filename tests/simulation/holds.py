@@ -27,7 +27,7 @@ from shardbus.stores.base import FragmentId
 from tests.simulation.journal import Journal, SessionKey
 from tests.simulation.locks import Heard, LockBook, Term
 from tests.simulation.records import Record
-from tests.simulation.sending import Violation
+from tests.simulation.sending import Violation, one_spelling
 
 Held = RenewSession | ReleaseSession | GetState | SetState
 Ending = RenewSession | ReleaseSession | Purge | Receive
@@ -137,7 +137,7 @@ class HoldBook:
             self._events["no session"] += 1
         elif isinstance(answer, Refused) and answer.kind is SESSION_CANNOT_BE_LOCKED:
             assert command.session_id is not None
-            last = self._last.get(SessionKey(heard.fragment, command.session_id))
+            last = self._last.get(SessionKey(heard.fragment, one_spelling(command.session_id)))
             if last is None or not last.may_hold(heard.life, heard.asked_at_ms):
                 raise Violation(f"session {command.session_id!r} is refused, but nobody holds it")
             self._events["session refused"] += 1
@@ -155,9 +155,11 @@ class HoldBook:
         return found
 
     def _granted(self, heard: Heard, command: AcceptSession, answer: SessionAccepted) -> None:
-        key = SessionKey(heard.fragment, answer.session_id)
+        key = SessionKey(heard.fragment, one_spelling(answer.session_id))
         if command.session_id not in (None, answer.session_id):
-            raise Violation(f"{command.session_id!r} was asked for, {key} was given")
+            raise Violation(
+                f"{command.session_id!r} was asked for, {answer.session_id!r} was given"
+            )
         if answer.token in self._by_token or fragment_of_token(answer.token) != key.fragment.number:
             raise Violation(f"{key}: the token {answer.token.hex()} is not a new one of its own")
         decided_at_ms = answer.locked_until_ms - heard.rules.lock_ms
@@ -202,8 +204,9 @@ class HoldBook:
         if hold is None or not hold.may_hold(heard.life, heard.asked_at_ms):
             raise Violation(f"{heard.fragment} served somebody who does not hold a session")
         for delivery in answer.deliveries:
-            if delivery.entry.session_id != hold.key.session_id:
-                raise Violation(f"{delivery.entry.session_id!r} was served to who holds {hold.key}")
+            session_id = delivery.entry.session_id
+            if session_id is None or one_spelling(session_id) != hold.key.session:
+                raise Violation(f"{session_id!r} was served to who holds {hold.key}")
             is_known = delivery.locked_until_ms in hold.deadlines_ms or hold.renewing > 0
             if command.is_locking and not is_known:
                 raise Violation(f"a message of {hold.key} has the deadline of no session")

@@ -23,12 +23,14 @@ from tests.simulation.records import (
     check_appended,
     check_updated,
 )
-from tests.simulation.sending import Sending, Violation, mark_of
+from tests.simulation.sending import Sending, Violation, mark_of, one_spelling
 
 
 class SessionKey(NamedTuple):
+    """A session, by the one spelling that stands for all."""
+
     fragment: FragmentId
-    session_id: str
+    session: str
 
 
 class Gathered:
@@ -105,16 +107,16 @@ class Journal:
             if record.line == MAIN_LINE
         ]
         states = {
-            key.session_id
+            key.session
             for key, log in self.states.items()
             if key.fragment in fragments and log[-1] is not None
         }
         certain = {
-            key.session_id
+            key.session
             for key, record in kept
             if record.expires_at_ms == NEVER_MS and not self.is_damaged(record)
         }
-        return certain | states, {key.session_id for key, _ in kept} | states
+        return certain | states, {key.session for key, _ in kept} | states
 
     def sessions_of(self, fragment: FragmentId) -> list[SessionKey]:
         """Those that have or had messages."""
@@ -141,7 +143,7 @@ class Journal:
     def states_since(self, fragments: Sequence[FragmentId], moment_ms: int) -> list[str]:
         """The sessions whose state was set after a moment, and is there."""
         return [
-            key.session_id
+            key.session
             for fragment in fragments
             for key in self.states_in(fragment)
             if self.set_at_ms[key] > moment_ms
@@ -177,7 +179,7 @@ class Journal:
                 for entry in change.entries:
                     self._update(gathered, entry)
             elif isinstance(change, StateChange):
-                key = SessionKey(commit.fragment, change.session_id)
+                key = SessionKey(commit.fragment, one_spelling(change.session_id))
                 self.states.setdefault(key, [None]).append(change.state)
                 self.set_at_ms[key] = change.at_ms
             elif isinstance(change, Remember):
@@ -205,8 +207,8 @@ class Journal:
         self.places[mark] = place
         self.records[place] = record
         self._kept.setdefault(place.fragment, {})[place.sequence_number] = record
-        if record.session_id is not None:
-            key = SessionKey(place.fragment, record.session_id)
+        if record.session is not None:
+            key = SessionKey(place.fragment, record.session)
             self._kept_of_session.setdefault(key, {})[place.sequence_number] = record
 
     def _update(self, gathered: Gathered, entry: Entry) -> None:
@@ -218,8 +220,8 @@ class Journal:
         record = self._present(place, "removed")
         record.removed_by, record.removed_at_ms = self._commits, now_ms
         del self._kept[place.fragment][place.sequence_number]
-        if record.session_id is not None:
-            key = SessionKey(place.fragment, record.session_id)
+        if record.session is not None:
+            key = SessionKey(place.fragment, record.session)
             del self._kept_of_session[key][place.sequence_number]
         self.unexplained.setdefault(place.fragment, {})[place.sequence_number] = record
 

@@ -74,6 +74,9 @@ class Held:
         self.term = term
         self.life = life
         self.told_at_ms = told_at_ms
+        # Deliveries of dead letters are not counted.
+        self.is_counted = True
+        self.was_deferred = False
         self.is_delivered = False
         self.is_settling = False
         self.seed = b""
@@ -172,10 +175,13 @@ class LockBook:
             if command.line == MAIN_LINE and isinstance(command, Receive):
                 # Of those that are asked for side by side the later may be answered first.
                 self._check_first(track, -1 if term is not None else heard.newest)
-            self._check_count(track, delivery, heard, command.line)
+            self._check_count(track, delivery, heard, command)
             if command.is_locking:
                 until = term or Term(delivery.locked_until_ms)
-                self._lock(track, delivery.token, Held(track, until, heard.life, heard.now_ms))
+                held = Held(track, until, heard.life, heard.now_ms)
+                held.is_counted = command.line == MAIN_LINE
+                held.was_deferred = isinstance(command, ReceiveDeferred)
+                self._lock(track, delivery.token, held)
             else:
                 self.gone(track.place)
             self._note(command)
@@ -186,16 +192,14 @@ class LockBook:
         # They may have been taken, and come back after what was locked meanwhile.
         self._returning[fragment] = self.newest(fragment)
 
-    def check_not_found(
-        self, heard: Heard, command: ReceiveDeferred, session_id: str | None
-    ) -> None:
+    def check_not_found(self, heard: Heard, command: ReceiveDeferred, session: str | None) -> None:
         """Deferred messages were refused: one of them is not there, not deferred or locked."""
         for number in command.sequence_numbers:
             record = self._journal.records.get(Place(heard.fragment, number))
             if record is None or record.is_gone or self._journal.is_damaged(record):
                 return
             is_there = record.state == DEFERRED and record.line == command.line
-            is_ours = session_id is None or record.session_id == session_id
+            is_ours = session is None or record.session == session
             if not is_there or not is_ours or record.has_expired(heard.now_ms):
                 return
             if self.may_be_held(record, heard.life, heard.asked_at_ms):
@@ -263,7 +267,9 @@ class LockBook:
         track.was_handed_again = track.was_handed
         track.was_handed = True
 
-    def _check_count(self, track: Track, delivery: Delivery, heard: Heard, line: int) -> None:
+    def _check_count(
+        self, track: Track, delivery: Delivery, heard: Heard, command: Receive | ReceiveDeferred
+    ) -> None:
         self._lapse(track, heard.life)
         count, place = delivery.delivery_count, track.place
         if not track.count_min <= count <= track.count_max:
@@ -271,9 +277,11 @@ class LockBook:
                 f"{place} has delivery count {count}, not {track.count_min}..{track.count_max}"
             )
         track.count_min = track.count_max = count
-        if line == MAIN_LINE and count >= heard.rules.max_delivery_count:
+        # Deferring counts, too, and does not kill what is deferred for the first time.
+        most = heard.rules.max_delivery_count - (not isinstance(command, ReceiveDeferred))
+        if command.line == MAIN_LINE and count > most:
             raise Violation(f"{place} should be a dead letter after {count} deliveries")
-        if line == DEAD_LETTER_LINE:
+        if command.line == DEAD_LETTER_LINE:
             self._check_reason(track, delivery, heard.rules)
 
     def _check_reason(self, track: Track, delivery: Delivery, rules: FragmentRules) -> None:
@@ -291,11 +299,11 @@ class LockBook:
     def _lapse(self, track: Track, life: int) -> None:
         """The last lock is over: by expiry it counts; if its fragment was reloaded, perhaps."""
         held = track.held
-        if held is not None:
+        if held is not None and held.is_counted:
             track.count_max += 1
             if held.life == life and not self._is_let_go(held):
                 track.count_min += 1
-            track.held = None
+        track.held = None
 
     def _is_let_go(self, held: Held) -> bool:
         """Perhaps: who has lost an answer lets go, which is told after what only locks."""
@@ -371,11 +379,11 @@ class LockBook:
         if command.how == COMPLETE:
             self.gone(track.place)
             return
-        if command.how == ABANDON:
+        if command.how in (ABANDON, DEFER) and held.is_counted:
             track.count_min += 1
             track.count_max += 1
         self._modify(track, command, heard.now_ms)
-        self._check_stored(heard, self._journal.records[track.place], command)
+        self._check_stored(heard, held, command)
 
     def _modify(self, track: Track, command: Settle, now_ms: int) -> None:
         record = self._journal.records[track.place]
@@ -384,14 +392,16 @@ class LockBook:
         else:
             track.modified = {**track.modified, **unpack(command.modified)}
 
-    def _check_stored(self, heard: Heard, record: Record, command: Settle) -> None:
+    def _check_stored(self, heard: Heard, held: Held, command: Settle) -> None:
         """What a client is told to have done is what the store holds."""
+        record = self._journal.records[held.track.place]
         if record.is_gone or record.has_expired(heard.now_ms) or record.reason == EXPIRED_REASON:
             return
         place = record.place
         if command.how == DEAD_LETTER and record.line != DEAD_LETTER_LINE:
             raise Violation(f"{place} was dead-lettered, but is on line {record.line}")
-        if command.how == DEFER and record.state != DEFERRED:
+        is_killed = held.was_deferred and record.reason == EXHAUSTED_REASON
+        if command.how == DEFER and record.state != DEFERRED and not is_killed:
             raise Violation(f"{place} was deferred, but is in state {record.state}")
         if command.how == ABANDON and record.state == DELAYED:
             self._check_delay(heard, record, command.delay_ms)
@@ -428,7 +438,7 @@ class LockBook:
             if held.track.held is held:
                 held.track.held = None
                 held.track.free_since_ms = heard.now_ms
-                if term.until_ms <= heard.now_ms:
+                if term.until_ms <= heard.now_ms and held.is_counted:
                     held.track.count_max += 1
 
     def gone(self, place: Place) -> None:

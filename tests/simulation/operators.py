@@ -19,7 +19,7 @@ from tests.simulation.asking import ask
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.receivers import NOTHING, settle_by_habit, without
 from tests.simulation.senders import Author, attempted
-from tests.simulation.sending import Sending, Violation, mark_of
+from tests.simulation.sending import Sending, Violation, mark_of, one_spelling, spelled
 from tests.simulation.simulation import Simulation
 
 HABITS = {COMPLETE: 6, ABANDON: 3, DEAD_LETTER: 1, DEFER: 2, RELEASE: 1, NOTHING: 1}
@@ -51,7 +51,8 @@ class Operator:
         ]
         for message in messages:
             message.scheduled_at_ms = self._author.moment_ms()
-        sendings = attempted(self._simulation, self._plan, messages)
+        batch = self._simulation.new_batch()
+        sendings = attempted(self._simulation, self._plan, messages, batch)
         operations = bus.ways[self._plan.entity_id].operations
         answer = await ask(self._simulation, bus, operations.schedule(messages))
         if isinstance(answer, list):
@@ -59,9 +60,6 @@ class Operator:
                 self._told(sending, number)
             self._scheduled = [*self._scheduled, *filter(None, answer)][-NUMBERS_MAX:]
             return
-        if len(sendings) > 1:
-            # What is taken back may have become active meanwhile.
-            answer = Unavailable("scheduled in part", is_unknown=True)
         for sending in sendings:
             self._simulation.checker.told(sending.mark, answer)
 
@@ -87,9 +85,9 @@ class Operator:
 
     async def _peek(self, bus: Gate) -> None:
         plan, chance = self._plan, self._chance
-        session_id = f"session-{chance.randrange(plan.sessions)}" if plan.sessions else None
-        if session_id is not None and chance.random() < 0.3:
-            session_id = None
+        session_id = None
+        if plan.sessions and chance.random() < 0.7:
+            session_id = spelled(chance, f"session-{chance.randrange(plan.sessions)}")
         cursor, start = BrowseCursor(), 0
         for _ in range(chance.choice([1, 3])):
             page = bus.ways[plan.entity_id].operations.peek(
@@ -131,7 +129,7 @@ async def fetch_deferred(
     numbers = [
         record.place.sequence_number
         for record in simulation.journal.deferred_in(plan.fragment_ids(), line)
-        if session_id is None or record.session_id == session_id
+        if session_id is None or record.session == one_spelling(session_id)
     ]
     numbers = chance.sample(numbers, min(len(numbers), chance.choice([1, 2, 5])))
     if not numbers:
@@ -170,7 +168,7 @@ def check_peeked(
         sending = simulation.checker.sendings[mark_of(entry.payload)]
         if sending.entity_id != plan.entity_id or sending.outcome == "refused":
             raise Violation(f"message {sending.mark} was peeked where it never was")
-        if session_id is not None and sending.message.session_id != session_id:
+        if session_id is not None and sending.key != one_spelling(session_id):
             raise Violation(f"message {sending.mark} was peeked in session {session_id!r}")
     if session_id is not None:
         numbers = [entry.sequence_number for entry in entries]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from tests.simulation.batch_scenario import run_batches
 from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.moment_scenario import run_moments
@@ -22,6 +23,7 @@ PLAYS: Final[dict[str, Play]] = {
     "moments": run_moments,
     "topics": run_topics,
     "transactions": run_transactions,
+    "batches": run_batches,
     "forwarding": run_forwarding,
     "stages": run_stages,
     "readers": run_readers,

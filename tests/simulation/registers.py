@@ -1,7 +1,7 @@
 """States of sessions as clients see them: a read gives the last write that they know to be done."""
 
 from shardbus.core.errors import Refused, Unavailable
-from tests.simulation.sending import Violation
+from tests.simulation.sending import Violation, one_spelling
 
 
 class Write:
@@ -24,7 +24,8 @@ class Registers:
 
     def write(self, entity_id: int, session_id: str, state: bytes | None) -> Write:
         write = Write(state, self.step())
-        self._writes.setdefault((entity_id, session_id), [_nothing_yet()]).append(write)
+        session = (entity_id, one_spelling(session_id))
+        self._writes.setdefault(session, [_nothing_yet()]).append(write)
         return write
 
     def written(self, write: Write, failure: Refused | Unavailable | None) -> None:
@@ -39,7 +40,7 @@ class Registers:
 
     def read(self, entity_id: int, session_id: str, state: bytes | None, began: int) -> None:
         """A read that began at a step has just told a state."""
-        writes = self._writes.get((entity_id, session_id), [_nothing_yet()])
+        writes = self._writes.get((entity_id, one_spelling(session_id)), [_nothing_yet()])
         # The last writes that were done for certain before the read began.
         done = [w for w in writes if w.is_done and w.ended is not None and w.ended < began]
         for write in writes:

@@ -11,6 +11,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.deaf import be_deaf
 from tests.simulation.draining import LATE_MS_MAX, drain
 from tests.simulation.operators import Operator
+from tests.simulation.promises import keep_promises
 from tests.simulation.receivers import CARELESS, TIDY, USUAL, Patient, Receiver
 from tests.simulation.senders import Sender
 from tests.simulation.sending import Violation
@@ -119,6 +120,7 @@ async def _play(simulation: Simulation, chaos_s: tuple[float, float]) -> None:
     simulation.loop.call_later(seconds, simulation.calm)
     if not simulation.faults.severity:
         simulation.keep(_watch_moments(simulation))
+    simulation.keep(keep_promises(simulation))
     simulation.keep(_watch_numbers(simulation))
     async with asyncio.TaskGroup() as clients:
         simulation.start_disasters(seconds, clients)

@@ -7,7 +7,7 @@ from shardbus.broker.outbox import DOUBT_MS_MAX
 from shardbus.broker.runner import Answer
 from shardbus.core.message import NEVER_MS, Message
 from tests.simulation.bus import Gate, Plan
-from tests.simulation.sending import Sending, Violation, payload_of
+from tests.simulation.sending import Sending, Violation, payload_of, spelled
 from tests.simulation.simulation import Simulation
 
 # No send may take longer than this: placing elsewhere takes 15 s (R16), a stall a few more.
@@ -47,7 +47,8 @@ class Author:
         if self._plan.sessions:
             # One without is refused.
             is_wanted = is_wanted or chance.random() < 0.99
-            return f"session-{chance.randrange(self._plan.sessions)}" if is_wanted else None
+            name = f"session-{chance.randrange(self._plan.sessions)}"
+            return spelled(chance, name) if is_wanted else None
         is_keyed = is_wanted or self._plan.is_ordered_by == "key" or chance.random() < 0.4
         return f"key-{chance.randrange(KEYS)}" if is_keyed else None
 
@@ -161,11 +162,10 @@ class Sender:
         await self._answered(sink)
 
     def _batch(self, count: int) -> list[Message]:
-        """A batch to a partitioned entity has one key; ids are keys where there is no other."""
-        plan, author = self._plan, self._author
-        is_mixed = plan.fragments == 1 and plan.sessions > 0
-        has_ids = plan.fragments > 1 and plan.rules.duplicate_window_ms > 0
-        key = author.key(is_wanted=has_ids)
+        """A batch of one key, or of several (R49)."""
+        author = self._author
+        is_mixed = self._chance.random() < 0.4
+        key = author.key()
         return [author.message(author.key() if is_mixed else key) for _ in range(count)]
 
     async def _answered(self, sink: _Told) -> None:

@@ -1,5 +1,7 @@
 """One message as its sender knows it."""
 
+from random import Random
+
 from shardbus.core.command import FragmentRules
 from shardbus.core.message import NEVER_MS, Message
 
@@ -22,12 +24,23 @@ class Sending:
 
     @property
     def key(self) -> str | None:
-        return self.message.session_id or self.message.partition_key
+        session_id = self.message.session_id
+        return self.message.partition_key if session_id is None else one_spelling(session_id)
 
     def expires_at_ms(self, rules: FragmentRules, from_ms: int) -> int:
         """When it is to expire if it was enqueued at a moment."""
         lives_ms = [ttl for ttl in (self.message.ttl_ms, rules.default_ttl_ms) if ttl >= 0]
         return from_ms + min(lives_ms) if lives_ms else NEVER_MS
+
+
+def spelled(chance: Random, name: str) -> str:
+    """A session id in one of its spellings."""
+    return chance.choice([name, name, name.upper(), name.title()])
+
+
+def one_spelling(session_id: str) -> str:
+    """The same for all spellings of the ids that are used here."""
+    return session_id.lower()
 
 
 def payload_of(mark: int, padding: int) -> bytes:

@@ -16,7 +16,7 @@ from tests.simulation.asking import ANSWER_S_MAX, ask
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import fetch_deferred
 from tests.simulation.receivers import FOUND_MS_MAX, NOTHING, Flow, settle, settle_by_habit
-from tests.simulation.sending import Violation
+from tests.simulation.sending import Violation, spelled
 from tests.simulation.simulation import Simulation
 
 USUAL = {COMPLETE: 20, ABANDON: 4, DEAD_LETTER: 1, DEFER: 3, RELEASE: 2, NOTHING: 1}
@@ -89,7 +89,8 @@ class SessionReceiver:
             bus = await simulation.bus_up(self._plan)
             name = None
             if self._chance.random() < 0.4:
-                name = f"session-{self._chance.randrange(self._plan.sessions)}"
+                number = self._chance.randrange(self._plan.sessions)
+                name = spelled(self._chance, f"session-{number}")
             wait_ms = self._chance.choice([0, 300, 2_000, 8_000])
             accepted = await accept(simulation, bus, self._plan, name, wait_ms)
             if accepted is not None:

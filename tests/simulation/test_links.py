@@ -69,7 +69,17 @@ def test_the_fixed_histories_are_eventful() -> None:
     for kind in (CUT, CUT_AFTER, STALL, CRASH, PAUSE, RESTART):
         assert kinds[kind] >= 3, f"{kind}: {kinds}"
     asked = ("send found stored", "send given up")
-    for event in ("crash", "accepted", "refused", "unknown", "released", "lock lost", *asked):
+    batches = "batch in several fragments"
+    for event in (
+        "crash",
+        "accepted",
+        "refused",
+        "unknown",
+        "released",
+        "lock lost",
+        batches,
+        *asked,
+    ):
         assert seen[event] >= 10, f"{event}: {seen}"
 
 

@@ -49,6 +49,7 @@ EVENTS = (
     "no session",
     "state set",
     "state read",
+    "batch in several fragments",
 )
 
 

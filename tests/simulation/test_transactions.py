@@ -23,6 +23,11 @@ EVENTS = (
     "not done",
     "broker crashed",
     "gateway crashed",
+    "requests accepted",
+    "requests refused",
+    "cancelled",
+    "received",
+    "gone",
 )
 
 
@@ -50,6 +55,7 @@ def test_the_fixed_histories_of_transactions_are_eventful() -> None:
         town = played(seed)
         seen.update(town.events)
         seen.update(town.book.events)
+        seen.update(town.book.requests.events)
 
     for event in EVENTS:
         assert seen[event] >= 5, f"{event}: {seen}"

@@ -68,6 +68,8 @@ class Publication:
         # It may have been cancelled, or it may not.
         self.may_be_cancelled = False
         self.number = 0
+        # All that were sent together, this one too.
+        self.batch: list[Publication] = []
 
     @property
     def is_scheduled(self) -> bool:
@@ -180,6 +182,7 @@ class TopicBook:
         outcome = outcome_of(answer)
         numbers = answer.numbers() if isinstance(answer, Sent) else [0] * len(publications)
         for publication, number in zip(publications, numbers, strict=True):
+            publication.batch = publications
             publication.outcome = outcome
             publication.told_at_ms = now_ms
             publication.number = number
@@ -192,8 +195,10 @@ class TopicBook:
             for publication in publications
             if not publication.is_scheduled and (found := self._of(publication)) is not None
         }
-        if len(commits) > 1:
+        keys = {publication.message.partition_key for publication in publications}
+        if len(commits) > 1 and len(keys) == 1:
             raise Violation(f"one batch was stored by commits {commits}")
+        self.events["batch in several commits"] += len(commits) > 1
 
     def _of(self, publication: Publication) -> Found | None:
         return self.found.get(publication.letter.mark)
@@ -267,6 +272,14 @@ class TopicBook:
         elif publication.outcome == "accepted" and self._must_be_there(publication):
             until_ms = now_ms if publication.is_scheduled else publication.told_at_ms
             self._check_copies(publication, {}, until_ms)
+        elif self._is_half_done(publication):
+            self._check_copies(publication, {}, now_ms)
+
+    def _is_half_done(self, publication: Publication) -> bool:
+        """Whether it is not there, and another of the same batch is (R49)."""
+        is_simple = publication.message.message_id is None and not publication.is_scheduled
+        others = [self._of(other) for other in publication.batch if not other.is_scheduled]
+        return is_simple and publication.outcome == "unknown" and any(others)
 
     def _must_be_there(self, publication: Publication) -> bool:
         is_gone = publication.is_cancelled or publication.may_be_cancelled

@@ -67,7 +67,12 @@ class Publisher:
     def _messages(self) -> list[Message]:
         chance, plan = self._town.chance, self._plan
         key = chance.choice(KEYS) if plan.detects_duplicates or chance.random() < 0.6 else None
-        messages = [self._message(key) for _ in range(chance.choice([1, 1, 2, 4]))]
+        # A batch of several keys, which may be in several fragments (R49).
+        is_mixed = key is not None and chance.random() < 0.3
+        messages = [
+            self._message(chance.choice(KEYS) if is_mixed else key)
+            for _ in range(chance.choice([1, 1, 2, 4]))
+        ]
         same = [message for message in self._recent if message.partition_key == key]
         if plan.detects_duplicates and same and chance.random() < 0.3:
             messages[-1] = self._again(chance.choice(same))

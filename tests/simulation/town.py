@@ -15,6 +15,7 @@ from shardbus.broker.namespace import Namespace, NamespaceSettings
 from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.runner import Answer
 from shardbus.broker.transactions import Transactor
+from shardbus.core.command import Home, Sent
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.tier import CHOSEN, NEWER, STANDARD, Tier
 from shardbus.stores.base import FragmentCommit
@@ -27,6 +28,8 @@ from tests.simulation.walls import Clockmaker
 from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualLoop, VirtualWorker, Wall
 
 T = TypeVar("T")
+
+Ended = asyncio.Task[object] | asyncio.Task[Answer] | asyncio.Task[dict[Home, Sent]]
 
 FRAGMENTS: Final = 3
 # A broker that is away is waited for in each of several steps.
@@ -95,10 +98,11 @@ class Gateway:
         self.is_dead = True
         self._worker.die()
         # In the order of their beginning: a set has none that is the same every time.
-        commits = [*self.transactor._commits]
+        tasks: list[Ended] = [*self._tasks, *self.transactor.tasks()]
         for handle in self.bus.in_use():
-            commits += handle.staging._transactor._commits
-        for task in sorted([*self._tasks, *commits], key=_number_of):
+            tasks += handle.staging._transactor.tasks()
+            tasks += handle.router.batches.tasks()
+        for task in sorted(tasks, key=_number_of):
             task.cancel()
         self.ended.set()
 
@@ -284,7 +288,7 @@ class Town:
             self.gateway.welcome()
 
 
-def _number_of(task: asyncio.Task[object] | asyncio.Task[None]) -> int:
+def _number_of(task: Ended) -> int:
     return int(task.get_name().rpartition("-")[2])
 
 

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Append, Remove
+from shardbus.core.change import Append, AppendReserved, Remove
 from shardbus.core.command import Delivery
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
+from tests.simulation.transaction_requests import NOTICE, RequestBook
 
 RECEIPT = 0
 
@@ -50,6 +51,7 @@ class Move:
 class TransactionBook:
     def __init__(self) -> None:
         self.moves: dict[int, Move] = {}
+        self.requests = RequestBook()
         self.events: Counter[str] = Counter()
         self._items: dict[Place, Item] = {}
         # By mark and step: there is one at most, ever.
@@ -60,8 +62,9 @@ class TransactionBook:
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         for commit in commits:
+            self.requests.stored(commit)
             for change in commit.changes:
-                if isinstance(change, Append):
+                if isinstance(change, Append | AppendReserved):
                     for entry in change.entries:
                         self._appended((commit.fragment, entry.sequence_number), entry)
                 elif isinstance(change, Remove):
@@ -72,6 +75,8 @@ class TransactionBook:
         item = self._items[place] = item_of(entry.payload)
         if item.mark == RECEIPT:
             self._receipts[item.move] += 1
+            return
+        if item.mark == NOTICE:
             return
         known = self._made.setdefault((item.mark, item.step), item)
         if known is not item:
@@ -95,19 +100,22 @@ class TransactionBook:
         move = self.moves[number] = Move(items, places)
         return move
 
-    def told(self, number: int, outcome: str) -> None:
+    def told(self, number: int, outcome: str, answer: object) -> None:
         self.moves[number].outcome = outcome
         self.events[outcome] += 1
+        self.requests.told(number, outcome, answer)
 
     def taken(self, places: Sequence[Place]) -> None:
         """At the end somebody received and completed what is left."""
         self._final |= set(places)
+        self.requests.taken(places)
 
     def finish(self, marks: set[int]) -> None:
         for number, move in self.moves.items():
             self._check_whole(number, move)
         last = Counter(item.mark for place, item in self._items.items() if place in self._final)
-        del last[RECEIPT]
+        self.requests.finish({number for number in self.moves if self._receipts[number]})
+        del last[RECEIPT], last[NOTICE]
         if last != Counter(marks):
             raise Violation(
                 f"items were lost or doubled: {last - Counter(marks)}, {Counter(marks) - last}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
@@ -30,6 +30,13 @@ from tests.simulation.sending import Violation
 from tests.simulation.sites import SitePort
 from tests.simulation.town import Gateway, Town, outcome_of
 from tests.simulation.transaction_book import RECEIPT, Item, TransactionBook
+from tests.simulation.transaction_clients import (
+    AGENDA,
+    Requesting,
+    cancel_outside,
+    found_requests,
+)
+from tests.simulation.transaction_requests import check_state_sizes
 
 CHAOS_S = (5.0, 15.0)
 DRAIN_S_MAX = 150.0
@@ -96,24 +103,27 @@ class Mover:
         items = [Item(item.mark, item.step + 1, number) for item in old]
         places = [(port.fragment_id, delivery.entry.sequence_number) for delivery in deliveries]
         town.book.begin(number, items, places)
-        parts = self._parts(gateway, port, deliveries, items)
-        town.chance.shuffle(parts)
+        parts = Parts(gateway)
+        self._enlist(gateway, parts.work_at, port, deliveries, items)
+        requesting = Requesting(town, gateway, number)
+        await requesting.make(parts.work_at)
+        chosen = list(parts.parts.values())
+        town.chance.shuffle(chosen)
         transaction_id = number.to_bytes(16, "big")
-        answer = await town.attempt(gateway, gateway.transactor.commit(transaction_id, parts))
+        answer = await town.attempt(gateway, gateway.transactor.commit(transaction_id, chosen))
         town.note(f"move {number}: {outcome_of(answer)}")
-        town.book.told(number, outcome_of(answer))
+        town.book.told(number, outcome_of(answer), answer)
+        await requesting.end()
 
-    def _parts(
-        self, gateway: Gateway, port: SitePort, deliveries: list[Delivery], items: list[Item]
-    ) -> list[Part]:
+    def _enlist(
+        self,
+        gateway: Gateway,
+        work_at: Callable[[SitePort], Work],
+        port: SitePort,
+        deliveries: list[Delivery],
+        items: list[Item],
+    ) -> None:
         chance = self._town.chance
-        parts: dict[tuple[int, int], Part] = {}
-
-        def work_at(found: SitePort) -> Work:
-            home = (found.fragment_id.entity_id, found.fragment_id.number)
-            outbox = _outbox_of(gateway, found)
-            return parts.setdefault(home, Part(found, home, Work([], []), outbox)).work
-
         tokens = [delivery.token for delivery in deliveries]
         work_at(port).settlements.append(Settle(COMPLETE, tokens))
         for item in items:
@@ -122,7 +132,19 @@ class Mover:
             work_at(_port_of(target, message)).messages.append(message)
         receipt = Message(Item(RECEIPT, 0, items[0].move).payload(chance.choice([0, 200])))
         work_at(_port_of(_handle(gateway, RECEIPTS), receipt)).messages.append(receipt)
-        return list(parts.values())
+
+
+class Parts:
+    """The parts of one transaction, by fragment."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.parts: dict[tuple[int, int], Part] = {}
+
+    def work_at(self, port: SitePort) -> Work:
+        home = (port.fragment_id.entity_id, port.fragment_id.number)
+        outbox = _outbox_of(self._gateway, port)
+        return self.parts.setdefault(home, Part(port, home, Work([], []), outbox)).work
 
 
 def run_transactions(seed: int) -> TransactionTown:
@@ -153,6 +175,8 @@ async def _play(town: TransactionTown) -> None:
             clients.create_task(Mover(town).run())
     await _drain(town, await town.whole())
     town.book.finish(marks)
+    for site in town.sites:
+        check_state_sizes(site.disk.kept)
 
 
 async def _recover(town: TransactionTown) -> None:
@@ -161,6 +185,8 @@ async def _recover(town: TransactionTown) -> None:
         await asyncio.sleep(town.chance.expovariate(10.0))
         gateway = await town.open_gateway()
         await town.attempt(gateway, Recovery(gateway.bus, town.clock).recover())
+        if town.chance.random() < 0.1:
+            await cancel_outside(town, gateway)
 
 
 async def _found(gateway: Gateway, town: TransactionTown) -> set[int]:
@@ -170,6 +196,7 @@ async def _found(gateway: Gateway, town: TransactionTown) -> set[int]:
         spec.delivery_count_max = 1_000
         spec.is_partitioned = name == "parted"
         await gateway.namespace.create_queue(name, spec)
+    await found_requests(gateway, LOCK_MS)
     marks = {town.new_mark() for _ in range(ITEMS)}
     for mark in sorted(marks):
         message = Message(Item(mark, 0, 0).payload(), partition_key=str(mark))
@@ -183,7 +210,7 @@ async def _drain(town: TransactionTown, gateway: Gateway) -> None:
     while not town.is_empty():
         if town.loop.time() > deadline_s:
             raise Violation("it takes too long until everything has been read")
-        for name in (*QUEUES, RECEIPTS):
+        for name in (*QUEUES, RECEIPTS, AGENDA):
             for port in _handle(gateway, name).runners:
                 assert isinstance(port, SitePort)
                 await _take(town, gateway, port)

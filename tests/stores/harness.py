@@ -10,6 +10,7 @@ from typing import Literal
 
 from shardbus.core.change import (
     Append,
+    AppendReserved,
     Change,
     Counters,
     ForgetIds,
@@ -302,6 +303,21 @@ class Pen:
         for entry in entries:
             self._count(entry, 1)
         self.changes.append(Append(list(entries)))
+        return entries
+
+    def reserve(self, count: int) -> list[int]:
+        """Numbers whose messages come later, as the counters of those."""
+        first = self.counters.last_counter + 1
+        self.counters.last_counter += count
+        self.changes.append(Update([]))
+        return list(range(first, first + count))
+
+    def append_reserved(
+        self, payloads: Sequence[bytes], counters: Sequence[int], scheduled_at_ms: int
+    ) -> list[Entry]:
+        """Scheduled messages under numbers that were given out before."""
+        entries = self.append(payloads, scheduled_at_ms=scheduled_at_ms, counters=counters)
+        self.changes[-1] = AppendReserved(entries)
         return entries
 
     def move(

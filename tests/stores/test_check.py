@@ -74,6 +74,35 @@ def test_a_sound_store_is_found_sound_and_counted(store: Filled) -> None:
     assert (report.sessions, report.states, report.remembered) == (4, 4, 12)
 
 
+def test_a_message_under_a_number_that_was_given_out_before_is_sound_and_is_kept(
+    tmp_path: Path,
+) -> None:
+    """R22: also if the file around it is made anew."""
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    store.create([FRAGMENT])
+    pen = Pen(FRAGMENT)
+    pen.append([b"first"])
+    given = pen.reserve(2)
+    broken = pen.append([b"second"])
+    pen.write(store)
+    pen.append([b"third"])
+    pen.write(store)
+    pen.append_reserved([b"late"], given[1:], 5_000)
+    pen.write(store)
+    store.close()
+    assert [damage.what for damage in checked(path).damages] == []
+
+    with Scalpel(path) as scalpel:
+        scalpel.flip_payload(FRAGMENT, broken[0].sequence_number)
+    assert repaired(path).kept_as
+
+    store = SqliteStore(path)
+    found = store.browse(FRAGMENT, MAIN_LINE, start=0, count_max=9, bytes_max=99)
+    store.close()
+    assert [entry.payload for entry in found.entries] == [b"first", b"late", b"third"]
+
+
 @pytest.mark.parametrize("work", [checked, repaired])
 def test_neither_check_nor_repair_touches_a_sound_file_or_its_log(
     tmp_path: Path, work: Callable[[Path], object]

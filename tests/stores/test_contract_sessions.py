@@ -73,9 +73,116 @@ def test_any_text_names_a_session(case: StoreCase, pen: Pen, name: str) -> None:
     case.reopen()
 
     assert [facts(e) for e in session(case.store, pen, name)] == [facts(e) for e in entries]
-    assert waiting(case.store, pen) == [(1, name), (2, name + "2")]
+    assert waiting(case.store, pen) == [(1, name.lower()), (2, name.lower() + "2")]
     assert sorted(names(case.store, pen)) == sorted([name, name + "2"])
     assert case.store.read_state(pen.fragment, name) == b"state of it"
+
+
+def test_all_spellings_of_an_id_are_one_session(case: StoreCase, pen: Pen) -> None:
+    """Messages keep theirs; the session is found by any, and waits once."""
+    entries = pen.append([b"one"], session_id="SessionÄ")
+    entries += pen.append([b"two"], session_id="sessionä")
+    pen.append([b"other"], session_id="session")
+    entries += pen.append([b"three"], session_id="SESSIONÄ")
+    pen.set_state("SessionÄ", b"old")
+    pen.write(case.store)
+    pen.set_state("SessionÄ", None)
+    pen.set_state("sESSIONÄ", b"new")
+    pen.write(case.store)
+    case.reopen()
+
+    for name in ("SessionÄ", "sessionä", "SESSIONÄ", "sEsSiOnÄ"):
+        assert [facts(e) for e in session(case.store, pen, name)] == [facts(e) for e in entries]
+        assert case.store.read_state(pen.fragment, name) == b"new"
+        page = case.store.browse(
+            pen.fragment, MAIN_LINE, start=0, count_max=9, bytes_max=BYTES_MAX, session_id=name
+        )
+        assert [e.payload for e in page.entries] == [b"one", b"two", b"three"]
+    assert [e.session_id for e in session(case.store, pen, "sessionä")] == [
+        "SessionÄ",
+        "sessionä",
+        "SESSIONÄ",
+    ]
+    assert waiting(case.store, pen) == [(1, "sessionä"), (3, "session")]
+
+
+def test_a_session_is_forgotten_with_the_last_of_its_messages_in_any_spelling(
+    store: MessageStore, pen: Pen
+) -> None:
+    one = pen.append([b"one"], session_id="Red")
+    two = pen.append([b"two"], session_id="red")
+    pen.write(store)
+    pen.remove(one)
+    pen.write(store)
+    assert waiting(store, pen) == [(2, "red")]
+
+    pen.remove(two)
+    pen.write(store)
+
+    assert waiting(store, pen) == []
+    assert names(store, pen) == []
+
+
+def test_states_that_change_several_times_in_one_commit_end_as_the_last_says(
+    case: StoreCase, pen: Pen
+) -> None:
+    pen.set_state("RED", b"1")
+    pen.set_state("RED", None)
+    pen.set_state("red", b"22")
+    pen.set_state("red", None)
+    pen.set_state("RED", b"333")
+    pen.set_state("Blue", b"gone")
+    pen.set_state("Blue", None)
+    pen.write(case.store)
+    case.reopen()
+
+    assert case.store.read_state(pen.fragment, "red") == b"333"
+    assert names(case.store, pen) == ["RED"]
+
+
+def test_a_list_spells_a_session_as_its_first_message_does(store: MessageStore, pen: Pen) -> None:
+    """An active one before the others; without any, as its state was set."""
+    first = pen.append([b"first"], session_id="First")
+    pen.append([b"later"], session_id="FIRST", scheduled_at_ms=9_000)
+    second = pen.append([b"second"], session_id="fIRST")
+    pen.set_state("FirsT", b"state")
+    pen.write(store)
+    assert names(store, pen) == ["First"]
+    assert names(store, pen, updated_after_ms=0) == ["First"]
+
+    pen.move(without_payload(first), state=DEFERRED)
+    pen.write(store)
+    assert names(store, pen) == ["fIRST"]
+
+    pen.remove(second)
+    pen.write(store)
+    assert names(store, pen) == ["First"]
+
+    pen.remove(first)
+    pen.write(store)
+    assert names(store, pen) == ["FIRST"]
+
+    pen.remove([e for e in _all_of(store, pen) if e.state == SCHEDULED])
+    pen.write(store)
+    assert names(store, pen) == ["FirsT"]
+
+
+def _all_of(store: MessageStore, pen: Pen) -> list[Entry]:
+    return store.browse(pen.fragment, MAIN_LINE, start=0, count_max=99, bytes_max=BYTES_MAX).entries
+
+
+def test_a_list_knows_the_spelling_of_a_message_with_large_properties(
+    store: MessageStore, pen: Pen
+) -> None:
+    name = "Ä" + "\N{SNOWMAN}" * 127
+    [entry] = pen.append([b"one"], session_id=name)
+    pen.write(store)
+    entry.modified = bytes(60_000)
+    entry.delivery_count = 1
+    pen.update(without_payload([entry]))
+    pen.write(store)
+
+    assert names(store, pen) == [name]
 
 
 def test_a_session_waits_with_its_first_active_message(store: MessageStore, pen: Pen) -> None:
@@ -139,7 +246,7 @@ def test_sessions_come_in_pages_by_rank(store: MessageStore, pen: Pen) -> None:
         pen.fragment, after=pen.sequence(1) + (1 << 48), count_max=4
     )
 
-    assert [s.session_id for s in first.sessions] == ["s8", "s7", "s6"]
+    assert [s.key for s in first.sessions] == ["s8", "s7", "s6"]
     assert not first.is_end
     assert [s.rank for s in second.sessions] == [pen.sequence(n) for n in (4, 5, 6, 7)]
     assert second.is_end

@@ -14,7 +14,7 @@ from shardbus.core.message import (
     SET_ASIDE,
     Entry,
 )
-from shardbus.stores.base import Due, FragmentId, MessageStore
+from shardbus.stores.base import Due, FragmentId, MessageStore, NotStored
 from tests.stores.harness import Pen, StoreCase, facts, numbers, read_all, without_payload
 
 BYTES_MAX = 1 << 20
@@ -63,6 +63,58 @@ def test_activation_is_a_removal_and_an_arrival_in_one_commit(
     assert [e.payload for e in read_all(store, pen.fragment)] == [b"plain", b"a", b"b"]
     assert store.read_payloads(pen.fragment, numbers(scheduled)) == [None, None]
     assert due(store, pen, 9_000).entries == []
+
+
+def test_a_message_comes_later_under_a_number_that_was_given_out_before(
+    case: StoreCase, pen: Pen
+) -> None:
+    """R22: others came between, in a chunk whose numbers lie on both sides."""
+    pen.append([b"first"])
+    given = pen.reserve(2)
+    pen.append([b"between"])
+    pen.write(case.store)
+    pen.append([b"after"])
+    pen.write(case.store)
+
+    late = pen.append_reserved([b"late", b"later"], given, 5_000)
+    pen.write(case.store)
+    case.reopen()
+
+    assert numbers(late) == [pen.sequence(2), pen.sequence(3)]
+    assert [facts(e) for e in due(case.store, pen, 5_000).entries] == [facts(e) for e in late]
+    assert [e.payload for e in read_all(case.store, pen.fragment)] == [
+        b"first", b"between", b"after",
+    ]  # fmt: skip
+    page = case.store.browse(pen.fragment, MAIN_LINE, start=0, count_max=9, bytes_max=BYTES_MAX)
+    assert [e.payload for e in page.entries] == [b"first", b"late", b"later", b"between", b"after"]
+    pen.remove(late[:1])
+    pen.write(case.store)
+    assert case.store.read_payloads(pen.fragment, numbers(late)) == [None, b"later"]
+
+
+def test_what_comes_late_may_be_removed_or_changed_in_the_same_commit(
+    store: MessageStore, pen: Pen
+) -> None:
+    given = pen.reserve(2)
+    pen.write(store)
+    first, second = pen.append_reserved([b"one", b"two"], given, 5_000)
+    pen.remove([first])
+    pen.move([second], state=SET_ASIDE)
+    pen.write(store)
+
+    assert due(store, pen, 9_000).entries == []
+    assert store.read_entries(pen.fragment, numbers([first, second]), bytes_max=9) == [None, None]
+
+
+def test_a_number_that_was_not_given_out_is_refused(store: MessageStore, pen: Pen) -> None:
+    pen.append([b"x"])
+    pen.write(store)
+    pen.append_reserved([b"late"], [2], 5_000)
+
+    with pytest.raises(NotStored):
+        pen.write(store)
+
+    assert [e.payload for e in read_all(store, pen.fragment)] == [b"x"]
 
 
 def test_what_was_due_first_comes_first(store: MessageStore, pen: Pen) -> None:

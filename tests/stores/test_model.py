@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from shardbus.core.change import (
     Adopt,
     Append,
+    AppendReserved,
     Change,
     Counters,
     ForgetIds,
@@ -64,6 +65,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.sqlite = self._open()
         self.counters = [0] * len(FRAGMENTS)
         self.pending: list[list[Change]] = [[] for _ in FRAGMENTS]
+        self.reserved: list[list[int]] = [[] for _ in FRAGMENTS]
         self.tally = 0
         # The sizes of what is kept beside pieces, by fragment, stage and piece.
         self.staged: dict[tuple[int, bytes, int], list[int]] = {}
@@ -141,6 +143,29 @@ class StoreMachine(RuleBasedStateMachine):
             expires_at_ms=expires_at_ms,
             session_id=self.sessions.get(number),
         )
+
+    @rule(at=fragment_indexes, count=st.integers(1, 3))
+    def reserve(self, at: int, count: int) -> None:
+        """Numbers are given out and have no messages yet."""
+        for _ in range(count):
+            self.counters[at] += 1
+            self.reserved[at].append(self.counters[at])
+        self.pending[at].append(Update([]))
+        self._commit([at])
+
+    @rule(at=fragment_indexes, size=sizes, data=st.data())
+    def append_reserved(self, at: int, size: int, data: st.DataObject) -> None:
+        """Messages under numbers that were given out, which others have passed since."""
+        if not self.reserved[at]:
+            return
+        # Nothing was said about a number before it has a message.
+        self._commit([at] if self.pending[at] else [])
+        self.tally += 1
+        counter = data.draw(st.sampled_from(self.reserved[at]))
+        self.reserved[at].remove(counter)
+        entry = self._entry(at, counter, b"%d." % self.tally + b"x" * size, NEVER_MS)
+        entry.state = SCHEDULED
+        self.pending[at].append(AppendReserved([entry]))
 
     @rule(at=fragment_indexes, data=st.data())
     def update(self, at: int, data: st.DataObject) -> None:
@@ -290,6 +315,7 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_and_create(self, at: int) -> None:
         self.pending[at] = []
         self.counters[at] = 0
+        self.reserved[at] = []
         self.staged = {name: kept for name, kept in self.staged.items() if name[0] != at}
         if at == SESSIONFUL:
             self.sessions = {}

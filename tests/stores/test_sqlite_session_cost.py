@@ -96,7 +96,7 @@ class Sessions:
 
     def page(self, at: int) -> None:
         found = self.store.read_sessions(FRAGMENT, after=self.pen.sequence(at), count_max=20)
-        assert [session.session_id for session in found.sessions] == [
+        assert [session.key for session in found.sessions] == [
             name(other) for other in range(at, at + 20)
         ]
 

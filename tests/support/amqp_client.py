@@ -110,10 +110,11 @@ class AmqpClient(asyncio.Protocol):
         *,
         settle_modes: tuple[int, int] = PEEK_LOCK,
         credit: int = 0,
+        session: AmqpSession | None = None,
     ) -> Receiver:
         """Attach a link to receive on. Raises Ended when it is refused."""
         name = self._name()
-        link = self.session.attach_receiver(
+        link = (session or self.session).attach_receiver(
             name, source=address, target=name, settle_modes=settle_modes
         )
         receiver = Receiver(self, link)
@@ -357,7 +358,12 @@ class Requests:
         self._receiver = receiver
         self._asked = 0
 
-    async def ask(self, body: Value, properties: dict[str, Value]) -> Message:
+    async def ask(
+        self,
+        body: Value,
+        properties: dict[str, Value],
+        state: DeliveryState | None = None,
+    ) -> Message:
         self._asked += 1
         request = build_message(
             body=body,
@@ -365,7 +371,7 @@ class Requests:
             message_id=f"request-{self._asked}",
             reply_to=self._receiver.link.name,
         )
-        await self._sender.send(request)
+        await self._sender.send(request, state=state)
         [delivery] = await self._receiver.take_many(1)
         return decode_message(delivery.payload)
 

@@ -432,18 +432,23 @@ class Reader:
         raise DecodeError("an integer was expected")
 
     def bool_field(self, default: bool) -> bool:
+        flag: i64 = self.flag_field()
+        return default if flag < 0 else flag > 0
+
+    def flag_field(self) -> i64:
+        """0 is false, 1 true, and -1 nothing."""
         if self.fields_left == 0:
-            return default
+            return -1
         self.fields_left -= 1
         code: i64 = self.u8()
         if code == codes.TRUE:
-            return True
+            return 1
         if code == codes.FALSE:
-            return False
+            return 0
         if code == codes.NULL:
-            return default
+            return -1
         if code == codes.BOOLEAN:
-            return _boolean(self.u8())
+            return 1 if _boolean(self.u8()) else 0
         raise DecodeError("a boolean was expected")
 
     def binary_field(self) -> bytes | None:

@@ -28,8 +28,9 @@ class Stamp:
 
     `message_state` is 0 active, 1 deferred, 2 scheduled. `ttl_ms` replaces the sender's in the
     header. `absolute_expiry_ms` sets the property of that name in the sender's properties, which
-    otherwise stay as they are; only of a sender that gave both times the creation time becomes the
-    enqueued time, so that they stay as far apart as the message lives. `lock_token` goes into the
+    otherwise stay as they are. The creation time becomes the enqueued time where SDKs take the
+    difference of the two for the time to live: of a sender that gave both, and of a message that
+    lives longer than the header can tell (`is_long`). `lock_token` goes into the
     delivery annotations: empty for a message that is not locked, None to leave them out.
     """
 
@@ -45,6 +46,7 @@ class Stamp:
         message_state: int = -1,
         ttl_ms: int = -1,
         absolute_expiry_ms: int = -1,
+        is_long: bool = False,
         deadletter_source: str | None = None,
         lock_token: bytes | None = None,
     ) -> None:
@@ -57,6 +59,7 @@ class Stamp:
         self.message_state = message_state
         self.ttl_ms = ttl_ms
         self.absolute_expiry_ms = absolute_expiry_ms
+        self.is_long = is_long
         self.deadletter_source = deadletter_source
         self.lock_token = lock_token
 
@@ -73,8 +76,10 @@ _LOCKED_UNTIL: Final = _key(b"x-opt-locked-until", codes.TIMESTAMP)
 _PARTITION_ID: Final = _key(b"x-opt-partition-id", codes.SHORT)
 _MESSAGE_STATE: Final = _key(b"x-opt-message-state", codes.SMALLINT)
 _DEADLETTER_SOURCE: Final = b"\xa3\x17x-opt-deadletter-source"
-# durable false, priority, ttl and first-acquirer null, delivery-count 0.
-FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x42\x40\x40\x40\x43"
+# durable, priority, ttl and first-acquirer null, delivery-count 0.
+FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x40\x40\x40\x40\x43"
+# By what a scan says of a flag: 0, 1 and -1.
+_FLAGS: Final = [FALSE, TRUE, NULL]
 _HEADER_PREFIX: Final = b"\x00\x53\x70\xc0"
 _LOCK_TOKEN: Final = b"\xa3\x10x-opt-lock-token"
 _OF_GUID: Final = Struct("<IHH8s").unpack
@@ -166,13 +171,10 @@ def guid(token: bytes) -> bytes:
 def _header(head: MessageHead, stamp: Stamp) -> bytes:
     if stamp.delivery_count == 0 and head.header_length == 0 and stamp.ttl_ms < 0:
         return FIRST_HEADER
-    durable = TRUE if head.durable else FALSE
     priority = NULL if head.priority < 0 else b"\x50" + _SMALL[head.priority]
     ttl_ms: i64 = head.ttl_ms if stamp.ttl_ms < 0 else stamp.ttl_ms
     ttl = NULL if ttl_ms < 0 else encode_uint(ttl_ms)
-    first = NULL
-    if head.first_acquirer >= 0:
-        first = TRUE if head.first_acquirer > 0 else FALSE
+    durable, first = _FLAGS[head.durable], _FLAGS[head.first_acquirer]
     count = encode_uint(stamp.delivery_count)
     size: i64 = 3 + len(priority) + len(ttl) + len(count)
     return b"".join([_HEADER_PREFIX, _SMALL[size], b"\x05", durable, priority, ttl, first, count])
@@ -232,8 +234,7 @@ def _append_bare(
     if stamp.absolute_expiry_ms >= 0:
         moment = b"\x83" + u64(stamp.absolute_expiry_ms)
         properties = with_field(properties, codes.PROPERTIES, 8, moment)
-        if head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
-            # The JavaScript SDK takes the difference of the two times for the time to live.
+        if stamp.is_long or (head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0):
             created = b"\x83" + u64(stamp.enqueued_time_ms)
             properties = with_field(properties, codes.PROPERTIES, 9, created)
     application = _slice(

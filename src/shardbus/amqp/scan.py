@@ -15,6 +15,9 @@ SCHEDULED_ENQUEUE_TIME: Final = b"x-opt-scheduled-enqueue-time"
 HOPS: Final = b"x-shardbus-hops"
 FIRST_NUMBER: Final = b"x-shardbus-first-number"
 DEADLETTER_SOURCE: Final = b"x-shardbus-deadletter-source"
+# And this one into messages whose scheduled moment had passed when they were sent.
+AT_ONCE: Final = b"x-shardbus-at-once"
+MARKS: Final = (HOPS, FIRST_NUMBER, DEADLETTER_SOURCE, AT_ONCE)
 _OWNED: Final = 0
 _PARTITION: Final = 1
 _VIA: Final = 2
@@ -22,6 +25,7 @@ _SCHEDULED: Final = 3
 _HOPS: Final = 4
 _FIRST_NUMBER: Final = 5
 _DEADLETTER_SOURCE: Final = 6
+_AT_ONCE: Final = 7
 _TEXT_CODES: Final = frozenset(
     [codes.STRING8, codes.STRING32, codes.SYMBOL32, codes.BINARY8, codes.BINARY32]
 )
@@ -41,6 +45,7 @@ _ANNOTATIONS: Final[dict[bytes, int]] = {
     HOPS: _HOPS,
     FIRST_NUMBER: _FIRST_NUMBER,
     DEADLETTER_SOURCE: _DEADLETTER_SOURCE,
+    AT_ONCE: _AT_ONCE,
 }
 
 
@@ -53,21 +58,23 @@ class MessageHead:
     length of 0 is a section that is not there. Several data or sequence sections are one body.
     """
 
-    durable: bool = False
-    priority: int = -1
     # 0 is false, 1 true.
+    durable: int = -1
+    priority: int = -1
     first_acquirer: int = -1
     ttl_ms: int = -1
     delivery_count: int = 0
     partition_key: str | None = None
     via_partition_key: str | None = None
     scheduled_enqueue_ms: int = -1
-    # How often the bus forwarded the message, the number that its first entity gave it, and the
-    # entity that it was a dead letter of. A client has no business with these: see `is_forwarded`.
-    is_forwarded: bool = False
+    # How often the bus forwarded the message, the number that its first entity gave it, the entity
+    # that it was a dead letter of, and whether its scheduled moment had passed when it was sent. A
+    # client has no business with these marks: see `is_marked`.
+    is_marked: bool = False
     hops: int = 0
     first_number: int = -1
     deadletter_source: str | None = None
+    is_at_once: bool = False
     # message-id as text whatever its type (`identifier_text`), and as encoded.
     message_id: str | None = None
     message_id_raw: bytes = b""
@@ -211,14 +218,12 @@ def _scan_bare(reader: Reader, head: MessageHead, code: i64, start: i64) -> None
 
 def _scan_header(reader: Reader, head: MessageHead) -> None:
     reader.enter_list()
-    head.durable = reader.bool_field(False)
+    head.durable = reader.flag_field()
     head.priority = reader.uint_field(-1)
     if head.priority > 255:
         raise DecodeError("a priority above 255")
     head.ttl_ms = reader.uint_field(-1)
-    raw = reader.raw_field()
-    if raw is not None:
-        head.first_acquirer = 1 if raw in (b"\x41", b"\x56\x01") else 0
+    head.first_acquirer = reader.flag_field()
     head.delivery_count = reader.uint_field(0)
     reader.leave_list()
 
@@ -275,13 +280,14 @@ def _scan_own(reader: Reader, head: MessageHead, kind: i64) -> None:
         head.scheduled_enqueue_ms = reader.integer_field(-1)
     elif kind == _HOPS:
         head.hops = reader.integer_field(0)
-        head.is_forwarded = True
     elif kind == _FIRST_NUMBER:
         head.first_number = reader.integer_field(-1)
-        head.is_forwarded = True
-    else:
+    elif kind == _DEADLETTER_SOURCE:
         head.deadletter_source = reader.text_field()
-        head.is_forwarded = True
+    else:
+        reader.skip()
+        head.is_at_once = True
+    head.is_marked = head.is_marked or kind >= _HOPS
 
 
 def _scan_properties(reader: Reader, head: MessageHead) -> None:

@@ -97,7 +97,8 @@ class Described:
 
     What was set aside is damaged and not among the messages of `message_count`.
     `size_max_mb` is size times fragments (R9): the API reports the product. `fragment_count` is
-    None when a bus does not tell it. A subscription has its own name only and no size.
+    None when a bus does not tell it. A subscription has its own name only and no size. `warnings`
+    say what in the description will hardly do what somebody wants.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Described:
     size_max_mb: int
     size_bytes: int
     message_count: int
+    warnings: tuple[str, ...] = ()
 
 
 def write_entity(
@@ -204,6 +206,7 @@ def _described(kind: EntityKind, entry: ElementTree.Element) -> Described | None
         size_max_mb=_number(elements, "MaxSizeInMegabytes"),
         size_bytes=_number(elements, "SizeInBytes"),
         message_count=_number(elements, "MessageCount"),
+        warnings=tuple(warning.text or "" for warning in entry.findall(f"{{{EXTENSION}}}Warning")),
     )
 
 

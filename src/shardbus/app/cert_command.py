@@ -12,8 +12,18 @@ from shardbus.app.failures import CommandError, Usage
 from shardbus.app.settings import Settings, load
 
 _HOW: Final = (
-    ("Python", "pass connection_verify={path!r} to the clients, or set SSL_CERT_FILE={path}"),
-    ("JavaScript", "NODE_EXTRA_CA_CERTS={path} node ..."),
+    (
+        "Python, AMQP",
+        "pass connection_verify={path!r} to ServiceBusClient, or append the file to the one that "
+        "`python -m certifi` names; no variable is heeded",
+    ),
+    (
+        "Python, HTTP",
+        "pass connection_verify={path!r} to ServiceBusAdministrationClient, or set "
+        "REQUESTS_CA_BUNDLE={path} for the synchronous one and SSL_CERT_FILE={path} for that of "
+        "aio",
+    ),
+    ("JavaScript, AMQP and HTTP", "NODE_EXTRA_CA_CERTS={path} node ..."),
     ("Go", "SSL_CERT_FILE={path}"),
     (
         "Java",
@@ -62,7 +72,7 @@ def _tell(to: Console, settings: Settings, out: str | None) -> None:
         )
     authority, until, hosts = _authority(settings)
     path = authority.absolute() if out is None else _write(Path(out), authority.read_bytes())
-    how = {name: text.format(path=str(path)) for name, text in _HOW}
+    how = how_to_trust(path)
     document: dict[str, Json] = {
         "path": str(path),
         "certificate": authority.read_text(encoding="ascii"),
@@ -76,6 +86,11 @@ def _tell(to: Console, settings: Settings, out: str | None) -> None:
         *(f"  {name}: {text}" for name, text in how.items()),
     ]
     to.show(document, "\n".join(lines))
+
+
+def how_to_trust(path: Path) -> dict[str, str]:
+    """By SDK and protocol, what makes it trust the authority in a file."""
+    return {name: text.format(path=str(path)) for name, text in _HOW}
 
 
 def _authority(settings: Settings) -> tuple[Path, str, list[str]]:

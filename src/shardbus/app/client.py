@@ -26,7 +26,7 @@ from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, 
 from shardbus.app.rule_atom import Rule, read_rule, write_rule
 from shardbus.app.sas import Credential
 
-API_VERSION: Final = "2021-05"
+API_VERSION: Final = "2024-05"
 TOKEN_LIFETIME_S: Final = 300
 TIMEOUT_S: Final = 60
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -94,6 +94,7 @@ def document(described: Described) -> dict[str, Json]:
         "message_count": described.message_count,
         "counts": described.counts,
         "properties": described.elements,
+        "warnings": described.warnings,
     }
 
 
@@ -117,5 +118,6 @@ def _rows(described: Described) -> list[tuple[str, ...]]:
         ("forwards to", elements.get("ForwardTo", "")),
         ("forwards dead letters to", elements.get("ForwardDeadLetteredMessagesTo", "")),
         ("created", elements.get("CreatedAt", "")),
+        *(("warning", warning) for warning in described.warnings),
     ]
     return [row for row in rows if row[1]]

@@ -131,6 +131,7 @@ def document(topic: str, described: Described) -> dict[str, Json]:
         "message_count": described.message_count,
         "counts": described.counts,
         "properties": described.elements,
+        "warnings": described.warnings,
     }
 
 
@@ -155,5 +156,6 @@ def _rows(topic: str, described: Described) -> list[tuple[str, ...]]:
         ("forwards to", elements.get("ForwardTo", "")),
         ("forwards dead letters to", elements.get("ForwardDeadLetteredMessagesTo", "")),
         ("created", elements.get("CreatedAt", "")),
+        *(("warning", warning) for warning in described.warnings),
     ]
     return [row for row in rows if row[1]]

@@ -12,7 +12,7 @@ from shardbus.broker.sas import Token, parse_token
 from shardbus.broker.slowdown import Slowdown
 from shardbus.core.access import ALL_RIGHTS, AccessRule, right_names
 from shardbus.core.address import audience_path, covers, owners
-from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused, RefusedAt
 from shardbus.core.message import NEVER_MS
 
 DEVELOPMENT_KEY_NAME: Final = "RootManageSharedAccessKey"
@@ -170,14 +170,11 @@ class Authorizer:
         return self._rules.entity_rules(owner) if owner else self._rules.namespace_rules()
 
 
-def claims_required(right: int, resource: str) -> Refused:
+def claims_required(right: int, path: str) -> Refused:
     """The refusal of somebody who lacks a right, in the words that SDKs show their users."""
     names = ", ".join(right_names(right))
-    return Refused(
-        UNAUTHORIZED,
-        f"Unauthorized access. '{names}' claim(s) are required to perform this operation. "
-        f"Resource: '{resource}'.",
-    )
+    text = f"Unauthorized access. '{names}' claim(s) are required to perform this operation."
+    return RefusedAt(UNAUTHORIZED, f"{text} Resource:", path, ".")
 
 
 def development_rule() -> AccessRule:

@@ -199,6 +199,7 @@ class Bus:
             loop=self.loop,
             clock=self.clock,
             new_seed=self._new_seed,
+            entity_id=entity.entity_id,
         )
         operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
         readers = Readers(ports, [home.number for home in entity.fragments])

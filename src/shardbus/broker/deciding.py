@@ -8,7 +8,17 @@ from typing import Final, final
 from shardbus.broker.answers import Answer, Answers, ReplyTo
 from shardbus.broker.outlet import Outlet
 from shardbus.core.change import Change
-from shardbus.core.command import COMPLETE, Command, GetState, Send, SetState, Settle, Tick
+from shardbus.core.command import (
+    COMPLETE,
+    Command,
+    Decide,
+    GetState,
+    Send,
+    SetState,
+    Settle,
+    Tick,
+    Transact,
+)
 from shardbus.core.errors import Refused
 from shardbus.core.fragment import Fragment
 from shardbus.core.message import NEVER_MS
@@ -57,7 +67,7 @@ class Deciding:
                 break
             if isinstance(command, GetState):
                 is_reading_state = True
-            elif is_reading_state and isinstance(command, SetState):
+            elif is_reading_state and _sets_state(command):
                 # A state is read after the commit, when this one must not be there yet.
                 break
             self._answers.add(reply_to, self._decided(command))
@@ -102,3 +112,10 @@ def may_be_overtaken(command: Command) -> bool:
     Not what puts messages back: those come before the ones that a receive would find.
     """
     return isinstance(command, Send) or (isinstance(command, Settle) and command.how == COMPLETE)
+
+
+def _sets_state(command: Command) -> bool:
+    """A promised state is none of these: nobody reads it before it is set."""
+    if isinstance(command, (Transact, Decide)):
+        return len(command.work.states) > 0
+    return isinstance(command, SetState)

@@ -63,7 +63,7 @@ _STUCK: Final = 2
 def target_of(entity: Entity, line: int) -> str:
     """The name of the entity that a line is forwarded to; empty if it is not."""
     if line == MAIN_LINE:
-        return entity.spec.forward_to
+        return entity.spec.forward_to if entity.spec.forwards() else ""
     return entity.spec.forward_dead_letters_to if line == DEAD_LETTER_LINE else ""
 
 

@@ -103,7 +103,7 @@ class Plan:
             elif destination is None:
                 text = f"The messaging entity '{name}' could not be found."
                 self.refused[number] = _not_transferred(NOT_FOUND_REASON, text)
-            elif destination.entity.spec.requires_session and not forwarded.message.session_id:
+            elif destination.entity.spec.requires_session and forwarded.message.session_id is None:
                 self.refused[number] = _not_transferred(NO_SESSION_REASON, f"{NO_SESSION_TEXT}.")
             else:
                 self._share(delivery, forwarded.message, destination)

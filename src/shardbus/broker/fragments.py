@@ -163,8 +163,9 @@ class Fragments:
         """Those of the topic itself, with the size of all that its subscriptions hold (R29)."""
         found = await self.statistics(topic)
         for some in _portions(subscriptions):
-            for part in await asyncio.gather(*map(self.statistics, some)):
-                found.add_subscription(part)
+            parts = await asyncio.gather(*map(self.statistics, some))
+            for subscription, part in zip(some, parts, strict=True):
+                found.add_subscription(part, subscription.updated_at_ms)
         return found
 
     def name_of(self, index: int) -> str:

@@ -115,6 +115,7 @@ class EntityStatistics:
     With a fragment that cannot be counted `is_partial` is true and the sums are those of the
     others. `size_bytes` of a topic includes what its `subscription_count` subscriptions hold, its
     `unused_ms` ends when one of those is used, and `subscriptions_used_ms` is when one last was.
+    `warnings` say what in the description will hardly do what somebody wants.
     """
 
     def __init__(self, fragments: list[FragmentStatistics]) -> None:
@@ -140,11 +141,16 @@ class EntityStatistics:
         self.size_bytes = sum(part.size_bytes for part in reached)
         self.subscription_count = 0
         self.subscriptions_used_ms = 0
+        self.warnings: list[str] = []
 
-    def add_subscription(self, part: EntityStatistics) -> None:
-        """Take what a subscription holds into the sums of its topic."""
+    def add_subscription(self, part: EntityStatistics, updated_at_ms: int) -> None:
+        """Take what a subscription holds into the sums of its topic.
+
+        To create it, or to change it or its rules, is to use the topic.
+        """
         self.subscription_count += 1
-        self.subscriptions_used_ms = max(self.subscriptions_used_ms, part.last_used_ms)
+        used_ms = max(part.last_used_ms, updated_at_ms)
+        self.subscriptions_used_ms = max(self.subscriptions_used_ms, used_ms)
         self.unused_ms = min(self.unused_ms, part.unused_ms)
         self.size_bytes += part.size_bytes
         self.is_partial |= part.is_partial

@@ -15,7 +15,7 @@ from shardbus.broker.fragments import DELETED, HOST_WAIT_MS, Fragments
 from shardbus.broker.host import EntityStatistics, FragmentHost
 from shardbus.broker.idle import IdleWatch
 from shardbus.broker.namespace_access import AccessRules, Change
-from shardbus.broker.namespace_forwarding import count_transfers, settle_forwarding
+from shardbus.broker.namespace_forwarding import settle_forwarding, tell_of_forwarding
 from shardbus.broker.namespace_leftovers import Leftovers, Orphan
 from shardbus.broker.namespace_records import Catalogue, Records
 from shardbus.broker.namespace_subscriptions import Subscriptions, take_after, turn_of
@@ -37,13 +37,13 @@ from shardbus.core.entity import (
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     NOT_ALLOWED,
-    NOT_FOUND,
     QUOTA_EXCEEDED,
     Refused,
     Unavailable,
+    not_found,
 )
 from shardbus.core.placement import even_hash_starts
-from shardbus.core.rule_spec import CORRELATION_FILTER, SQL_FILTER, RuleSpec
+from shardbus.core.rule_spec import RuleSpec
 from shardbus.core.tier import CHOSEN, Tier
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Namespace:
         """The entity of a name in any case; Refused with NOT_FOUND when there is none."""
         entity = self._directory.find(name.lower())
         if entity is None:
-            raise self.not_found(name)
+            raise not_found(name)
         return entity
 
     def queue(self, name: str) -> Entity:
@@ -174,9 +174,11 @@ class Namespace:
         return self._directory.forwarding()
 
     def filter_counts(self, topic: Entity) -> tuple[int, int]:
-        """How many SQL filters and how many correlation filters a topic has."""
-        count, topic_id = self._subscriptions.filter_count, topic.entity_id
-        return count(topic_id, SQL_FILTER), count(topic_id, CORRELATION_FILTER)
+        """How many SQL filters and how many correlation filters a topic has, as clients are told.
+
+        Filters that let everything or nothing through are SQL filters, `$Default` among them.
+        """
+        return self._subscriptions.filter_counts(topic.entity_id)
 
     def new_spec(self) -> QueueSpec:
         """The description of a queue or topic whose creator chose nothing (R5)."""
@@ -238,8 +240,8 @@ class Namespace:
         )
 
     def rules(self, path: str) -> list[RuleSpec]:
-        """The rules of a subscription in the order in which they were added."""
-        return list(self.subscription(path).rules)
+        """The rules of a subscription in the order of their names."""
+        return sorted(self.subscription(path).rules, key=lambda rule: rule.name)
 
     def rule(self, path: str, name: str) -> RuleSpec:
         """One rule of a subscription; Refused with NOT_FOUND when there is none of that name."""
@@ -266,7 +268,8 @@ class Namespace:
         """
         if entity.is_topic():
             return await self._fragments.topic_statistics(entity, self.subscriptions(entity))
-        return count_transfers(entity, await self._fragments.statistics(entity))
+        counted = await self._fragments.statistics(entity)
+        return tell_of_forwarding(self._directory, entity, counted)
 
     async def introduce(self) -> None:
         """Tell every broker the subscriptions of its topics, which it forgets when it ends.
@@ -390,17 +393,10 @@ class Namespace:
         """Tell a listener what becomes of entities from now on."""
         self._directory.subscribe(listener)
 
-    def not_found(self, name: str) -> Refused:
-        """The refusal whose wording SDKs match with a pattern (reference 3.5)."""
-        return Refused(
-            NOT_FOUND,
-            f"The messaging entity 'sb://{self.settings.name}/{name}' could not be found.",
-        )
-
     def _of_kind(self, name: str, kind: str) -> Entity:
         entity = self._directory.find(name.lower())
         if entity is None or entity.kind != kind:
-            raise self.not_found(name)
+            raise not_found(name)
         return entity
 
     async def _create_named(self, name: str, spec: QueueSpec, kind: str) -> Entity:

@@ -18,15 +18,25 @@ from shardbus.core.entity import Entity, QueueSpec, new_subscription
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     INVALID_ARGUMENT,
-    NOT_FOUND,
     QUOTA_EXCEEDED,
     Refused,
+    RefusedAt,
+    not_found,
 )
-from shardbus.core.rule_spec import CORRELATION_FILTER, SQL_FILTER, RuleSpec, default_rule
+from shardbus.core.rule_spec import (
+    CORRELATION_FILTER,
+    FALSE_FILTER,
+    SQL_FILTER,
+    TRUE_FILTER,
+    RuleSpec,
+    default_rule,
+)
 from shardbus.rules.document import rule_of
 from shardbus.rules.limits import CORRELATION_RULES_MAX, SQL_RULES_MAX
 
 SUBSCRIPTIONS_MAX: Final = 2_000
+# A filter that lets everything, or nothing, through is one of SQL to clients.
+_SQL_KINDS: Final = (SQL_FILTER, TRUE_FILTER, FALSE_FILTER)
 # Rules that a subscription may be created with.
 INITIAL_RULES_MAX: Final = 100
 
@@ -96,7 +106,7 @@ class Subscriptions:
         for rule in rules:
             self._check_rule(topic.entity_id, rule, extra=rules)
             if rule.name.lower() in names:
-                raise _rule_exists(rule.name)
+                raise _rule_exists(path, rule.name)
             names.add(rule.name.lower())
         check_copies(topic, self._directory.subscriptions(topic.entity_id), None, rules)
 
@@ -150,7 +160,7 @@ class Subscriptions:
     def rules_with(self, subscription: Entity, rule: RuleSpec) -> list[RuleSpec]:
         """The rules of a subscription and one more; Refused when that is not possible."""
         if subscription.rule(rule.name) is not None:
-            raise _rule_exists(rule.name)
+            raise _rule_exists(subscription.name, rule.name)
         self._check_rule(subscription.topic_id, rule, extra=[rule])
         rules = [*subscription.rules, dated(rule, self._clock.now_ms())]
         self._check_copies(subscription, rules)
@@ -175,10 +185,7 @@ class Subscriptions:
         """The rule of a name in any case; Refused with NOT_FOUND when there is none."""
         rule = subscription.rule(name)
         if rule is None:
-            raise Refused(
-                NOT_FOUND,
-                f"The messaging entity '{subscription.name}/Rules/{name}' could not be found.",
-            )
+            raise not_found(rule_path(subscription.name, name))
         return rule
 
     async def _forget(self, entities: Sequence[Entity]) -> None:
@@ -204,6 +211,11 @@ class Subscriptions:
         if topic is not None:
             others = self._directory.subscriptions(topic.entity_id)
             check_copies(topic, others, subscription, rules)
+
+    def filter_counts(self, topic_id: int) -> tuple[int, int]:
+        """What clients are told: all but correlation filters count as SQL filters."""
+        in_sql = sum(self.filter_count(topic_id, kind) for kind in _SQL_KINDS)
+        return in_sql, self.filter_count(topic_id, CORRELATION_FILTER)
 
     def filter_count(self, topic_id: int, kind: str) -> int:
         """How many rules of a topic's subscriptions have a filter of this kind."""
@@ -238,5 +250,11 @@ def dated(rule: RuleSpec, created_at_ms: int) -> RuleSpec:
     return made
 
 
-def _rule_exists(name: str) -> Refused:
-    return Refused(ALREADY_EXISTS, f"The rule '{name}' already exists.")
+def rule_path(subscription: str, name: str) -> str:
+    return f"{subscription}/Rules/{name}"
+
+
+def _rule_exists(subscription: str, name: str) -> Refused:
+    # The JavaScript SDK's users look for these words.
+    path = rule_path(subscription, name)
+    return RefusedAt(ALREADY_EXISTS, "The messaging entity", path, " already exists.")

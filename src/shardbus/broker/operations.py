@@ -40,6 +40,7 @@ from shardbus.core.errors import (
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.core.holds import SESSION_LOST_TEXT as SESSION_LOST_TEXT
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
+from shardbus.core.session_key import session_key
 
 
 @final
@@ -114,7 +115,7 @@ class Operations:
             raise Refused(
                 NOT_ALLOWED, "Only the messages of an entity with sessions have a session to peek."
             )
-        fragment = self._fragments[self._router.index_of_key(session_id)]
+        fragment = self._fragments[self._router.index_of_key(session_key(session_id))]
         return await browse_session(fragment, session_id, start=start, count_max=count_max)
 
     async def receive_deferred(

@@ -99,11 +99,18 @@ class Outbox:
         self._port.submit(Transact(work, self._ticket(sending)), sending.answered)
 
     def decide(
-        self, transaction_id: bytes, work: Work, others: list[Home], reply_to: ReplyTo
+        self,
+        transaction_id: bytes,
+        work: Work,
+        others: list[Home],
+        reply_to: ReplyTo,
+        *,
+        keeps_reply: bool = False,
     ) -> None:
-        """Commit a transaction that all `others` have prepared."""
+        """Commit a transaction that all `others` have prepared; `keeps_reply` as in `send`."""
         sending = self._begin(Decided(COMMITTED), reply_to)
-        command = Decide(transaction_id, work, others, self._ticket(sending))
+        ticket = self._ticket(sending, keeps_reply=keeps_reply)
+        command = Decide(transaction_id, work, others, ticket)
         self._port.submit(command, sending.answered)
 
     def close(self, sending: _Sending, answer: Answer) -> None:

@@ -11,6 +11,7 @@ from shardbus.core.errors import Refused
 from shardbus.core.limits import MODIFIED_BYTES_MAX, REASON_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.rule_spec import RuleSpec
+from shardbus.core.session_key import session_key
 from shardbus.core.tier import INFINITE_MS
 from shardbus.rules import system
 from shardbus.rules.action import Changes
@@ -368,8 +369,12 @@ def _failed_copy(entry: Entry, failure: RuleFailure) -> Entry:
     return copy
 
 
+def _key(entry: Entry) -> str | None:
+    return None if entry.session_id is None else session_key(entry.session_id)
+
+
 def _check_session(entry: Entry, copy: Entry, subscription: Entity) -> None:
     """A session lives in one fragment, and a copy stays in that of its message (R11)."""
     is_spread = subscription.spec.requires_session and len(subscription.fragments) > 1
-    if is_spread and copy.session_id != entry.session_id:
+    if is_spread and _key(copy) != _key(entry):
         raise ValueError("an action cannot change the session of a partitioned topic's message")

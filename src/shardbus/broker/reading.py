@@ -25,6 +25,7 @@ from shardbus.core.need import (
     NeedStages,
     NeedState,
 )
+from shardbus.core.session_key import session_key
 from shardbus.core.stages import ReadStage, read_piece
 from shardbus.stores.base import (
     FragmentId,
@@ -206,8 +207,8 @@ def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Chan
         intake.entries_in(need, found)
     elif isinstance(found, SessionPage):
         ranks = [session.rank for session in found.sessions]
-        names = [session.session_id for session in found.sessions]
-        intake.sessions_in(ranks, names, found.is_end)
+        keys = [session.key for session in found.sessions]
+        intake.sessions_in(ranks, keys, found.is_end)
     elif isinstance(found, ReadStages):
         intake.stages_in(found.stages)
     else:
@@ -243,11 +244,12 @@ def _replaced_state(store: MessageStore, fragment: FragmentId, session_id: str) 
 
 def _has_state(store: MessageStore, fragment: FragmentId, session_id: str) -> bool:
     """Whether a state is stored, readable or not."""
+    key = session_key(session_id)
     for skip in range(0, STATES_MAX, LIST_COUNT_MAX):
         names = store.list_sessions(
             fragment, updated_after_ms=0, skip=skip, count_max=LIST_COUNT_MAX
         )
-        if session_id in names:
+        if any(session_key(name) == key for name in names):
             return True
         if len(names) < LIST_COUNT_MAX:
             break

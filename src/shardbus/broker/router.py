@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
+from shardbus.broker.batches import Batches, Fragments, Spread
 from shardbus.broker.clock import Clock
 from shardbus.broker.dispatch import Dispatcher, FragmentPort, ignore
 from shardbus.broker.outbox import Outbox
 from shardbus.broker.runner import Answer, ReplyTo
 from shardbus.broker.sessions import SessionDoor
+from shardbus.broker.turns import Turn, Turns
 from shardbus.core.command import RELEASE, ReleaseSession, SessionAccepted, Settle, Settled
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.placement import (
     RoundRobin,
-    batch_key_of,
     fragment_at,
     hash_point,
     key_of,
@@ -136,6 +137,7 @@ class EntityRouter:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         new_seed: Callable[[], bytes],
+        entity_id: int = 0,
     ) -> None:
         self.ports = ports
         sender = new_seed()
@@ -151,6 +153,9 @@ class EntityRouter:
         self._clock = clock
         self._round_robin = RoundRobin(len(ports))
         self._dispatchers = [Dispatcher(ports, line, new_seed) for line in LINES]
+        self._turns = Turns()
+        fragments = Fragments(entity_id, ports, numbers, self.outboxes)
+        self.batches = Batches(fragments, self._turns, loop=loop, clock=clock, new_seed=new_seed)
 
     @property
     def is_partitioned(self) -> bool:
@@ -189,6 +194,9 @@ class EntityRouter:
         """
         keyed: dict[int, list[int]] = {}
         unkeyed: list[int] = []
+        # What has the key of a batch that is being stored waits for it.
+        held = self._turns.held
+        waiting: dict[str, list[int]] | None = None
         for position, message in enumerate(messages):
             try:
                 key = self.key_of(message)
@@ -200,10 +208,22 @@ class EntityRouter:
                 keyed.setdefault(0, []).append(position)
             elif key is None:
                 unkeyed.append(position)
+            elif held and key in held:
+                waiting = {} if waiting is None else waiting
+                waiting.setdefault(key, []).append(position)
             else:
                 keyed.setdefault(self.index_of_key(key), []).append(position)
         for index, positions in keyed.items():
             self._send_share(index, messages, _Share(sink, positions), True, keeps_replies)
+        if waiting is not None:
+            for key, positions in waiting.items():
+                self._send_in_turn(
+                    [key],
+                    self.index_of_key(key),
+                    [messages[position] for position in positions],
+                    _Share(sink, positions).answered,
+                    keeps_reply=keeps_replies,
+                )
         start = 0
         for index, count in self._round_robin.runs(len(unkeyed)):
             positions = unkeyed[start : start + count]
@@ -213,19 +233,57 @@ class EntityRouter:
     def send_batch(
         self, messages: list[Message], reply_to: ReplyTo, *, keeps_reply: bool = False
     ) -> None:
-        """Send messages that are stored together or not at all; `keeps_reply` as in `send_each`."""
+        """Send messages that are stored together or not at all; `keeps_reply` as in `send_each`.
+
+        With several keys they may go to several fragments (R49).
+        """
         try:
-            key = None
-            for message in messages:
-                self.key_of(message)
-            if self.is_partitioned:
-                key = batch_key_of(messages, self._detects_duplicates)
+            keys = [self.key_of(message) for message in messages]
         except Refused as refusal:
             reply_to(refusal)
             return
-        index = self._round_robin.next() if key is None else self.index_of_key(key)
-        is_keyed = key is not None
-        self._start(index, messages, reply_to, is_keyed=is_keyed, keeps_reply=keeps_reply)
+        key = keys[0] if keys and self.is_partitioned else None
+        if self.is_partitioned and keys.count(key) < len(keys):
+            self._send_spread(Spread(messages, keys), reply_to, keeps_reply)
+        elif key is None:
+            index = self._round_robin.next()
+            self._start(index, messages, reply_to, is_keyed=False, keeps_reply=keeps_reply)
+        else:
+            self._send_in_turn(
+                [key], self.index_of_key(key), messages, reply_to, keeps_reply=keeps_reply
+            )
+
+    def _send_spread(self, spread: Spread, reply_to: ReplyTo, keeps_reply: bool) -> None:
+        """Send a batch of several keys; if one fragment has all of them, as any other batch."""
+        spread.place(self.index_of_key, self._round_robin.next())
+        if len(spread.shares) > 1:
+            self.batches.send(spread, reply_to, keeps_reply=keeps_reply)
+            return
+        [index] = spread.shares
+        self._send_in_turn(
+            spread.different_keys(), index, spread.messages, reply_to, keeps_reply=keeps_reply
+        )
+
+    def _send_in_turn(
+        self,
+        keys: list[str],
+        index: int,
+        messages: list[Message],
+        reply_to: ReplyTo,
+        *,
+        keeps_reply: bool,
+    ) -> None:
+        """Send to one fragment as soon as the batches that came before with these keys are done."""
+        held = self._turns.held
+        if not held or not any(key in held for key in keys):
+            self._start(index, messages, reply_to, is_keyed=True, keeps_reply=keeps_reply)
+            return
+
+        def begin(turn: Turn) -> None:
+            self._start(index, messages, reply_to, is_keyed=True, keeps_reply=keeps_reply)
+            self._turns.end(turn)
+
+        self._turns.take(keys, begin)
 
     def place(self, messages: list[Message]) -> list[Placed]:
         """As few shares as the keys of messages allow; Refused when one of them is at fault."""
@@ -242,14 +300,6 @@ class EntityRouter:
         if unkeyed:
             placed.append(Placed(self._round_robin.next(), unkeyed, is_keyed=False))
         return placed
-
-    def send_placed(self, placed: Placed, messages: list[Message], reply_to: ReplyTo) -> None:
-        """Send the share of these messages that goes together, all of it or nothing.
-
-        A `Sent` always has their sequence numbers.
-        """
-        share = [messages[position] for position in placed.positions]
-        self._start(placed.index, share, reply_to, is_keyed=placed.is_keyed, keeps_reply=True)
 
     def settle(self, command: Settle, sink: SettleSink) -> None:
         """Settle by lock tokens, each in the fragment that it names."""

@@ -23,6 +23,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import SESSIONS
+from shardbus.core.session_key import session_key
 
 # "5000 concurrent pending receives per entity" (reference 17).
 WAITING_MAX: Final = 5_000
@@ -171,7 +172,7 @@ class SessionDoor:
                 )
             )
             return
-        port = self._ports[self._index_of_key(session_id)]
+        port = self._ports[self._index_of_key(session_key(session_id))]
         port.submit(AcceptSession(session_id, self._new_seed()), _Naming(port, asker).answered)
 
     def _match(self) -> None:

@@ -227,12 +227,27 @@ def _encode_work(writer: Writer, work: Work) -> None:
     for settlement in work.settlements:
         _encode_settle(writer, settlement)
     encode_published(writer, work.stages, work.publication)
+    writer.count(len(work.scheduled))
+    for number, message in work.scheduled:
+        writer.i64(number)
+        _encode_message(writer, message)
+    writer.integers(work.cancelled)
+    writer.count(len(work.states))
+    for state in work.states:
+        writer.data(state.session)
+        writer.maybe_data(state.state)
 
 
 def _decode_work(reader: Reader) -> Work:
     messages = [_decode_message(reader) for _ in range(reader.count(_MESSAGE.size))]
     settlements = [_decode_settle(reader) for _ in range(reader.count(LENGTH.size))]
-    return Work(messages, settlements, *decode_published(reader))
+    work = Work(messages, settlements, *decode_published(reader))
+    count = reader.count(_MESSAGE.size)
+    work.scheduled = [(reader.i64(), _decode_message(reader)) for _ in range(count)]
+    work.cancelled = reader.integers()
+    count = reader.count(LENGTH.size)
+    work.states = [SetState(reader.data(), reader.maybe_data()) for _ in range(count)]
+    return work
 
 
 def _encode_message(writer: Writer, message: Message) -> None:

@@ -12,6 +12,7 @@ from shardbus.core.command import (
     AskDecision,
     Decide,
     Decided,
+    Enlist,
     Finish,
     ForgetDecision,
     Home,
@@ -32,6 +33,7 @@ ASK_DECISION: Final = 23
 FINISH: Final = 24
 FORGET_DECISION: Final = 25
 LIST_TRANSACTIONS: Final = 26
+ENLIST: Final = 27
 
 DECIDED: Final = 20
 IN_DOUBT: Final = 21
@@ -46,12 +48,17 @@ def encode_transaction(writer: Writer, command: TransactionCommand, encode_work:
         encode_ticket(writer, command.ticket)
         encode_work(writer, command.work)
         return TRANSACT
+    if isinstance(command, Enlist):
+        writer.count(command.count)
+        encode_work(writer, command.work)
+        return ENLIST
     if isinstance(command, ListTransactions):
         return LIST_TRANSACTIONS
     writer.data(command.transaction_id)
     if isinstance(command, Prepare):
         _encode_home(writer, command.decider)
         writer.i64(command.wait_ms)
+        writer.u8(command.keeps_reply)
         encode_work(writer, command.work)
         return PREPARE
     if isinstance(command, Decide):
@@ -72,14 +79,18 @@ def decode_transaction(tag: int, reader: Reader, decode_work: DecodeWork) -> Tra
     if tag == TRANSACT:
         ticket = decode_ticket(reader)
         return Transact(decode_work(reader), ticket)
+    if tag == ENLIST:
+        count = reader.u32()
+        return Enlist(decode_work(reader), count)
     if tag == LIST_TRANSACTIONS:
         return ListTransactions()
     if not TRANSACT <= tag <= LIST_TRANSACTIONS:
         raise WireError(f"there is no command {tag}")
     transaction_id = reader.data()
     if tag == PREPARE:
-        decider, wait_ms = _decode_home(reader), reader.i64()
-        return Prepare(transaction_id, decode_work(reader), decider, wait_ms)
+        decider, wait_ms, keeps_reply = _decode_home(reader), reader.i64(), reader.flag()
+        work = decode_work(reader)
+        return Prepare(transaction_id, work, decider, wait_ms, keeps_reply=keeps_reply)
     if tag == DECIDE:
         others, ticket = _decode_homes(reader), decode_ticket(reader)
         return Decide(transaction_id, decode_work(reader), others, ticket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, final
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ _MANAGEMENT: Final = "$management"
 _SUBSCRIPTIONS: Final = "subscriptions"
 _CLOUD_HOST: Final = ".servicebus.windows.net"
 
+_HOST: Final = re.compile(r"[A-Za-z0-9._\-:\[\]]{1,255}", re.ASCII)
 _RULE_FORBIDDEN: Final = frozenset("/\\?#@*")
 _NAME_CHARACTERS: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_/"
@@ -157,6 +159,15 @@ def validate_rule_name(name: str) -> None:
             raise Refused(INVALID_ARGUMENT, f"The rule's name {name!r} contains {character!r}.")
     if name in (".", ".."):
         raise Refused(INVALID_ARGUMENT, f"A rule cannot be named '{name}', which URLs swallow.")
+
+
+def host_of(text: str, otherwise: str) -> str:
+    """The host by which a client calls us, if it can be one; for texts and links, not for rights.
+
+    Anybody can write anything there: what is longer than a host, or has a character that no host
+    has, is not repeated.
+    """
+    return text if _HOST.fullmatch(text) else otherwise
 
 
 def _validate_segment(name: str, segment: str) -> None:

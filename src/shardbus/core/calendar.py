@@ -117,7 +117,7 @@ class Calendar:
     def _successor(self, old: Entry, counter: int, now_ms: int) -> Entry:
         expires_at_ms = old.expires_at_ms
         if expires_at_ms != NEVER_MS:
-            expires_at_ms += now_ms - old.enqueued_at_ms
+            expires_at_ms += now_ms - old.scheduled_at_ms()
             if not self._ledger.rules.is_topic:
                 self._ledger.note_due(expires_at_ms)
         return Entry(

@@ -16,6 +16,17 @@ class Append:
 
 
 @final
+class AppendReserved:
+    """New scheduled messages whose sequence numbers were given out before, by an earlier commit.
+
+    No message ever had one of these numbers.
+    """
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+
+
+@final
 class Update:
     """Messages whose line, state, delivery count, expiry, reason or modifications changed.
 
@@ -132,6 +143,7 @@ class StageDrop:
 
 Change = (
     Append
+    | AppendReserved
     | Update
     | Remove
     | StateChange

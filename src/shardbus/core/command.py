@@ -47,6 +47,7 @@ from shardbus.core.transaction_command import UNDECIDED as UNDECIDED
 from shardbus.core.transaction_command import AskDecision as AskDecision
 from shardbus.core.transaction_command import Decide as Decide
 from shardbus.core.transaction_command import Decided as Decided
+from shardbus.core.transaction_command import Enlist as Enlist
 from shardbus.core.transaction_command import Finish as Finish
 from shardbus.core.transaction_command import ForgetDecision as ForgetDecision
 from shardbus.core.transaction_command import Home as Home
@@ -55,6 +56,7 @@ from shardbus.core.transaction_command import ListTransactions as ListTransactio
 from shardbus.core.transaction_command import Owed as Owed
 from shardbus.core.transaction_command import Prepare as Prepare
 from shardbus.core.transaction_command import Promised as Promised
+from shardbus.core.transaction_command import Reserved as Reserved
 from shardbus.core.transaction_command import Transact as Transact
 from shardbus.core.transaction_command import Work as Work
 from shardbus.core.transfer_command import ForgetSources as ForgetSources
@@ -419,6 +421,7 @@ Command = (
     | ReleaseSession
     | GetState
     | SetState
+    | Enlist
     | Transact
     | Prepare
     | Decide
@@ -447,16 +450,26 @@ class Sent:
     """The `count` messages that were stored have the sequence numbers from `first` on.
 
     `duplicates` are the positions, rising, of those that were dropped because the fragment had
-    them before; they have no number.
+    them before; they have no number. What went to several fragments has its numbers `apart`, one
+    for each message; no fragment answers so.
     """
 
-    def __init__(self, first: int, count: int, duplicates: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        duplicates: list[int] | None = None,
+        apart: list[int] | None = None,
+    ) -> None:
         self.first = first
         self.count = count
         self.duplicates: list[int] = [] if duplicates is None else duplicates
+        self._apart = apart
 
     def numbers(self) -> list[int]:
         """The sequence number of each message that was sent, 0 for a duplicate."""
+        if self._apart is not None:
+            return self._apart
         numbers = list(range(self.first, self.first + self.count))
         for position in self.duplicates:
             numbers.insert(position, 0)

@@ -147,12 +147,13 @@ def _validate_size(spec: QueueSpec, tier: Tier) -> None:
             f"MaxSizeInMegabytes is {spec.size_mb}; a {tier.name} namespace offers {sizes}."
         )
     if tier.is_premium:
-        _within(
-            "MaxMessageSizeInKilobytes",
-            spec.message_kb_max,
-            MESSAGE_KB_PREMIUM_MIN,
-            tier.message_kb_max,
-        )
+        low, high = MESSAGE_KB_PREMIUM_MIN, tier.message_kb_max
+        if not low <= spec.message_kb_max <= high:
+            # The words that clients look for, quotation marks included.
+            raise _invalid(
+                f"The value for 'MaxMessageSizeInKilobytes' must be between {low} and {high}; "
+                f"it is {spec.message_kb_max}."
+            )
     elif spec.message_kb_max != tier.message_kb_default:
         raise _invalid(
             f"MaxMessageSizeInKilobytes can be set in a premium namespace only; "

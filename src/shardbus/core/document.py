@@ -21,6 +21,10 @@ class Fields:
             raise ValueError(f"field '{name}' of the {self._what} is not text")
         return value
 
+    def text_or(self, name: str, otherwise: str) -> str:
+        """The text, or another one where the field is missing: it came later than others."""
+        return self.text(name) if name in self._values else otherwise
+
     def integer(self, name: str) -> int:
         value = self.value(name)
         if not isinstance(value, int) or isinstance(value, bool):

@@ -40,7 +40,8 @@ class QueueSpec:
     `size_mb` is the size of each fragment. `is_partitioned` is the creator's wish until
     `Tier.is_partitioned` has settled it. The last four are for topics and subscriptions only, and
     of the others each kind of entity heeds its own; a subscription's size, partitioning and message
-    size are those of its topic.
+    size are those of its topic. `forward_to` is a path; `forward_to_written` is the URI that named
+    it, if it was one, and so with dead letters.
     """
 
     def __init__(self) -> None:
@@ -61,6 +62,8 @@ class QueueSpec:
         self.is_express = False
         self.forward_to = ""
         self.forward_dead_letters_to = ""
+        self.forward_to_written = ""
+        self.forward_dead_letters_to_written = ""
         self.user_metadata = ""
         self.message_kb_max = 256
         self.dead_letters_on_filter_errors = True
@@ -70,6 +73,10 @@ class QueueSpec:
 
     def copy(self) -> QueueSpec:
         return topic_spec_from_document(self.to_topic_document())
+
+    def forwards(self) -> bool:
+        """Whether messages are forwarded; those of sessions never are, but their dead letters."""
+        return bool(self.forward_to) and not self.requires_session
 
     def is_sendable(self) -> bool:
         return self.status in (ACTIVE_STATUS, RECEIVE_DISABLED_STATUS)
@@ -89,7 +96,7 @@ class QueueSpec:
         return STATE_KB_PREMIUM * 1024 if is_premium else STATE_BYTES_MAX
 
     def to_document(self) -> dict[str, object]:
-        return {
+        document: dict[str, object] = {
             "lock_ms": self.lock_ms,
             "size_mb": self.size_mb,
             "requires_duplicate_detection": self.requires_duplicate_detection,
@@ -110,6 +117,14 @@ class QueueSpec:
             "user_metadata": self.user_metadata,
             "message_kb_max": self.message_kb_max,
         }
+        # Only where there are some: programs from before know nothing of them.
+        for name, written in (
+            ("forward_to_written", self.forward_to_written),
+            ("forward_dead_letters_to_written", self.forward_dead_letters_to_written),
+        ):
+            if written:
+                document[name] = written
+        return document
 
     def to_topic_document(self) -> dict[str, object]:
         """With what topics and subscriptions have beyond queues."""
@@ -319,6 +334,8 @@ def spec_from_document(value: object) -> QueueSpec:
     spec.is_express = fields.boolean("is_express")
     spec.forward_to = fields.text("forward_to")
     spec.forward_dead_letters_to = fields.text("forward_dead_letters_to")
+    spec.forward_to_written = fields.text_or("forward_to_written", "")
+    spec.forward_dead_letters_to_written = fields.text_or("forward_dead_letters_to_written", "")
     spec.user_metadata = fields.text("user_metadata")
     spec.message_kb_max = fields.integer("message_kb_max")
     return spec

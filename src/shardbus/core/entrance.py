@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.change import Adopt, Append, ForgetIds, Remember, Update
-from shardbus.core.command import AskTickets, Judged, Send, Sent, Ticket
+from shardbus.core.change import Adopt, Append, AppendReserved, ForgetIds, Remember, Update
+from shardbus.core.command import AskTickets, Judged, Reserved, Send, Sent, Ticket
 from shardbus.core.counting import count_in
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
-from shardbus.core.history import History
+from shardbus.core.history import History, Sifted
 from shardbus.core.ledger import Ledger
 from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
+from shardbus.core.promised_keys import PromisedKeys
 from shardbus.core.sequence import counter_of, sequence_number
 from shardbus.core.stages import ReadPiece
 from shardbus.core.tickets import Tickets
@@ -37,6 +38,7 @@ class Entrance:
         loaded_at_ms: int,
     ) -> None:
         self.tickets = Tickets(records, loaded_at_ms)
+        self.promised_keys = PromisedKeys()
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
@@ -50,6 +52,8 @@ class Entrance:
 
     def send(self, command: Send, now_ms: int) -> Sent:
         self.check_ticket(command.ticket)
+        if self.promised_keys.promises:
+            self.check_turn(command.messages)
         self.check_kind(command.messages)
         sent = self.admit(command.messages, now_ms, is_checked=False)
         self.note_ticket(command.ticket, sent)
@@ -71,8 +75,15 @@ class Entrance:
 
     def check(self, messages: list[Message]) -> None:
         """Refused when these messages cannot be sent now."""
+        self.check_turn(messages)
         self.check_kind(messages)
         self.check_ids(messages)
+
+    def check_turn(self, messages: list[Message]) -> None:
+        """Refused when one of them would overtake what was promised before."""
+        ledger = self._ledger
+        detects_duplicates = ledger.rules.duplicate_window_ms > 0
+        self.promised_keys.check(messages, detects_duplicates, ledger.steady_ms)
 
     def check_ids(self, messages: list[Message]) -> None:
         """Refused when their ids cannot all be remembered."""
@@ -87,25 +98,59 @@ class Entrance:
 
     def admit(self, messages: list[Message], now_ms: int, *, is_checked: bool) -> Sent:
         """Store messages; those that were checked before are never refused."""
-        ledger = self._ledger
-        counters = ledger.counters
         duplicates: list[int] | None = None
-        if ledger.rules.duplicate_window_ms > 0:
-            until_ms = self._ids_at_ms() - ledger.rules.duplicate_window_ms
-            sifted = self._history.sift(messages, ledger.rules.is_partitioned, until_ms)
+        if self._ledger.rules.duplicate_window_ms > 0:
+            sifted = self._sift(messages, now_ms, is_checked=is_checked)
             messages, duplicates = sifted.messages, sifted.duplicates
-            if not is_checked:
-                self._check_room(sifted.digests, until_ms)
-            self._remember(sifted.digests, now_ms)
-            self._count_duplicates(len(duplicates))
-        first = counters.last_counter + 1
+        first = self._enter(messages, now_ms)
+        return Sent(sequence_number(self._fragment_number, first), len(messages), duplicates)
+
+    def admit_reserved(self, reserved: list[Reserved], now_ms: int) -> None:
+        """Schedule messages that were checked under the numbers that they have.
+
+        Those whose time has come meanwhile get new numbers, as they would have if they had waited
+        for it; a duplicate leaves its number to nobody.
+        """
+        ledger = self._ledger
+        if ledger.rules.duplicate_window_ms > 0:
+            messages = [message for _, message in reserved]
+            known = set(self._sift(messages, now_ms, is_checked=True).duplicates)
+            reserved = [each for at, each in enumerate(reserved) if at not in known]
+        waiting: list[Entry] = []
+        due: list[Message] = []
+        for number, message in reserved:
+            if message.scheduled_at_ms > now_ms:
+                waiting += self._entries([message], counter_of(number), now_ms)
+            else:
+                due.append(message)
+        if waiting:
+            ledger.place(waiting)
+            ledger.changes.append(AppendReserved(waiting))
+        if due:
+            self._enter(due, now_ms)
+
+    def _sift(self, messages: list[Message], now_ms: int, *, is_checked: bool) -> Sifted:
+        """Those of the messages that are no duplicates; they are remembered."""
+        rules = self._ledger.rules
+        until_ms = self._ids_at_ms() - rules.duplicate_window_ms
+        sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
+        if not is_checked:
+            self._check_room(sifted.digests, until_ms)
+        self._remember(sifted.digests, now_ms)
+        self._count_duplicates(len(sifted.duplicates))
+        return sifted
+
+    def _enter(self, messages: list[Message], now_ms: int) -> int:
+        """Give new messages their numbers and let them in; the counter of the first."""
+        ledger = self._ledger
+        first = ledger.counters.last_counter + 1
         entries = self._entries(messages, first, now_ms)
-        counters.last_counter += len(entries)
+        ledger.counters.last_counter += len(entries)
         if ledger.rules.is_topic:
             ledger.publish(entries)
         else:
             ledger.enter(entries)
-        return Sent(sequence_number(self._fragment_number, first), len(entries), duplicates)
+        return first
 
     def takes_plain(self, messages: list[Message]) -> bool:
         """Whether nothing but their times to live is looked at when these are sent later."""
@@ -252,12 +297,13 @@ class Entrance:
         entries: list[Entry] = []
         for message in messages:
             state = ACTIVE
-            enqueued_at_ms = now_ms
+            begins_at_ms = now_ms
+            delayed_until_ms = NEVER_MS
             if message.scheduled_at_ms > now_ms:
                 state = SCHEDULED
-                enqueued_at_ms = message.scheduled_at_ms
-                ledger.note_due(enqueued_at_ms)
-            expires_at_ms = self._expiry_ms(message.ttl_ms, enqueued_at_ms)
+                begins_at_ms = delayed_until_ms = message.scheduled_at_ms
+                ledger.note_due(begins_at_ms)
+            expires_at_ms = self._expiry_ms(message.ttl_ms, begins_at_ms)
             if expires_at_ms != NEVER_MS and state == ACTIVE and not is_topic:
                 ledger.note_due(expires_at_ms)
             payload = message.payload
@@ -266,10 +312,11 @@ class Entrance:
                     number,
                     payload,
                     len(payload),
-                    enqueued_at_ms=enqueued_at_ms,
+                    enqueued_at_ms=now_ms,
                     expires_at_ms=expires_at_ms,
                     state=state,
                     session_id=message.session_id if keeps_session else None,
+                    delayed_until_ms=delayed_until_ms,
                 )
             )
             number += 1

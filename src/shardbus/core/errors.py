@@ -107,6 +107,24 @@ class Refused(Exception):
         self.message = message
 
 
+@final
+class RefusedAt(Refused):
+    """A refusal that is about a node: its text names the path, and the host where one is known.
+
+    Clients look for `sb://host/path` with the host that they have addressed, which only the gateway
+    that tells them knows.
+    """
+
+    def __init__(self, kind: ErrorKind, before: str, path: str, after: str) -> None:
+        super().__init__(kind, f"{before} '{path}'{after}")
+        self._before = before
+        self._path = path
+        self._after = after
+
+    def text_at(self, host: str) -> str:
+        return f"{self._before} 'sb://{host}/{self._path}'{self._after}"
+
+
 class Unavailable(Exception):
     """The world is not ready; the client may try again.
 
@@ -129,8 +147,18 @@ def kind_of(failure: Refused | Unavailable) -> ErrorKind:
     return OUTCOME_UNKNOWN if failure.is_unknown else SERVER_BUSY
 
 
-def text_of(failure: Refused | Unavailable) -> str:
-    """What a client is told in words, which say so when it is not known what was done."""
+def not_found(path: str) -> Refused:
+    """The refusal that the JavaScript and Java SDKs recognise by its very words."""
+    return RefusedAt(NOT_FOUND, "The messaging entity", path, " could not be found.")
+
+
+def text_of(failure: Refused | Unavailable, host: str = "") -> str:
+    """What a client is told in words, which say so when it is not known what was done.
+
+    `host` is what the client calls us by.
+    """
+    if isinstance(failure, RefusedAt) and host:
+        return failure.text_at(host)
     if isinstance(failure, Unavailable) and failure.is_unknown:
         return f"{failure.message.rstrip(' .')}. {UNKNOWN_TEXT}"
     return failure.message

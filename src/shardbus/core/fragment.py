@@ -32,6 +32,7 @@ from shardbus.core.command import (
     Done,
     DropReader,
     DropStages,
+    Enlist,
     Finish,
     ForgetDecision,
     FragmentRules,
@@ -76,13 +77,12 @@ from shardbus.core.history import History
 from shardbus.core.holds import Holds, not_received_so
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
-from shardbus.core.limits import CANCEL_COUNT_MAX, DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
+from shardbus.core.limits import DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
 from shardbus.core.line import Line
 from shardbus.core.message import (
     DEFERRED,
     MAIN_LINE,
     NEVER_MS,
-    SCHEDULED,
     SESSIONS,
     Entry,
     sooner,
@@ -90,7 +90,7 @@ from shardbus.core.message import (
 from shardbus.core.need import Need
 from shardbus.core.runs import Runs
 from shardbus.core.sequence import check_numbers, lock_token
-from shardbus.core.sessions import HeldSession
+from shardbus.core.sessions import HeldSession, session_of
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
 from shardbus.core.staging import Staging
@@ -160,7 +160,7 @@ class Fragment:
         self._settling = Settling(self._ledger)
         self._staging = Staging(number, self._ledger, self._entrance, kept)
         self._transactions = Transactions(
-            self._ledger, self._entrance, self._settling, self._staging, kept
+            self._ledger, self._entrance, self._settling, self._staging, self._holds, kept
         )
         self._transfers = Transfers(number, self._ledger, self._entrance, kept, loaded_at_ms)
         self._readers = self._ledger.readers
@@ -217,7 +217,8 @@ class Fragment:
         if isinstance(command, ReceiveDeferred):
             return self._receive_deferred(command, now_ms)
         if isinstance(command, Cancel):
-            return self._cancel(command)
+            numbers = command.sequence_numbers
+            return self._transactions.scheduling.cancel(numbers, self.intake.entries)
         if isinstance(command, Purge):
             return self._purge(command, now_ms)
         return self._decide_rarely(command, now_ms)
@@ -227,7 +228,16 @@ class Fragment:
             return self._decide_for_runner(command, now_ms)
         if isinstance(
             command,
-            (Transact, Prepare, Decide, AskDecision, Finish, ForgetDecision, ListTransactions),
+            (
+                Enlist,
+                Transact,
+                Prepare,
+                Decide,
+                AskDecision,
+                Finish,
+                ForgetDecision,
+                ListTransactions,
+            ),
         ):
             intake = self.intake
             return self._transactions.decide(command, intake.entries, intake.stages, now_ms)
@@ -501,7 +511,7 @@ class Fragment:
 
     def _receive_deferred(self, command: ReceiveDeferred, now_ms: int) -> Received:
         numbers = command.sequence_numbers
-        session_id = self._session_for(command.line, command.session)
+        session = self._session_for(command.line, command.session)
         check_numbers(numbers, DEFERRED_COUNT_MAX)
         entries: list[Entry] = []
         for number in numbers:
@@ -512,7 +522,7 @@ class Fragment:
                 or entry.state != DEFERRED
                 or self._ledger.is_taken(number)
                 or entry.is_expired(now_ms)
-                or (session_id is not None and entry.session_id != session_id)
+                or (session is not None and session_of(entry) != session)
             ):
                 raise not_found(number, "deferred")
             entries.append(entry)
@@ -531,14 +541,14 @@ class Fragment:
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes) -> str | None:
-        """The session whose deferred messages may be taken; None: those of the line."""
+        """The key of the session whose deferred messages may be taken; None: those of the line."""
         if self._holds is None or line != MAIN_LINE:
             if session != NO_SESSION:
                 raise not_received_so(session)
             return None
         if session == NO_SESSION:
             raise not_received_so(session)
-        return self._holds.of(session).session_id
+        return self._holds.of(session).key
 
     # Settling.
 
@@ -576,17 +586,6 @@ class Fragment:
         if command.session == NO_SESSION:
             self.intake.want(command.line)
         return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
-
-    def _cancel(self, command: Cancel) -> Done:
-        check_numbers(command.sequence_numbers, CANCEL_COUNT_MAX)
-        entries: list[Entry] = []
-        for number in command.sequence_numbers:
-            entry = self.intake.entries.get(number)
-            if entry is None or entry.state != SCHEDULED:
-                raise not_found(number, "scheduled")
-            entries.append(entry)
-        self._ledger.forget(entries)
-        return Done()
 
     def _tick(self, now_ms: int) -> Done:
         if expired := self._locks.expire(self._ledger.steady_ms):

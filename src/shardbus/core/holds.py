@@ -19,6 +19,7 @@ from shardbus.core.command import (
     SetState,
 )
 from shardbus.core.errors import (
+    INVALID_ARGUMENT,
     NOT_ALLOWED,
     QUOTA_EXCEEDED,
     SERVER_BUSY,
@@ -56,9 +57,25 @@ def not_received_so(session: bytes) -> Refused:
 class Candidate:
     """A free session whose first messages were read, so that it can be held with them."""
 
-    def __init__(self, session_id: str, line: Line) -> None:
-        self.session_id = session_id
+    def __init__(self, key: str, line: Line) -> None:
+        self.key = key
         self.line = line
+
+    def spelling(self) -> str:
+        """Its id as the first of its messages has it: nobody asked for it by name."""
+        [first] = self.line.front(1)
+        assert first.session_id is not None
+        return first.session_id
+
+
+@final
+class PromisedState:
+    """A state that a transaction sets; `old_bytes` is the size of the one before, or NO_STATE."""
+
+    def __init__(self, session_id: str, state: bytes | None, old_bytes: int) -> None:
+        self.session_id = session_id
+        self.state = state
+        self.old_bytes = old_bytes
 
 
 @final
@@ -72,6 +89,8 @@ class Holds:
         self._fed: Candidate | None = None
         # The candidate that was read for the command that is being applied.
         self._candidate: Candidate | None = None
+        # The sessions whose states transactions have promised to set.
+        self._promised: set[str] = set()
 
     def begin(self) -> None:
         """A command is applied: what was read for it is its own, and nobody's afterwards."""
@@ -92,15 +111,15 @@ class Holds:
         table = self._table
         if command.session_id is not None or table.is_full():
             return None
-        session_id = table.first_known()
-        if session_id is None:
+        key = table.first_known()
+        if key is None:
             if not table.has_tail:
                 return None
             return NeedSessions(table.end, count_max=self._ledger.bounds.sessions_page_max)
         fed = self._fed
-        if fed is not None and fed.session_id == session_id and fed.line.has_unexpired(now_ms):
+        if fed is not None and fed.key == key and fed.line.has_unexpired(now_ms):
             return None
-        return self._need_messages(session_id, NO_SESSION, table.new_line(has_tail=True))
+        return self._need_messages(key, NO_SESSION, table.new_line(has_tail=True))
 
     def need_more(self, token: bytes, line: Line) -> NeedSession:
         """The next messages of a held session."""
@@ -117,15 +136,15 @@ class Holds:
             bytes_max=line.bytes_max,
         )
 
-    def candidate_in(self, session_id: str, line: Line, now_ms: int) -> None:
+    def candidate_in(self, key: str, line: Line, now_ms: int) -> None:
         """Take over a free session with its first messages; one without any is none."""
         expired = line.take_expired(now_ms)
         if expired:
             self._ledger.expire(expired)
         if len(line) > 0:
-            self._fed = Candidate(session_id, line)
+            self._fed = Candidate(key, line)
         elif not line.has_tail:
-            self._table.forget(session_id)
+            self._table.forget(key)
 
     def accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
         session_id = command.session_id
@@ -139,7 +158,7 @@ class Holds:
         candidate = self._candidate
         if candidate is None or self._table.is_full() or not candidate.line.has_unexpired(now_ms):
             return NoSession()
-        return self._grant(candidate.session_id, candidate.line, command.token_seed, now_ms)
+        return self._grant(candidate.spelling(), candidate.line, command.token_seed, now_ms)
 
     def _check_free(self, session_id: str) -> None:
         table, steady_ms = self._table, self._ledger.steady_ms
@@ -230,26 +249,79 @@ class Holds:
         assert held is not None, "a hold does not end while its state is being read"
         held.state_bytes = NO_STATE if state is None else len(state)
 
+    def need_to_set_states(self, commands: list[SetState]) -> Need | None:
+        for command in commands:
+            need = self.need_to_set_state(command)
+            if need is not None:
+                return need
+        return None
+
     def get_state(self, command: GetState) -> SessionState:
         held = self.of(command.session)
+        self._check_settled(held)
         # How large it is is mostly not known before it is read.
         self._ledger.lacking_bytes += self._ledger.rules.state_bytes_max
         return SessionState(held.session_id)
 
     def set_state(self, command: SetState, now_ms: int) -> Done:
-        held = self.of(command.session)
-        assert held.state_bytes != STATE_UNREAD, "its size is read before a state is replaced"
-        state = command.state
-        size_bytes = NO_STATE if state is None else len(state)
-        self._check_state(held, size_bytes)
-        if state is None and held.state_bytes == NO_STATE:
-            return Done()
-        counters = self._ledger.counters
-        counters.states += int(size_bytes != NO_STATE) - int(held.state_bytes != NO_STATE)
-        counters.state_bytes += max(size_bytes, 0) - max(held.state_bytes, 0)
-        held.state_bytes = size_bytes
-        self._ledger.changes.append(StateChange(held.session_id, state, now_ms))
+        held = self._checked(command)
+        self._replace(held.session_id, command.state, held.state_bytes, now_ms)
         return Done()
+
+    def _checked(self, command: SetState) -> HeldSession:
+        held = self.of(command.session)
+        self._check_settled(held)
+        assert held.state_bytes != STATE_UNREAD, "its size is read before a state is replaced"
+        self._check_state(held, _size_of(command.state))
+        return held
+
+    def _replace(self, session_id: str, state: bytes | None, old_bytes: int, now_ms: int) -> None:
+        size_bytes = _size_of(state)
+        held = self._table.named(session_id)
+        if held is not None:
+            held.state_bytes = size_bytes
+        if size_bytes == NO_STATE and old_bytes == NO_STATE:
+            return
+        counters = self._ledger.counters
+        counters.states += int(size_bytes != NO_STATE) - int(old_bytes != NO_STATE)
+        counters.state_bytes += max(size_bytes, 0) - max(old_bytes, 0)
+        self._ledger.changes.append(StateChange(session_id, state, now_ms))
+
+    # State that a transaction sets.
+
+    def check_states(self, commands: list[SetState]) -> list[PromisedState]:
+        """What is to become of which session; Refused unless all of it can be."""
+        promised: list[PromisedState] = []
+        seen: set[bytes] = set()
+        for command in commands:
+            held = self._checked(command)
+            if held.token in seen:
+                raise Refused(
+                    INVALID_ARGUMENT,
+                    f"The state of session '{held.session_id}' is set twice at once: set it once.",
+                )
+            seen.add(held.token)
+            promised.append(PromisedState(held.session_id, command.state, held.state_bytes))
+        return promised
+
+    def promise(self, states: list[PromisedState]) -> None:
+        """From now on nobody sees or sets these states, whoever holds the sessions."""
+        self._promised.update(promised.session_id for promised in states)
+
+    def finish(self, states: list[PromisedState], now_ms: int, *, is_commit: bool) -> None:
+        """Set what was promised to be, whoever holds the sessions by now, or let go of it."""
+        for promised in states:
+            self._promised.discard(promised.session_id)
+            if is_commit:
+                self._replace(promised.session_id, promised.state, promised.old_bytes, now_ms)
+
+    def _check_settled(self, held: HeldSession) -> None:
+        if any(self._table.named(session_id) is held for session_id in self._promised):
+            raise Refused(
+                SERVER_BUSY,
+                f"A transaction that sets the state of session '{held.session_id}' is being "
+                "committed. Try again in a moment.",
+            )
 
     def _check_state(self, held: HeldSession, size_bytes: int) -> None:
         size_bytes_max = self._ledger.rules.state_bytes_max
@@ -270,3 +342,7 @@ class Holds:
                 f"Fragment {self._fragment_number} has {states} session states, which is the most "
                 "it takes: clear the states of sessions that are done.",
             )
+
+
+def _size_of(state: bytes | None) -> int:
+    return NO_STATE if state is None else len(state)

@@ -13,6 +13,7 @@ from shardbus.core.command import (
     Claim,
     Command,
     Decide,
+    Enlist,
     Finish,
     Prepare,
     Purge,
@@ -116,8 +117,8 @@ class Intake:
         return self._need_rarely(command, now_ms)
 
     def _need_rarely(self, command: Command, now_ms: int) -> Need | None:
-        if isinstance(command, (Transact, Prepare, Decide)):
-            return self._need_stages(command) if command.work.stages else None
+        if isinstance(command, (Enlist, Transact, Prepare, Decide)):
+            return self._need_to_transact(command)
         if isinstance(command, Claim):
             return self._claiming.need_heads(command)
         if isinstance(command, ReadClaim):
@@ -129,6 +130,21 @@ class Intake:
                 return self._holds.need_to_accept(command, now_ms)
             if isinstance(command, SetState):
                 return self._holds.need_to_set_state(command)
+        return None
+
+    def _need_to_transact(self, command: Enlist | Transact | Prepare | Decide) -> Need | None:
+        work = command.work
+        numbers = work.cancelled
+        if numbers:
+            need = self._need_entries(numbers, len(numbers), bytes_max=0)
+            if need is not None:
+                return need
+        if work.states:
+            state = self._transactions.unread_states(work)
+            if state is not None:
+                return state
+        if work.stages and not isinstance(command, Enlist):
+            return self._need_stages(command)
         return None
 
     def _need_stages(self, command: Transact | Prepare | Decide | Finish) -> NeedStages | None:
@@ -307,9 +323,9 @@ class Intake:
             self._ledger.set_aside(damaged, MAIN_LINE)
         return self._ledger.changes
 
-    def sessions_in(self, ranks: list[int], session_ids: list[str], is_end: bool) -> None:
+    def sessions_in(self, ranks: list[int], keys: list[str], is_end: bool) -> None:
         assert self._ledger.sessions is not None
-        self._ledger.sessions.page_in(ranks, session_ids, is_end)
+        self._ledger.sessions.page_in(ranks, keys, is_end)
 
     def state_in(self, need: NeedState, state: bytes | None) -> None:
         assert self._holds is not None

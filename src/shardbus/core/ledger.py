@@ -233,39 +233,59 @@ class Ledger:
     # Changing.
 
     def fail(self, entries: list[Entry], now_ms: int, modified: bytes, delay_ms: int) -> None:
-        """Count failed deliveries: back to the line, or to the dead letters after the last."""
+        """Count failed deliveries: back to the line, or to the dead letters after the last.
+
+        Those of dead letters are not counted.
+        """
         limit = self.rules.max_delivery_count
         exhausted: list[Entry] = []
         returned: list[Entry] = []
         for entry in entries:
-            entry.delivery_count += 1
             if modified:
                 entry.modified = merge(entry.modified, modified)
-            if entry.line == MAIN_LINE and entry.delivery_count >= limit:
-                exhausted.append(entry)
-            else:
-                returned.append(entry)
+            if entry.line == MAIN_LINE:
+                entry.delivery_count += 1
+                if entry.delivery_count >= limit:
+                    exhausted.append(entry)
+                    continue
+            returned.append(entry)
         if returned:
             if delay_ms > 0:
                 self._delay(returned, now_ms, now_ms + delay_ms)
             self.changes.append(Update(returned))
             self.give_back(returned, now_ms)
         if exhausted:
-            self.dead_letter(
-                exhausted,
-                EXHAUSTED,
-                f"Message could not be consumed after {limit} delivery attempts.",
-            )
+            self._exhaust(exhausted)
 
     def defer(self, entries: list[Entry], now_ms: int, modified: bytes) -> None:
-        if not entries:
-            return
+        """Put messages aside; a delivery that ends so is counted.
+
+        The last one kills only what was put aside before: who defers a message for the first time
+        can have it back at least once.
+        """
+        limit = self.rules.max_delivery_count
+        exhausted: list[Entry] = []
+        deferred: list[Entry] = []
         for entry in entries:
             if modified:
                 entry.modified = merge(entry.modified, modified)
+            if entry.line == MAIN_LINE:
+                entry.delivery_count += 1
+                if entry.state == DEFERRED and entry.delivery_count >= limit:
+                    exhausted.append(entry)
+                    continue
             self._move(entry, DEFERRED)
-        self.changes.append(Update(entries))
-        self.give_back(entries, now_ms)
+            deferred.append(entry)
+        if deferred:
+            self.changes.append(Update(deferred))
+            self.give_back(deferred, now_ms)
+        if exhausted:
+            self._exhaust(exhausted)
+
+    def _exhaust(self, entries: list[Entry]) -> None:
+        limit = self.rules.max_delivery_count
+        text = f"Message could not be consumed after {limit} delivery attempts."
+        self.dead_letter(entries, EXHAUSTED, text)
 
     def activate(self, entries: list[Entry]) -> None:
         """Delayed messages can be delivered again."""
@@ -342,7 +362,8 @@ class Ledger:
     def set_aside(self, sequence_numbers: list[int], line_number: int) -> int:
         """Take damaged messages out of service, wherever they are waiting or locked."""
         numbers = set(sequence_numbers)
-        self._withdraw(self._drop(numbers), sorted(numbers), line_number)
+        found = self._drop(numbers)
+        self._withdraw(found, sorted(numbers), line_number)
         return len(sequence_numbers)
 
     def set_taken_aside(self, sequence_numbers: list[int]) -> int:

@@ -64,6 +64,12 @@ DECISIONS_MAX: Final = 100_000
 # What is promised waits at most so long for a decision, whatever the clocks say.
 DECIDE_MS_MAX: Final = 60_000
 ROLLBACK_KEPT_MS: Final = 3_600_000
+# Messages that are promised for so long are late: what has the same key waits for them, so long.
+PROMISE_LATE_MS: Final = 1_000
+KEYS_BARRED_MS: Final = 30_000
+# Transactions whose numbers are kept for whoever committed them, and for how long.
+FINISHED_MAX: Final = 10_000
+FINISHED_KEPT_MS: Final = 600_000
 
 # What one line has given out to be transferred and nobody has settled yet.
 TRANSFERS_MAX: Final = 512

@@ -59,9 +59,10 @@ class Entry:
     The fragment owns and changes it; a store copies what it needs during `commit` and keeps no
     reference. `payload` is None while only the store holds the bytes; `size_bytes` is the
     payload's length either way. `modified` are the application properties that settling changed,
-    packed (see `properties`). `session_id` is kept where the entity requires sessions. A scheduled
-    message has as `enqueued_at_ms` the moment it is scheduled for. `delayed_until_ms` is NEVER_MS
-    unless the state is DELAYED.
+    packed (see `properties`). `session_id` is kept where the entity requires sessions.
+    `delayed_until_ms` is when a SCHEDULED message is to be enqueued or the delay of a DELAYED one
+    ends, NEVER_MS in any other state. Scheduled messages that were stored before there was such a
+    moment have it in place of the one at which they were sent, as `enqueued_at_ms`.
     """
 
     def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
@@ -100,10 +101,20 @@ class Entry:
         if self.state == SET_ASIDE:
             return NEVER_MS
         if self.state == SCHEDULED:
-            return self.enqueued_at_ms
+            return self.scheduled_at_ms()
         if self.state == DELAYED:
             return self.delayed_until_ms
         return self.expires_at_ms if self.line == MAIN_LINE else NEVER_MS
+
+    def scheduled_at_ms(self) -> int:
+        """When a scheduled message is to be enqueued; its time to live begins then."""
+        until_ms = self.delayed_until_ms
+        return self.enqueued_at_ms if until_ms == NEVER_MS else until_ms
+
+    def lives_ms(self) -> int:
+        """The time to live of a message that expires."""
+        is_pending = self.state == SCHEDULED
+        return self.expires_at_ms - (self.scheduled_at_ms() if is_pending else self.enqueued_at_ms)
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_at_ms != NEVER_MS and self.expires_at_ms <= now_ms

@@ -10,6 +10,7 @@ import xxhash
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, Refused
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import Message
+from shardbus.core.session_key import session_key
 
 # Spark's xxhash64() is XXH64 with this seed, so a Spark job places rows without a UDF:
 # shiftrightunsigned(xxhash64(key), 32) is the point looked up in the entity's hash ranges.
@@ -38,35 +39,26 @@ def fragment_at(point: int, hash_starts: list[int]) -> int:
 
 
 def key_of(message: Message, detects_duplicates: bool) -> str | None:
-    """The partition key of a message, None when the bus may choose its fragment freely."""
+    """The partition key of a message, None when the bus may choose its fragment freely.
+
+    That of a message with a session is the key of its session, whichever the spelling. Beside an
+    empty session id any partition key may stand.
+    """
     session_id, partition_key = message.session_id, message.partition_key
     if session_id is not None:
-        if partition_key is not None and partition_key != session_id:
+        key = session_key(_checked(session_id, "SessionId"))
+        if key and partition_key is not None and session_key(partition_key) != key:
             raise Refused(
                 NOT_ALLOWED,
                 f"PartitionKey '{partition_key}' differs from SessionId '{session_id}': "
                 "set only one of them, or both to the same value.",
             )
-        return _checked(session_id, "SessionId")
+        return key
     if partition_key is not None:
         return _checked(partition_key, "PartitionKey")
     if detects_duplicates and message.message_id is not None:
         return _checked(message.message_id, "MessageId")
     return None
-
-
-def batch_key_of(messages: list[Message], detects_duplicates: bool) -> str | None:
-    """The one partition key of a batch that must be stored as a whole in one fragment."""
-    key = key_of(messages[0], detects_duplicates) if messages else None
-    for message in messages:
-        other = key_of(message, detects_duplicates)
-        if other != key:
-            raise Refused(
-                NOT_ALLOWED,
-                f"A batch to a partitioned entity must have one partition key, but it has "
-                f"{_quoted(key)} and {_quoted(other)}: send a batch for each key.",
-            )
-    return key
 
 
 @final
@@ -106,7 +98,3 @@ def _checked(key: str, name: str) -> str:
             f"{name} has {len(key)} characters; at most {KEY_CHARACTERS_MAX} are allowed.",
         )
     return key
-
-
-def _quoted(key: str | None) -> str:
-    return "none" if key is None else f"'{key}'"

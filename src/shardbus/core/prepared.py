@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-from shardbus.core.command import Home, Settle, StageShare
+from shardbus.core.command import Home, Reserved, Settle, StageShare
+from shardbus.core.holds import PromisedState
 from shardbus.core.limits import DECIDE_MS_MAX
 from shardbus.core.message import Message
 from shardbus.core.packing import (
@@ -14,6 +15,10 @@ from shardbus.core.packing import (
     packed_integer,
     packed_text,
 )
+
+# What follows the stages, a bit each.
+_KEEPS_REPLY: Final = 1
+_HAS_REQUESTS: Final = 2
 
 
 @final
@@ -53,8 +58,13 @@ class Prepared:
         self.messages = messages
         self.promises = promises
         self.stages = stages
+        self.scheduled: list[Reserved] = []
+        self.cancelled: list[int] = []
+        self.states: list[PromisedState] = []
         self.deadline_ms = 0
         self.size_bytes = 0
+        # Whoever commits it wants to know the numbers of the messages.
+        self.keeps_reply = False
 
 
 @final
@@ -77,11 +87,46 @@ def pack_prepared(prepared: Prepared) -> bytes:
     parts.append(packed_count(len(prepared.promises)))
     for promise in prepared.promises:
         _pack_promise(promise, parts)
-    if prepared.stages:
+    flags = _KEEPS_REPLY if prepared.keeps_reply else 0
+    if prepared.scheduled or prepared.cancelled or prepared.states:
+        flags |= _HAS_REQUESTS
+    if prepared.stages or flags:
         parts.append(packed_count(len(prepared.stages)))
         for name, count in prepared.stages:
             parts += (packed_count(len(name)), name, packed_integer(count))
+    if flags:
+        parts.append(bytes((flags,)))
+    if flags & _HAS_REQUESTS:
+        _pack_requests(prepared, parts)
     return b"".join(parts)
+
+
+def _pack_requests(prepared: Prepared, parts: list[bytes]) -> None:
+    pack_messages([message for _, message in prepared.scheduled], parts)
+    parts += [packed_integer(number) for number, _ in prepared.scheduled]
+    parts.append(packed_count(len(prepared.cancelled)))
+    parts += [packed_integer(number) for number in prepared.cancelled]
+    parts.append(packed_count(len(prepared.states)))
+    for promised in prepared.states:
+        parts.append(packed_text(promised.session_id))
+        parts.append(packed_integer(promised.old_bytes))
+        parts.append(packed_integer(-1 if promised.state is None else len(promised.state)))
+        parts.append(promised.state or b"")
+
+
+def _unpack_requests(unpacker: Unpacker, prepared: Prepared) -> None:
+    messages = unpacker.messages()
+    prepared.scheduled = [(unpacker.integer(), message) for message in messages]
+    prepared.cancelled = [unpacker.integer() for _ in range(unpacker.count())]
+    prepared.states = [_unpack_state(unpacker) for _ in range(unpacker.count())]
+
+
+def _unpack_state(unpacker: Unpacker) -> PromisedState:
+    session_id, old_bytes, length = unpacker.text(), unpacker.integer(), unpacker.integer()
+    if session_id is None:
+        raise ValueError("a promised state is of no session")
+    state = None if length < 0 else unpacker.piece(length)
+    return PromisedState(session_id, state, old_bytes)
 
 
 def unpack_prepared(data: bytes) -> Prepared:
@@ -96,8 +141,12 @@ def unpack_prepared(data: bytes) -> Prepared:
     stages: list[StageShare] = []
     if not unpacker.is_at_end():
         stages = [_unpack_share(unpacker) for _ in range(unpacker.count())]
-    unpacker.end()
     prepared = Prepared(decider, wait_ms, messages, promises, stages)
+    flags = 0 if unpacker.is_at_end() else unpacker.byte()
+    prepared.keeps_reply = flags & _KEEPS_REPLY != 0
+    if flags & _HAS_REQUESTS:
+        _unpack_requests(unpacker, prepared)
+    unpacker.end()
     prepared.size_bytes = len(data)
     return prepared
 

@@ -20,3 +20,5 @@ PRODUCER: Final = 8
 """By name: the last batch that was published, kept by the one fragment that decides about it."""
 TICKETS: Final = 9
 """By sender: which of its numbered commands are stored (see `tickets`)."""
+FINISHED: Final = 10
+"""By transaction: the numbers of what was sent in it, for whoever committed it (see `finished`)."""

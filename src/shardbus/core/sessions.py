@@ -15,6 +15,7 @@ from shardbus.core.line import Line
 from shardbus.core.lock import LockBatch, LockTable
 from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.core.session_key import session_key
 
 STATE_UNREAD: Final = -2
 NO_STATE: Final = -1
@@ -22,10 +23,14 @@ NO_STATE: Final = -1
 
 @final
 class HeldSession:
-    """A session somebody holds: a window of its messages, and the locks on those handed out."""
+    """A session somebody holds: a window of its messages, and the locks on those handed out.
+
+    `session_id` is in the spelling of whoever asked for it.
+    """
 
     def __init__(self, session_id: str, token: bytes, line: Line, batch: LockBatch) -> None:
         self.session_id = session_id
+        self.key = session_key(session_id)
         self.token = token
         self.line = line
         self.batch = batch
@@ -38,7 +43,7 @@ class HeldSession:
 
 @final
 class SessionTable:
-    """The sessions of one fragment.
+    """The sessions of one fragment, each by the key of its id.
 
     A free session with active messages is in the list of known ones, or its rank in the store is
     greater than `end` and `has_tail` says so, or the list is to be read again from the start.
@@ -71,7 +76,7 @@ class SessionTable:
 
     def named(self, session_id: str) -> HeldSession | None:
         """Who holds a session, even if the deadline has come and nobody noticed yet."""
-        return self._held.get(session_id)
+        return self._held.get(session_key(session_id))
 
     def held(self, token: bytes, steady_ms: int) -> HeldSession | None:
         """The session of a token; None once its deadline has come: the deadline decides."""
@@ -91,10 +96,10 @@ class SessionTable:
         return None
 
     def hold(self, held: HeldSession) -> None:
-        assert held.session_id not in self._held
-        self._held[held.session_id] = held
+        assert held.key not in self._held
+        self._held[held.key] = held
         self._by_token[held.token] = held
-        self._known.pop(held.session_id, None)
+        self._known.pop(held.key, None)
         self._push(held)
 
     def renew(self, held: HeldSession, deadline_ms: int) -> None:
@@ -105,11 +110,11 @@ class SessionTable:
 
         Whoever waits for messages of it is to be told that it is lost.
         """
-        del self._held[held.session_id]
+        del self._held[held.key]
         del self._by_token[held.token]
         self._stirred[held.token] = None
         if len(held.line) > 0 or held.line.has_tail:
-            self._know(held.session_id)
+            self._know(held.key)
         if len(self._deadlines) > 2 * len(self._held) + 64:
             self._deadlines = [item for item in self._deadlines if self._is_held(item[2])]
             heapq.heapify(self._deadlines)
@@ -145,36 +150,36 @@ class SessionTable:
 
     def append(self, entry: Entry) -> None:
         """A new message, with a greater number than all others."""
-        session_id = session_of(entry)
-        held = self._held.get(session_id)
+        key = session_of(entry)
+        held = self._held.get(key)
         if held is not None:
             held.line.append(entry)
             self._stirred[held.token] = None
         elif self.has_tail:
             if self._locks.has_pinned:
-                self._know(session_id)
-        elif session_id not in self._known:
+                self._know(key)
+        elif key not in self._known:
             if len(self._known) < self._bounds.sessions_known_max:
-                self._known[session_id] = None
+                self._known[key] = None
                 self.end = entry.sequence_number
             else:
                 self.has_tail = True
 
     def put_back(self, entry: Entry) -> None:
         """A message waits again at its own place, and its session perhaps before `end`."""
-        session_id = session_of(entry)
-        held = self._held.get(session_id)
+        key = session_of(entry)
+        held = self._held.get(key)
         if held is not None:
             held.line.put_back(entry)
             self._stirred[held.token] = None
         elif not self.has_tail or entry.sequence_number <= self.end or self._locks.has_pinned:
-            self._know(session_id)
+            self._know(key)
 
     def drop(self, numbers: dict[str, set[int]]) -> list[Entry]:
-        """Stop messages waiting, by session; answers those that were in memory."""
+        """Stop messages waiting, by key of session; answers those that were in memory."""
         dropped: list[Entry] = []
-        for session_id, dropping in numbers.items():
-            held = self._held.get(session_id)
+        for key, dropping in numbers.items():
+            held = self._held.get(key)
             if held is not None:
                 dropped += held.line.drop(dropping)
         return dropped
@@ -199,19 +204,19 @@ class SessionTable:
         return len(self._known) > 0 or self.has_tail
 
     def first_known(self) -> str | None:
-        for session_id in self._known:
-            return session_id
+        for key in self._known:
+            return key
         return None
 
-    def forget(self, session_id: str) -> None:
+    def forget(self, key: str) -> None:
         """A session that was read turned out to have no message to hand out."""
-        self._known.pop(session_id, None)
+        self._known.pop(key, None)
 
-    def page_in(self, ranks: list[int], session_ids: list[str], is_end: bool) -> None:
+    def page_in(self, ranks: list[int], keys: list[str], is_end: bool) -> None:
         """Add the sessions that the store ranks after `end`."""
-        for session_id in session_ids:
-            if session_id not in self._held:
-                self._known[session_id] = None
+        for key in keys:
+            if key not in self._held:
+                self._known[key] = None
         if ranks:
             self.end = ranks[-1]
         if is_end:
@@ -220,9 +225,9 @@ class SessionTable:
                 self._must_restart = False
                 self.end = 0
 
-    def _know(self, session_id: str) -> None:
-        if session_id in self._known or len(self._known) < self._bounds.sessions_known_max:
-            self._known[session_id] = None
+    def _know(self, key: str) -> None:
+        if key in self._known or len(self._known) < self._bounds.sessions_known_max:
+            self._known[key] = None
         else:
             self.has_tail = True
             self._must_restart = True
@@ -236,6 +241,7 @@ class SessionTable:
 
 
 def session_of(entry: Entry) -> str:
+    """The key of the session of a message."""
     session_id = entry.session_id
     assert session_id is not None
-    return session_id
+    return session_key(session_id)

@@ -8,10 +8,12 @@ from shardbus.core.message import Message
 from shardbus.core.stage_command import Publication, StageShare
 
 if TYPE_CHECKING:
-    from shardbus.core.command import Settle, Ticket
+    from shardbus.core.command import SetState, Settle, Ticket
 
 Home = tuple[int, int]
 """Where a fragment is at home: the id of its entity, and its number."""
+Reserved = tuple[int, Message]
+"""A message to be scheduled, with the sequence number that was given out for it."""
 
 
 @final
@@ -21,6 +23,9 @@ class Work:
     It sends messages, settles others, publishes stages that have exactly so many messages here,
     and, only where it is decided, remembers that a batch of a producer is published: one that was
     published before is refused with ALREADY_PUBLISHED.
+
+    It also schedules messages under numbers that `Enlist` gave out, cancels others that are
+    scheduled, and sets the states of sessions that are held.
     """
 
     def __init__(
@@ -34,6 +39,22 @@ class Work:
         self.settlements = settlements
         self.stages: list[StageShare] = [] if stages is None else stages
         self.publication = publication
+        self.scheduled: list[Reserved] = []
+        self.cancelled: list[int] = []
+        self.states: list[SetState] = []
+
+
+@final
+class Enlist:
+    """Could this work be done now? And give out `count` sequence numbers. Answered by `Sent`.
+
+    Refused as `Transact` would be. Nobody else gets the numbers, whatever becomes of them; what is
+    scheduled under one of them can be cancelled by it.
+    """
+
+    def __init__(self, work: Work, count: int = 0) -> None:
+        self.work = work
+        self.count = count
 
 
 @final
@@ -54,22 +75,33 @@ class Prepare:
 
     From then on the messages that it settles are nobody's, and nothing that it needs is refused,
     until `Finish` says how the fragment `decider` has decided. After `wait_ms` anybody may ask it
-    to roll back what is not decided yet.
+    to roll back what is not decided yet. With `keeps_reply` the numbers that the messages get are
+    kept for whoever wants to know them, until `ForgetDecision`.
     """
 
-    def __init__(self, transaction_id: bytes, work: Work, decider: Home, wait_ms: int) -> None:
+    def __init__(
+        self,
+        transaction_id: bytes,
+        work: Work,
+        decider: Home,
+        wait_ms: int,
+        *,
+        keeps_reply: bool = False,
+    ) -> None:
         self.transaction_id = transaction_id
         self.work = work
         self.decider = decider
         self.wait_ms = wait_ms
+        self.keeps_reply = keeps_reply
 
 
 @final
 class Decide:
     """Commit a transaction that all `others` have prepared, and do its work here.
 
-    Answered by `Decided`; by what was decided before, if something was. Refused when the work
-    cannot be done: then nothing is decided, and the others must be told that nothing comes of it.
+    Answered by `Decided`; by what was decided before, if something was. With a ticket that keeps
+    the reply a commit is answered by `Sent`. Refused when the work cannot be done: then nothing is
+    decided, and the others must be told that nothing comes of it.
     """
 
     def __init__(
@@ -96,7 +128,10 @@ class AskDecision:
 
 @final
 class Finish:
-    """Do what was promised, or let go of it. Answered by `Done`, also if nothing was promised."""
+    """Do what was promised, or let go of it. Answered by `Done`, also if nothing was promised.
+
+    A commit of what was prepared to keep the reply is answered by `Sent`, however often.
+    """
 
     def __init__(self, transaction_id: bytes, *, is_commit: bool) -> None:
         self.transaction_id = transaction_id
@@ -105,7 +140,9 @@ class Finish:
 
 @final
 class ForgetDecision:
-    """All others have finished: the decision to commit need not be kept. Answered by `Done`."""
+    """All others have finished: the decision to commit need not be kept, nor the numbers of what
+    was sent. Answered by `Done`.
+    """
 
     def __init__(self, transaction_id: bytes) -> None:
         self.transaction_id = transaction_id

@@ -19,6 +19,7 @@ from shardbus.core.command import (
     Decide,
     Decided,
     Done,
+    Enlist,
     Finish,
     ForgetDecision,
     InDoubt,
@@ -26,11 +27,14 @@ from shardbus.core.command import (
     Owed,
     Prepare,
     Promised,
+    Sent,
     Transact,
     Work,
 )
 from shardbus.core.entrance import Entrance
-from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, SERVER_BUSY, Refused
+from shardbus.core.finished import Finished
+from shardbus.core.holds import Holds, PromisedState
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     DECIDE_MS_MAX,
@@ -41,7 +45,7 @@ from shardbus.core.limits import (
 )
 from shardbus.core.lock import LockBatch
 from shardbus.core.message import SET_ASIDE, Entry
-from shardbus.core.need import NeedStages
+from shardbus.core.need import Need, NeedStages
 from shardbus.core.prepared import (
     Decision,
     Prepared,
@@ -52,12 +56,13 @@ from shardbus.core.prepared import (
     unpack_prepared,
 )
 from shardbus.core.records import DECISION, PREPARED
+from shardbus.core.scheduling import Scheduling
 from shardbus.core.settling import Settling
 from shardbus.core.stages import ReadStage
 from shardbus.core.staging import Staging
 
 TransactionCommand = (
-    Transact | Prepare | Decide | AskDecision | Finish | ForgetDecision | ListTransactions
+    Enlist | Transact | Prepare | Decide | AskDecision | Finish | ForgetDecision | ListTransactions
 )
 
 _HOW: Final = {True: COMMITTED, False: ROLLED_BACK}
@@ -73,19 +78,24 @@ class Transactions:
         entrance: Entrance,
         settling: Settling,
         staging: Staging,
+        holds: Holds | None,
         records: dict[tuple[int, bytes], bytes],
     ) -> None:
         self._ledger = ledger
         self._entrance = entrance
         self._settling = settling
         self._staging = staging
-        # What was read of stages for the command that is being decided.
+        self.scheduling = Scheduling(ledger, entrance)
+        self._holds = holds
+        # What was read of messages and stages for the command that is being decided.
+        self._read: dict[int, Entry | None] = {}
         self._staged: dict[bytes, ReadStage] = {}
         self._prepared: dict[bytes, Prepared] = {}
         self._prepared_bytes = 0
         # The sessions whose messages are pinned, by number: a rollback gives them back to those.
         self._batches: dict[int, LockBatch] = {}
         self._decisions: dict[bytes, Decision] = {}
+        self._finished = Finished(ledger, records)
         for (kind, key), data in records.items():
             if kind == PREPARED:
                 self._load(key, unpack_prepared(data))
@@ -97,10 +107,15 @@ class Transactions:
         prepared.deadline_ms = self._ledger.steady_ms + prepared.wait_ms
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += prepared.size_bytes
+        promised_keys = self._entrance.promised_keys
+        promised_keys.load(transaction_id, prepared.messages, self._ledger.steady_ms)
         for promise in prepared.promises:
             for number in promise.numbers:
                 self._ledger.locks.pin_unread(number)
         self._staging.promise(prepared.stages)
+        self.scheduling.load(prepared.cancelled)
+        if self._holds is not None:
+            self._holds.promise(prepared.states)
 
     def decide(
         self,
@@ -108,11 +123,15 @@ class Transactions:
         read: dict[int, Entry | None],
         staged: dict[bytes, ReadStage],
         now_ms: int,
-    ) -> Done | Decided | InDoubt:
+    ) -> Done | Decided | InDoubt | Sent:
         """`read` holds the messages that `unread` named, `staged` the stages that `unread_stages`
         did, as they are stored.
         """
+        self._read = read
         self._staged = staged
+        if isinstance(command, Enlist):
+            self._check(command.work, now_ms)
+            return self.scheduling.reserve(command.count)
         if isinstance(command, Transact):
             self._entrance.check_ticket(command.ticket)
             self._check(command.work, now_ms)
@@ -126,7 +145,7 @@ class Transactions:
         if isinstance(command, AskDecision):
             return self._answer(command, now_ms)
         if isinstance(command, Finish):
-            return self._finish(command, read, now_ms)
+            return self._finish(command, now_ms)
         if isinstance(command, ForgetDecision):
             return self._forget(command)
         return self._in_doubt()
@@ -137,10 +156,13 @@ class Transactions:
         numbers: list[int] = []
         if prepared is not None:
             for promise in prepared.promises:
-                for number in promise.numbers:
-                    if self._ledger.locks.is_unread(number):
-                        numbers.append(number)
-        return numbers
+                numbers += promise.numbers
+            numbers += prepared.cancelled
+        return [number for number in numbers if self._ledger.locks.is_unread(number)]
+
+    def unread_states(self, work: Work) -> Need | None:
+        """What to read from the store before it is known which states the work replaces."""
+        return None if self._holds is None else self._holds.need_to_set_states(work.states)
 
     def unread_stages(self, command: TransactionCommand) -> NeedStages | None:
         """The stages to read from the store before a command is decided."""
@@ -159,21 +181,41 @@ class Transactions:
         return None
 
     def _check(self, work: Work, now_ms: int) -> None:
-        if work.messages:
-            self._entrance.check(work.messages)
+        if work.messages or work.scheduled:
+            self._entrance.check(work.messages + [message for _, message in work.scheduled])
+            self.scheduling.check_reserved(work.scheduled)
         if work.stages or work.publication is not None:
             self._staging.check(work, self._staged, now_ms)
         self._settling.check_held(work.settlements)
+        if work.cancelled:
+            self.scheduling.found(work.cancelled, self._read)
+        self._states_of(work)
 
-    def _do(self, work: Work, now_ms: int) -> None:
+    def _states_of(self, work: Work) -> list[PromisedState]:
+        if not work.states:
+            return []
+        if self._holds is None:
+            raise Refused(NOT_ALLOWED, "The entity does not require sessions: there is no state.")
+        return self._holds.check_states(work.states)
+
+    def _do(self, work: Work, now_ms: int) -> Sent | None:
+        sent: Sent | None = None
         if work.messages:
-            self._entrance.admit(work.messages, now_ms, is_checked=True)
+            sent = self._entrance.admit(work.messages, now_ms, is_checked=True)
+        if work.scheduled:
+            self._entrance.admit_reserved(work.scheduled, now_ms)
         if work.stages:
             self._staging.publish(work.stages, self._staged, now_ms)
         if work.publication is not None:
             self._staging.note(work.publication, now_ms)
         for settlement in work.settlements:
             self._settling.settle(settlement, now_ms)
+        if work.cancelled:
+            self._ledger.forget(self.scheduling.found(work.cancelled, self._read))
+        if self._holds is not None:
+            for state in work.states:
+                self._holds.set_state(state, now_ms)
+        return sent
 
     # Promising.
 
@@ -198,12 +240,22 @@ class Transactions:
             promises.append(Promise(settle, numbers, settle.tokens, deadlines_ms))
         wait_ms = min(command.wait_ms, DECIDE_MS_MAX)
         prepared = Prepared(command.decider, wait_ms, work.messages, promises, work.stages)
+        prepared.scheduled, prepared.cancelled = work.scheduled, work.cancelled
+        prepared.states = self._states_of(work)
         prepared.deadline_ms = self._ledger.steady_ms + wait_ms
+        prepared.keeps_reply = command.keeps_reply
+        if command.keeps_reply:
+            self._finished.check_room(len(self._prepared))
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
         self._pin(promises)
         self._staging.promise(work.stages)
+        if work.cancelled:
+            self.scheduling.pin(self.scheduling.found(work.cancelled, self._read))
+        if self._holds is not None:
+            self._holds.promise(prepared.states)
+        self._entrance.promised_keys.add(transaction_id, work.messages, self._ledger.steady_ms)
         self._prepared[transaction_id] = prepared
         self._prepared_bytes += len(data)
         self._ledger.changes.append(RecordChange(PREPARED, transaction_id, data))
@@ -229,16 +281,18 @@ class Transactions:
 
     # Deciding.
 
-    def _commit(self, command: Decide, now_ms: int) -> Decided:
+    def _commit(self, command: Decide, now_ms: int) -> Decided | Sent:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None:
             return Decided(_HOW[decision.is_commit])
         self._entrance.check_ticket(command.ticket)
         self._check(command.work, now_ms)
         self._check_decisions()
-        self._do(command.work, now_ms)
-        self._entrance.note_ticket(command.ticket, None)
+        sent = self._do(command.work, now_ms)
+        self._entrance.note_ticket(command.ticket, sent)
         self._keep(command.transaction_id, Decision(True, now_ms, command.others))
+        if sent is not None and command.ticket is not None and command.ticket.keeps_reply:
+            return sent
         return Decided(COMMITTED)
 
     def _answer(self, command: AskDecision, now_ms: int) -> Decided:
@@ -275,6 +329,7 @@ class Transactions:
         decision = self._decisions.get(command.transaction_id)
         if decision is not None and decision.is_commit:
             self._drop(command.transaction_id)
+        self._finished.forget(command.transaction_id)
         return Done()
 
     def _forget_rollbacks(self) -> None:
@@ -292,14 +347,20 @@ class Transactions:
 
     # Finishing.
 
-    def _finish(self, command: Finish, read: dict[int, Entry | None], now_ms: int) -> Done:
+    def _finish(self, command: Finish, now_ms: int) -> Done | Sent:
         prepared = self._prepared.pop(command.transaction_id, None)
         if prepared is None:
-            return Done()
+            kept = self._finished.find(command.transaction_id) if command.is_commit else None
+            return Done() if kept is None else kept
+        reply: Done | Sent = Done()
+        self._entrance.promised_keys.remove(command.transaction_id)
         self._prepared_bytes -= prepared.size_bytes
         self._ledger.changes.append(RecordChange(PREPARED, command.transaction_id, None))
         if command.is_commit and prepared.messages:
-            self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+            sent = self._entrance.admit(prepared.messages, now_ms, is_checked=True)
+            if prepared.keeps_reply:
+                self._finished.keep(command.transaction_id, sent)
+                reply = sent
         if prepared.stages:
             if command.is_commit:
                 self._staging.publish(prepared.stages, self._staged, now_ms)
@@ -307,10 +368,18 @@ class Transactions:
                 self._staging.let_go(prepared.stages)
         for promise in prepared.promises:
             if command.is_commit:
-                self._settling.end(promise.command, self._unpinned(promise, read), now_ms)
+                self._settling.end(promise.command, self._unpinned(promise, self._read), now_ms)
             else:
-                self._let_go(promise, read, now_ms)
-        return Done()
+                self._let_go(promise, self._read, now_ms)
+        self._finish_requests(prepared, now_ms, is_commit=command.is_commit)
+        return reply
+
+    def _finish_requests(self, prepared: Prepared, now_ms: int, *, is_commit: bool) -> None:
+        if is_commit and prepared.scheduled:
+            self._entrance.admit_reserved(prepared.scheduled, now_ms)
+        self.scheduling.finish(prepared.cancelled, self._read, is_commit=is_commit)
+        if self._holds is not None:
+            self._holds.finish(prepared.states, now_ms, is_commit=is_commit)
 
     def _unpinned(self, promise: Promise, read: dict[int, Entry | None]) -> list[Entry]:
         found = [self._unpin(number, read) for number in promise.numbers]

@@ -1,4 +1,4 @@
-"""One port for everything: who a connection is for is seen from its first byte (D9).
+"""One port for everything: who a connection is for is seen from its first bytes (D9).
 
 A plain connection is looked at with MSG_PEEK before it has a transport, so the bytes stay in the
 socket, TLS starts from an untouched stream, and afterwards nothing stands between the transport and
@@ -32,6 +32,9 @@ ACCEPT_PAUSE_MS: Final = 100
 SHORTAGE_MS: Final = 10_000
 """So long after the last such pause it still counts as a problem."""
 
+TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
+"""How AMQP asks for TLS on a port that begins without it. One that comes in pieces is not waited
+for: it goes to AMQP, which refuses it as it does where there is no TLS."""
 _TLS_HANDSHAKE: Final = 0x16
 _FIRST_OF_AMQP: Final = ord("A")
 
@@ -161,10 +164,15 @@ class Listener:
         self._newcomers.discard(newcomer)
         self._reception.forget(newcomer)
 
-    def hand_over(self, connection: socket.socket, first: int, peer: str) -> None:
-        """Give a connection to the protocol that its first byte asks for, or close it."""
+    def hand_over(self, connection: socket.socket, start: bytes, peer: str) -> None:
+        """Give a connection to the protocol that its first bytes ask for, or close it."""
         protocols = self._protocols
-        if first == _TLS_HANDSHAKE and protocols.tls is not None:
+        first = start[0]
+        is_upgrade = start == TLS_HEADER and protocols.amqp is not None
+        if (is_upgrade or first == _TLS_HANDSHAKE) and protocols.tls is not None:
+            if is_upgrade and not _agree_to_tls(connection):
+                connection.close()
+                return
             inside = _InsideTls(self, protocols, peer)
             inside.task = self._tasks.create_task(self._secure(inside, connection, protocols.tls))
             self._newcomers.add(inside)
@@ -223,15 +231,15 @@ class _Silent:
         self._listener.left(self)
 
     def _speaks(self) -> None:
-        """Its first byte stays in the socket; there is none when the peer has closed."""
+        """Its first bytes stay in the socket; there are none when the peer has closed."""
         self._leave()
         try:
-            first = self._connection.recv(1, socket.MSG_PEEK)
+            start = self._connection.recv(len(TLS_HEADER), socket.MSG_PEEK)
         except OSError as error:
             log.debug("a connection ended before it began: %s", error)
-            first = b""
-        if first:
-            self._listener.hand_over(self._connection, first[0], self.peer)
+            start = b""
+        if start:
+            self._listener.hand_over(self._connection, start, self.peer)
         else:
             self._connection.close()
 
@@ -273,6 +281,18 @@ class _InsideTls(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.left(self)
+
+
+def _agree_to_tls(connection: socket.socket) -> bool:
+    """Answer a client that asks for TLS by AMQP's header with the same (part 5, 5.2.1), after
+    which both go on as if the connection had begun with TLS. False: it has ended.
+    """
+    try:
+        size = len(TLS_HEADER)
+        return connection.recv(size) == TLS_HEADER and connection.send(TLS_HEADER) == size
+    except OSError as error:
+        log.debug("a connection ended before it began: %s", error)
+        return False
 
 
 def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:

@@ -28,6 +28,7 @@ from shardbus.rules.values import (
     UBYTE,
     UINT,
     ULONG,
+    UNZONED_TIMESTAMP,
     URI,
     USHORT,
     UUID,
@@ -120,7 +121,7 @@ def _text(value: Value, kind: int) -> str | None:
 def _is_of(value: Value, kind: int) -> bool:
     if kind == BOOLEAN:
         return isinstance(value, bool)
-    if kind in (TIMESTAMP, OFFSET_TIMESTAMP):
+    if kind in (TIMESTAMP, OFFSET_TIMESTAMP, UNZONED_TIMESTAMP):
         return isinstance(value, Moment)
     if kind == DURATION:
         return isinstance(value, Duration)

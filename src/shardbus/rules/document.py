@@ -40,6 +40,7 @@ from shardbus.rules.values import (
     TEXT,
     TIMESTAMP,
     UBYTE,
+    UNZONED_TIMESTAMP,
     URI,
     Duration,
     Guid,
@@ -130,7 +131,7 @@ def _value_of(kind: int, text: str) -> Value:
         return _boolean(text)
     if kind == DECIMAL:
         return Decimal(text)
-    if kind in (TIMESTAMP, OFFSET_TIMESTAMP):
+    if kind in (TIMESTAMP, OFFSET_TIMESTAMP, UNZONED_TIMESTAMP):
         return Moment(int(text))
     if kind == DURATION:
         return Duration(int(text))

@@ -32,11 +32,13 @@ OFFSET_TIMESTAMP: Final = 18
 DURATION: Final = 19
 UUID: Final = 20
 BINARY: Final = 21
+# A moment that was written without a zone: it is read as one in UTC, and told as it was written.
+UNZONED_TIMESTAMP: Final = 22
 
 KIND_NAMES: Final = (
     "null", "boolean", "ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "long", "float",
     "double", "decimal", "char", "string", "symbol", "uri", "timestamp", "datetime-offset",
-    "timespan", "uuid", "binary",
+    "timespan", "uuid", "binary", "timestamp-unzoned",
 )  # fmt: skip
 """By kind: for people."""
 
@@ -171,4 +173,4 @@ def kind_of(value: Value) -> int:
     return TIMESTAMP if isinstance(value, Moment) else DURATION
 
 
-assert len(KIND_NAMES) == BINARY + 1
+assert len(KIND_NAMES) == UNZONED_TIMESTAMP + 1

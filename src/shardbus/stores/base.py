@@ -102,7 +102,7 @@ class WaitingSession(NamedTuple):
     """
 
     rank: int
-    session_id: str
+    key: str
 
 
 @final
@@ -208,8 +208,8 @@ class MessageStore(Protocol):
         """Store everything or nothing; on return it survives a crash (D4).
 
         Within one FragmentCommit changes apply in order; its counters replace the stored ones.
-        Entries with a `session_id` can be found by it as long as they are on the main line; a
-        session is forgotten with its last message there, unless it has a state.
+        Entries with a `session_id` can be found by it, in any spelling, as long as they are on the
+        main line; a session is forgotten with its last message there, unless it has a state.
         Payloads that are the same object in several fragments are the same for all of them: a
         store may keep them once, until the last of these messages is gone.
         One without changes is written too, even if its counters are the stored ones: that it
@@ -286,6 +286,9 @@ class MessageStore(Protocol):
         self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
     ) -> list[str]:
         """Ids of sessions in a fixed order, without the first `skip`.
+
+        Each is spelled as in its first active message there; without one, as in the first that is
+        deferred, scheduled or delayed; without any, as when its state was set.
 
         With `updated_after_ms` < 0 those that have messages on the main line, in any state, or a
         state; otherwise those whose state was set after that moment.

@@ -8,6 +8,7 @@ from typing import Final, final
 from shardbus.core.change import (
     Adopt,
     Append,
+    AppendReserved,
     Change,
     Counters,
     ForgetIds,
@@ -20,6 +21,7 @@ from shardbus.core.change import (
     Update,
 )
 from shardbus.core.message import Entry
+from shardbus.core.session_key import session_key
 from shardbus.stores.base import FragmentCommit, NotStored
 from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import (
@@ -86,6 +88,7 @@ class Delta:
         self.local = local
         self.counters = counters
         self.appended: list[Entry] = []
+        self.reserved: list[Entry] = []
         self.updated: dict[int, Entry] = {}
         self.removed: dict[int, None] = {}
         self.states: dict[str, StateChange] = {}
@@ -114,13 +117,15 @@ class Delta:
 
     def _collect_other(self, change: Change) -> None:
         if isinstance(change, StateChange):
-            self.states[change.session_id] = change
+            self.states[session_key(change.session_id)] = change
         elif isinstance(change, Remember):
             if not self.remembered or self.remembered[-1][0] != change.at_ms:
                 self.remembered.append((change.at_ms, []))
             self.remembered[-1][1].append(change.digests)
         elif isinstance(change, RecordChange):
             self.records[change.kind, change.key] = change.data
+        elif isinstance(change, AppendReserved):
+            self.reserved += change.entries
         elif isinstance(change, (StagePut, StageDrop)):
             self.stages.append(change)
         elif isinstance(change, Adopt):
@@ -248,6 +253,8 @@ class Batch:
         appended = [delta.appended for delta in self._deltas.values() if delta.appended]
         self._is_sharing = has_common(appended)
         for local, delta in self._deltas.items():
+            if delta.reserved:
+                self._append_reserved(delta, self.known.last_counters[local])
             last = self._append(delta, self.known.last_counters[local])
             self.known.last_counters[local] = max(last, delta.counters.last_counter)
             if delta.states or delta.remembered or delta.forgotten_at_ms:
@@ -280,12 +287,13 @@ class Batch:
     def _add_others(self, delta: Delta) -> None:
         """States of sessions and remembered ids."""
         local = delta.local
-        for session_id, change in delta.states.items():
-            name = encoded(session_id)
+        for key, change in delta.states.items():
+            name = encoded(key)
             if change.state is None:
                 self._row(NO_STATE, local, name=name)
             else:
-                data = pack_session_state(local, name, change.at_ms, change.state)
+                spelled = encoded(change.session_id)
+                data = pack_session_state(local, spelled, change.at_ms, change.state)
                 self._row(STATE, local, due_at_ms=change.at_ms, data=data, name=name)
         lowest = key_of(local, 0)
         if delta.forgotten_at_ms:
@@ -346,6 +354,21 @@ class Batch:
                 self._finish(alone)
         self._finish(run.last())
         return last
+
+    def _append_reserved(self, delta: Delta, last_counter: int) -> None:
+        """Scheduled messages are entries, so their numbers need not be the last ones."""
+        for entry in delta.reserved:
+            counter = counter_of(entry.sequence_number)
+            payload = entry.payload
+            assert payload is not None, "an appended message has a payload"
+            if counter > last_counter:
+                raise NotStored(
+                    f"sequence number {entry.sequence_number} was not given out: "
+                    "the fragment must be loaded again"
+                )
+            if counter not in delta.removed:
+                latest = delta.updated.get(counter, entry)
+                self._bring(key_of(delta.local, counter), latest, payload)
 
     def _record(self, entry: Entry, payload: bytes) -> Record:
         if not self._is_sharing:

@@ -30,6 +30,7 @@ from xxhash import xxh3_64_intdigest
 from shardbus.core.change import Counters, LineCounters, Remember
 from shardbus.core.limits import DIGEST_BYTES, SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SET_ASIDE, Entry
+from shardbus.core.session_key import session_key
 
 COUNTER_BITS: Final = 43
 COUNTER_MAX: Final = (1 << COUNTER_BITS) - 1
@@ -49,6 +50,8 @@ SHARED_VERSION: Final = 3
 ADOPTED_VERSION: Final = 4
 # Of states of messages and of counters; those of version 1 are still read.
 KEPT_VERSION: Final = 2
+# Begins the name of a session whose state is kept aside: no text begins so.
+ASIDE: Final = b"\xff"
 # Of the pieces of stages that have payloads beside them.
 PIECE_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
@@ -123,7 +126,17 @@ def session_of(entry: Entry) -> bytes | None:
     """The name of the session under which a message can be found; None: under none."""
     if entry.session_id is None or entry.line != MAIN_LINE or entry.state == SET_ASIDE:
         return None
-    return encoded(entry.session_id)
+    return session_name(entry.session_id)
+
+
+def session_name(session_id: str) -> bytes:
+    """The name under which a store keeps a session, however its id is spelled."""
+    return encoded(session_key(session_id))
+
+
+def aside_name(name: bytes) -> bytes:
+    """The name of a session that became one with another, for the sake of its state."""
+    return ASIDE + name
 
 
 def record_of(entry: Entry, payload: bytes) -> Record:
@@ -420,6 +433,17 @@ def unpack_state(key: int, base: int, data: bytes) -> Entry | None:
     )
 
 
+def spelled_in(start: bytes, end: bytes) -> bytes | None:
+    """The session in the record of a message, of which only its start and its end are at hand."""
+    if len(start) < _STATE_START.size:
+        return None
+    fields: tuple[int, ...] = _STATE_START.unpack_from(start, 0)
+    size = fields[11]
+    if fields[0] != KEPT_VERSION or not 0 <= size <= len(end) - CHECKSUM_BYTES:
+        return None
+    return end[len(end) - CHECKSUM_BYTES - size : len(end) - CHECKSUM_BYTES]
+
+
 def pack_counters(local: int, counters: Counters) -> bytes:
     fields: list[int] = [KEPT_VERSION, counters.last_counter]
     for line in counters.lines:
@@ -478,6 +502,15 @@ def unpack_session_state(data: bytes) -> tuple[int, bytes, int, bytes] | None:
     if version != FORMAT_VERSION or state_at > end:
         return None
     return local, data[name_at:state_at], set_at_ms, data[state_at:end]
+
+
+def spelled_in_state(start: bytes) -> bytes | None:
+    """The session in the record of a state, of which only the start is at hand."""
+    name_at = _SESSION_STATE_START.size
+    if len(start) < name_at:
+        return None
+    name_bytes: int = _SESSION_STATE_START.unpack_from(start, 0)[3]
+    return start[name_at : name_at + name_bytes]
 
 
 def pack_remembered(local: int, at_ms: int, digests: bytes) -> bytes:

@@ -11,13 +11,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Final, final
 
+from shardbus.core.session_key import session_key_of
 from shardbus.stores.base import StoreError
+from shardbus.stores.chunk import ASIDE, aside_name
 from shardbus.stores.room import Room, is_no_room, no_room_text
 
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x53424D53
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 SESSIONS_VERSION: Final = 2
 """The schema that brought sessions, their states and remembered ids."""
 TOPICS_VERSION: Final = 3
@@ -28,6 +30,8 @@ KEPT_PAYLOADS_VERSION: Final = 5
 """The schema that brought payloads beside the pieces of stages."""
 NAMESPACE_VERSION: Final = 6
 """The schema that brought the id of the namespace to which a store belongs."""
+SESSION_KEYS_VERSION: Final = 7
+"""The schema in which sessions have the keys of their ids for names."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).
@@ -301,11 +305,28 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     version = user_version(connection)
     _refuse_newer(path, version)
+    if version < SESSION_KEYS_VERSION:
+        connection.create_function("keyed", 1, session_key_of)
+        connection.create_function("aside", 1, aside_name)
     for number, script in _migrations():
         if number > version:
             connection.executescript(
                 f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
             )
+    if SESSIONS_VERSION <= version < SESSION_KEYS_VERSION:
+        _tell_asides(connection, path)
+
+
+def _tell_asides(connection: sqlite3.Connection, path: Path) -> None:
+    sql = "SELECT count(*) FROM session WHERE name >= ?"
+    asides = int(connection.execute(sql, (ASIDE,)).fetchone()[0])
+    if asides:
+        log.warning(
+            "%s: session ids that differ only in upper and lower case are one session now; it has "
+            "the state that was set last, and %d others are kept beside it (session_state)",
+            path,
+            asides,
+        )
 
 
 def _migrations() -> list[tuple[int, str]]:

@@ -10,6 +10,7 @@ from shardbus.core.message import ACTIVE, DEFERRED, SET_ASIDE, Entry
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     Record,
+    encoded,
     holes_of,
     sequence_base,
     sequence_of,
@@ -99,6 +100,12 @@ class Aside:
         entry = self.entry(base)
         return None if entry is None else session_of(entry)
 
+    def spelled_name(self, base: int) -> bytes | None:
+        """That in a file whose sessions do not have the keys of their ids for names."""
+        entry = self.entry(base)
+        is_named = entry is not None and session_of(entry) is not None
+        return encoded(entry.session_id) if entry is not None and is_named else None
+
 
 def count_in(line: LineCounters, state: int, size_bytes: int) -> None:
     """Count a message that is not set aside."""
@@ -150,7 +157,7 @@ class Sink(Protocol):
         ...
 
     def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
-        """The sound state of a session."""
+        """The sound state of a session, under the name by which it is listed or should be."""
         ...
 
     def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:

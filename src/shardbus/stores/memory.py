@@ -9,6 +9,7 @@ from typing import final
 from shardbus.core.change import (
     Adopt,
     Append,
+    AppendReserved,
     Change,
     Counters,
     ForgetIds,
@@ -24,6 +25,8 @@ from shardbus.core.change import (
 from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, SET_ASIDE, Entry
 from shardbus.core.runs import Runs
+from shardbus.core.sequence import counter_of
+from shardbus.core.session_key import session_key
 from shardbus.stores.base import (
     Due,
     FragmentCommit,
@@ -131,7 +134,7 @@ class MemoryStore:
             lists = [known.active[line], known.hidden[line]]
         else:
             assert line == MAIN_LINE, "only the main line has sessions"
-            session = known.sessions.get(session_id, MemorySession())
+            session = known.sessions.get(session_key(session_id), MemorySession())
             lists = [session.active, session.hidden]
         return known.page(lists, start, count_max, bytes_max)
 
@@ -157,7 +160,7 @@ class MemoryStore:
         self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
         known = self._known(fragment)
-        session = known.sessions.get(session_id, MemorySession())
+        session = known.sessions.get(session_key(session_id), MemorySession())
         return known.page([session.active], after + 1, count_max, bytes_max)
 
     def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
@@ -165,7 +168,7 @@ class MemoryStore:
         start = bisect_left(ranks, (after + 1, ""))
         chosen = ranks[start : start + count_max]
         return SessionPage(
-            [WaitingSession(rank, session_id) for rank, session_id in chosen],
+            [WaitingSession(rank, key) for rank, key in chosen],
             start + len(chosen) == len(ranks),
         )
 
@@ -176,14 +179,16 @@ class MemoryStore:
         if updated_after_ms < 0:
             found = set(known.sessions) | set(known.states)
         else:
-            found = {name for name, (_, at_ms) in known.states.items() if at_ms > updated_after_ms}
-        return sorted(found, key=_bytes)[skip : skip + count_max]
+            found = {key for key, kept in known.states.items() if kept[1] > updated_after_ms}
+        keys = sorted(found, key=_bytes)[skip : skip + count_max]
+        return [known.spelling(key) for key in keys]
 
     def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
         known = self._known(fragment)
-        if session_id in known.damaged_states:
+        key = session_key(session_id)
+        if key in known.damaged_states:
             raise StoreError(f"the state of session {session_id!r} is damaged")
-        found = known.states.get(session_id)
+        found = known.states.get(key)
         return None if found is None else found[0]
 
     def read_payloads(
@@ -244,7 +249,7 @@ class MemoryStore:
 
     def damage_state(self, fragment: FragmentId, session_id: str) -> None:
         """Make the state of a session fail its checksum until it is set again."""
-        self._known(fragment).damaged_states.add(session_id)
+        self._known(fragment).damaged_states.add(session_key(session_id))
 
     def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
         """Make a kept record fail its checksum until it is written again or removed."""
@@ -291,7 +296,8 @@ class MemoryFragment:
         self.due: list[tuple[int, int]] = []
         self.sessions: dict[str, MemorySession] = {}
         self.ranks: list[tuple[int, str]] = []
-        self.states: dict[str, tuple[bytes, int]] = {}
+        # State, when it was set, and the id of the session as it was spelled then.
+        self.states: dict[str, tuple[bytes, int, str]] = {}
         self.damaged_states: set[str] = set()
         self.remembered: list[Remember] = []
         self.records: dict[tuple[int, bytes], bytes] = {}
@@ -315,6 +321,16 @@ class MemoryFragment:
                     if entry.payload is None:
                         raise NotStored("an appended message has no payload")
                     last = entry.sequence_number
+            elif isinstance(change, AppendReserved):
+                self._check_reserved(change)
+
+    def _check_reserved(self, change: AppendReserved) -> None:
+        for entry in change.entries:
+            number = entry.sequence_number
+            if counter_of(number) > self.counters.last_counter or number in self.entries:
+                raise NotStored(f"sequence number {number} was not given out for a message")
+            if entry.payload is None:
+                raise NotStored("an appended message has no payload")
 
     def _check_adopted(self, change: Adopt, last: int) -> None:
         _check_next(change.first, last)
@@ -350,8 +366,13 @@ class MemoryFragment:
         else:
             self._apply_other(change)
 
-    def _apply_other(self, change: StagePut | StageDrop | Adopt | ForgetIds) -> None:
-        if isinstance(change, StagePut):
+    def _apply_other(
+        self, change: AppendReserved | StagePut | StageDrop | Adopt | ForgetIds
+    ) -> None:
+        if isinstance(change, AppendReserved):
+            for entry in change.entries:
+                self._put(_copy(entry, entry.payload))
+        elif isinstance(change, StagePut):
             self._forget_piece(change.stage, change.piece)
             self.stages.setdefault(change.stage, {})[change.piece] = change.data
             self.payloads[change.stage, change.piece] = list(change.payloads)
@@ -431,7 +452,7 @@ class MemoryFragment:
         if entry.due_ms() != NEVER_MS:
             insort(self.due, (entry.due_ms(), number))
         if entry.session_id is not None and entry.line == MAIN_LINE:
-            self._enter_session(entry.session_id, number, entry.state == ACTIVE)
+            self._enter_session(session_key(entry.session_id), number, entry.state == ACTIVE)
 
     def _take(self, number: int) -> Entry | None:
         entry = self.entries.pop(number, None)
@@ -441,40 +462,50 @@ class MemoryFragment:
         if entry.due_ms() != NEVER_MS:
             del self.due[bisect_left(self.due, (entry.due_ms(), number))]
         if entry.session_id is not None and entry.line == MAIN_LINE:
-            self._leave_session(entry.session_id, number, entry.state == ACTIVE)
+            self._leave_session(session_key(entry.session_id), number, entry.state == ACTIVE)
         return entry
 
     def _list(self, entry: Entry) -> list[int]:
         return (self.active if entry.state == ACTIVE else self.hidden)[entry.line]
 
-    def _enter_session(self, session_id: str, number: int, is_active: bool) -> None:
-        session = self.sessions.setdefault(session_id, MemorySession())
-        self._unrank(session_id, session)
+    def _enter_session(self, key: str, number: int, is_active: bool) -> None:
+        session = self.sessions.setdefault(key, MemorySession())
+        self._unrank(key, session)
         insort(session.active if is_active else session.hidden, number)
-        self._rank(session_id, session)
+        self._rank(key, session)
 
-    def _leave_session(self, session_id: str, number: int, is_active: bool) -> None:
-        session = self.sessions[session_id]
-        self._unrank(session_id, session)
+    def _leave_session(self, key: str, number: int, is_active: bool) -> None:
+        session = self.sessions[key]
+        self._unrank(key, session)
         _drop(session.active if is_active else session.hidden, number)
-        self._rank(session_id, session)
+        self._rank(key, session)
         if session.is_empty():
-            del self.sessions[session_id]
+            del self.sessions[key]
 
-    def _rank(self, session_id: str, session: MemorySession) -> None:
+    def _rank(self, key: str, session: MemorySession) -> None:
         if session.active:
-            insort(self.ranks, (session.active[0], session_id))
+            insort(self.ranks, (session.active[0], key))
 
-    def _unrank(self, session_id: str, session: MemorySession) -> None:
+    def _unrank(self, key: str, session: MemorySession) -> None:
         if session.active:
-            del self.ranks[bisect_left(self.ranks, (session.active[0], session_id))]
+            del self.ranks[bisect_left(self.ranks, (session.active[0], key))]
 
     def _set_state(self, change: StateChange) -> None:
-        self.damaged_states.discard(change.session_id)
+        key = session_key(change.session_id)
+        self.damaged_states.discard(key)
         if change.state is None:
-            self.states.pop(change.session_id, None)
+            self.states.pop(key, None)
         else:
-            self.states[change.session_id] = (change.state, change.at_ms)
+            self.states[key] = (change.state, change.at_ms, change.session_id)
+
+    def spelling(self, key: str) -> str:
+        session = self.sessions.get(key)
+        if session is None:
+            return self.states[key][2]
+        entries = [self.entries[number] for number in session.active[:1] or session.hidden]
+        spelled = min(entries, key=_state_and_number).session_id
+        assert spelled is not None
+        return spelled
 
     def _set_record(self, change: RecordChange) -> None:
         name = (change.kind, change.key)
@@ -493,6 +524,10 @@ def _check_next(number: int, last: int) -> None:
         raise NotStored(
             f"sequence number {number} cannot follow {last}: the fragment must be loaded again"
         )
+
+
+def _state_and_number(entry: Entry) -> tuple[int, int]:
+    return entry.state, entry.sequence_number
 
 
 def _drop(numbers: list[int], number: int) -> None:

@@ -28,12 +28,12 @@ from shardbus.stores.chunk import (
     HOLE,
     Record,
     assembled,
-    encoded,
     is_intact,
     is_shared,
     key_of,
     parts_of,
     sequence_base,
+    session_of,
     unpack_head,
     unpack_state,
 )
@@ -306,7 +306,7 @@ class Reader(Lookup):
         rows = self._rows_aside(builder, ask, states)
         for row, payload in self.own_payloads(rows):
             entry = None if payload is None else unpack_state(row.key, ask.base, row.data)
-            if entry is not None and ask.session not in (None, encoded(entry.session_id)):
+            if entry is not None and ask.session not in (None, session_of(entry)):
                 entry = None
             if entry is not None:
                 entry.payload = payload

@@ -13,11 +13,14 @@ from typing import Final, final
 
 from shardbus.core.change import Counters, new_counters
 from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
+from shardbus.core.session_key import session_key_of
 from shardbus.stores.check import examine, not_there
 from shardbus.stores.chunk import (
+    ASIDE,
     CHUNK_SPAN_MAX,
     COUNTER_MAX,
     HOLE,
+    aside_name,
     assembled,
     due_of,
     is_intact,
@@ -27,7 +30,7 @@ from shardbus.stores.chunk import (
     pack_head,
     pack_state,
     sequence_of,
-    session_state_bytes,
+    unpack_session_state,
     unpack_spots,
 )
 from shardbus.stores.damage import StoreReport
@@ -167,12 +170,23 @@ class Copy:
         self._count(owner, aside.key, aside.line, aside.size_bytes, aside.state)
 
     def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
-        row = (self._session(owner, name), set_at_ms, data)
+        session = self._session(owner, name if name.startswith(ASIDE) else session_key_of(name))
+        size_bytes = _state_of(data)[1]
+        sql = "SELECT set_at, data FROM session_state WHERE session = ?"
+        other = self._connection.execute(sql, (session,)).fetchone()
+        if other is not None and other != (set_at_ms, data):
+            # In a file of before, two spellings of an id were two sessions: that whose state was
+            # set last goes on, as when a file is brought up to date.
+            if set_at_ms > other[0]:
+                sql = "UPDATE session_state SET set_at = ?, data = ? WHERE session = ?"
+                self._write(sql, (set_at_ms, data, session))
+                set_at_ms, data = other
+            session = self._session(owner, aside_name(_state_of(data)[0]))
         sql = "INSERT OR IGNORE INTO session_state VALUES (?, ?, ?)"
-        if self._write(sql, row):
+        if self._write(sql, (session, set_at_ms, data)):
             counters = self._counters[owner.local]
             counters.states += 1
-            counters.state_bytes += session_state_bytes(name, data)
+            counters.state_bytes += size_bytes
 
     def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
         self._write("INSERT INTO remembered VALUES (?, ?, ?)", (key, at_ms, data))
@@ -344,6 +358,13 @@ class Copy:
             self._connection.execute("COMMIT")
             self._connection.execute("BEGIN IMMEDIATE")
         return is_new
+
+
+def _state_of(data: bytes) -> tuple[bytes, int]:
+    """The session in the sound record of a state, and how large the state is."""
+    found = unpack_session_state(data)
+    assert found is not None
+    return found[1], len(found[3])
 
 
 def _is_whole(piece: Piece) -> bool:

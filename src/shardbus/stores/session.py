@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from shardbus.core.change import Remember
+from shardbus.core.session_key import session_key_of
 from shardbus.stores.base import SessionPage, StoreError, WaitingSession
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     decoded,
     key_of,
     sequence_of,
+    spelled_in,
+    spelled_in_state,
     unpack_counters,
     unpack_record,
     unpack_remembered,
@@ -28,15 +31,26 @@ _WAITING: Final = """
 SELECT group_concat(rank || ' ' || hex(name), ';')
 FROM (SELECT rank, name FROM session WHERE rank >= ?1 AND rank <= ?2 ORDER BY rank LIMIT ?3)
 """
-_NAMES: Final = """
-SELECT group_concat(hex(name), ';')
-FROM (SELECT name FROM session WHERE local = ?1 ORDER BY name LIMIT ?2 OFFSET ?3)
+# The name, and what tells how it is spelled: both ends of the record of a message, and the start of
+# that of the state. A record may be large, a name has at most 512 bytes.
+_SPELLED: Final = """
+SELECT group_concat(hex(name) || ' ' || coalesce((
+    SELECT hex(substr(data, 1, 64)) || ' ' || hex(substr(data, -520)) FROM entry
+    WHERE key = coalesce(rank, (
+        SELECT key FROM entry WHERE session = id ORDER BY state, key LIMIT 1))
+), ' ') || ' ' || coalesce((
+    SELECT hex(substr(data, 1, 534)) FROM session_state WHERE session = id
+), ''), ';')
 """
-_NAMES_UPDATED: Final = """
-SELECT group_concat(hex(name), ';')
-FROM (
-    SELECT name FROM session JOIN session_state ON session = id
-    WHERE local = ?1 AND set_at > ?4 ORDER BY name LIMIT ?2 OFFSET ?3)
+_NAMES: Final = f"""
+{_SPELLED} FROM (
+    SELECT id, name, rank FROM session
+    WHERE local = ?1 AND name < x'ff' ORDER BY name LIMIT ?2 OFFSET ?3)
+"""
+_NAMES_UPDATED: Final = f"""
+{_SPELLED} FROM (
+    SELECT id, name, rank FROM session JOIN session_state ON session = id
+    WHERE local = ?1 AND name < x'ff' AND set_at > ?4 ORDER BY name LIMIT ?2 OFFSET ?3)
 """
 _STATE: Final = """
 SELECT data FROM session_state
@@ -82,20 +96,28 @@ class SessionReader(Lookup):
             text = self.text(_NAMES, (local, count_max, skip))
         else:
             text = self.text(_NAMES_UPDATED, (local, count_max, skip, updated_after_ms))
-        # A name may be empty, so that no text and a text without names are not the same.
-        return [] if text is None else [decoded(bytes.fromhex(name)) for name in text.split(";")]
+        return [] if text is None else [_spelled(line) for line in text.split(";")]
 
     def state(self, local: int, name: bytes) -> bytes | None:
         row = self.connection.execute(_STATE, (local, name)).fetchone()
         if row is None:
             return None
         found = unpack_session_state(row[0]) if isinstance(row[0], bytes) else None
-        if found is None or found[:2] != (local, name):
+        if found is None or (found[0], session_key_of(found[1])) != (local, name):
             raise StoreError(
                 f"the state of session {decoded(name)!r} is damaged; set it anew, or restore a "
                 "copy of the file"
             )
         return found[3]
+
+
+def _spelled(line: str) -> str:
+    """The id of a session as a client spelled it; its name when that cannot be told."""
+    name, start, end, state = map(bytes.fromhex, line.split(" "))
+    for spelled in (spelled_in(start, end), spelled_in_state(state)):
+        if spelled is not None and session_key_of(spelled) == name:
+            return decoded(spelled)
+    return decoded(name)
 
 
 @final

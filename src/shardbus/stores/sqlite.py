@@ -28,7 +28,7 @@ from shardbus.stores.base import (
     StoreError,
     UnknownFragment,
 )
-from shardbus.stores.chunk import encoded, unpack_counters
+from shardbus.stores.chunk import session_name, unpack_counters
 from shardbus.stores.database import (
     FileLock,
     Log,
@@ -239,7 +239,7 @@ class SqliteStore:
             start=start,
             count_max=count_max,
             bytes_max=bytes_max,
-            session=None if session_id is None else encoded(session_id),
+            session=None if session_id is None else session_name(session_id),
         )
         with Translated(self.path):
             return self._reader.page(ask, BROWSABLE)
@@ -261,7 +261,7 @@ class SqliteStore:
             start=after + 1,
             count_max=count_max,
             bytes_max=bytes_max,
-            session=encoded(session_id),
+            session=session_name(session_id),
         )
         with Translated(self.path):
             return self._reader.page(ask, READABLE)
@@ -290,7 +290,7 @@ class SqliteStore:
     def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
         local = self._local(fragment)
         with Translated(self.path):
-            return self._sessions.state(local, encoded(session_id))
+            return self._sessions.state(local, session_name(session_id))
 
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]

@@ -29,8 +29,21 @@ for (const kind of KINDS) {
         assert.equal(peeked.state, "deferred");
         assert.deepEqual([message.body, message.messageId], ["later", "m-1"]);
         assert.deepEqual(message.applicationProperties, { own: 1, step: "one" });
-        assert.equal(message.deliveryCount, 0);
+        assert.equal(message.deliveryCount, 1);
         assert.deepEqual(await receiver.peekMessages(1, { fromSequenceNumber: Long.ONE }), []);
+      }));
+
+    test("deferring a deferred message again counts, too", () =>
+      withQueue(kind, async ({ client, queue }) => {
+        await client.createSender(queue).sendMessages({ body: "again" });
+        const receiver = client.createReceiver(queue);
+        const [number] = await defer(receiver, 1);
+        const [message] = await receiver.receiveDeferredMessages(number);
+        await receiver.deferMessage(message);
+        const [again] = await receiver.receiveDeferredMessages(number);
+        await receiver.completeMessage(again);
+
+        assert.deepEqual([message.deliveryCount, again.deliveryCount], [1, 2]);
       }));
 
     test("several deferred messages come at once from all fragments", () =>
@@ -70,7 +83,7 @@ for (const kind of KINDS) {
         await client.createSender(queue).sendMessages({ body: "hard" });
         const receiver = client.createReceiver(queue);
         const [number] = await defer(receiver, 1);
-        for (let attempt = 0; attempt < DELIVERY_COUNT_MAX; attempt += 1) {
+        for (let attempt = 1; attempt < DELIVERY_COUNT_MAX; attempt += 1) {
           const [message] = await receiver.receiveDeferredMessages(number);
           assert.equal(message.deliveryCount, attempt);
           await receiver.abandonMessage(message, { attempt });
@@ -98,6 +111,7 @@ for (const kind of KINDS) {
 
         assert.ok(until > Date.now());
         assert.deepEqual([found.body, found.deadLetterReason], ["moved", "Moved"]);
+        assert.equal(found.deliveryCount, 1);
         assert.deepEqual(await dead.peekMessages(1, { fromSequenceNumber: Long.ONE }), []);
       }));
   });

@@ -56,8 +56,23 @@ for (const kind of KINDS) {
 
         for (const [name, value] of Object.entries(sent)) assert.equal(received[name], value, name);
         assert.ok(Math.abs(received.enqueuedTimeUtc - Date.now()) < 60_000);
-        assert.ok(received.enqueuedSequenceNumber > 0);
+        assert.equal(received.enqueuedSequenceNumber, 0);
       }));
+
+    for (const firstAcquirer of [true, false]) {
+      test(`a header comes back as it was sent, first acquirer ${firstAcquirer}`, () =>
+        withQueue(kind, async (bus) => {
+          const header = { durable: firstAcquirer, firstAcquirer, priority: 5, timeToLive: 100_000 };
+
+          const received = await through(bus, {
+            body: "x",
+            bodyType: "data",
+            header: { ...header, deliveryCount: 3 },
+          });
+
+          assert.deepEqual(received._rawAmqpMessage.header, { ...header, deliveryCount: 0 });
+        }));
+    }
 
     for (const body of [
       "text",

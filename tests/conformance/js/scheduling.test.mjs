@@ -31,10 +31,11 @@ for (const kind of KINDS) {
         assert.ok(peeked.sequenceNumber.equals(number));
         assert.equal(peeked.state, "scheduled");
         assert.equal(peeked.scheduledEnqueueTimeUtc.getTime(), moment.getTime());
+        assert.ok(peeked.enqueuedTimeUtc < moment);
         assert.ok(message.enqueuedTimeUtc >= moment);
         assert.ok(message.enqueuedTimeUtc - moment <= LATE_MS);
         assert.ok(message.sequenceNumber.greaterThan(number));
-        assert.equal(message.state, "active");
+        assert.equal(message.state, "scheduled");
         assert.deepEqual(await peekFirst(receiver, 1), []);
       }));
 

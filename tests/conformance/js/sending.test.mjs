@@ -93,13 +93,24 @@ test("an unknown queue is not found", async () => {
   }
 });
 
-test("a batch with two keys is refused as a whole", () =>
+test("a batch of many keys arrives whole, in the order of each key", () =>
   withQueue("partitioned", async ({ client, queue }) => {
-    const messages = ["a", "b"].map((key) => ({ body: key, partitionKey: key }));
+    const keys = Array.from({ length: 20 }, (_, number) => `key ${number}`);
+    const messages = [0, 1, 2].flatMap((number) =>
+      keys.map((key) => ({ body: `${key}/${number}`, partitionKey: key })),
+    );
 
-    await assert.rejects(client.createSender(queue).sendMessages(messages), /one partition key/);
+    await client.createSender(queue).sendMessages(messages);
 
-    assert.deepEqual(await client.createReceiver(queue).peekMessages(1), []);
+    const peeked = await client.createReceiver(queue).peekMessages(100);
+    assert.equal(peeked.length, messages.length);
+    for (const key of keys) {
+      const mine = peeked.filter((message) => message.partitionKey === key);
+      assert.deepEqual(
+        mine.map((message) => message.body),
+        [0, 1, 2].map((number) => `${key}/${number}`),
+      );
+    }
   }));
 
 test("an oversized message is reported as such", () =>

@@ -47,6 +47,52 @@ for (const kind of KINDS) {
         SESSIONS,
       ));
 
+    test("a session id is not case-sensitive, and messages keep theirs", () =>
+      withQueue(
+        kind,
+        async ({ client, queue }) => {
+          const names = ["SessionId", "sessionId", "SESSIONID"];
+          const sender = client.createSender(queue);
+          await sendEach(sender, names.map((name) => ({ body: name, sessionId: name })));
+          const session = await client.acceptSession(queue, "sessionId");
+          const messages = await receiveAll(session, 3);
+          await session.setSessionState("kept");
+          await assert.rejects(client.acceptSession(queue, "SESSIONID"), {
+            code: "SessionCannotBeLocked",
+          });
+          await session.close();
+          const heir = await client.acceptSession(queue, "SESSIONID");
+
+          assert.equal(session.sessionId, "sessionId");
+          assert.equal(heir.sessionId, "SESSIONID");
+          assert.deepEqual(messages.map((message) => message.sessionId), names);
+          assert.equal(String(await heir.getSessionState()), "kept");
+          await heir.close();
+        },
+        SESSIONS,
+      ));
+
+    test("an empty string is a session id, with a partition key that differs", () =>
+      withQueue(
+        kind,
+        async ({ client, queue }) => {
+          const sender = client.createSender(queue);
+          await sendEach(sender, [
+            { body: "one", sessionId: "" },
+            { body: "two", sessionId: "", partitionKey: "elsewhere" },
+          ]);
+          // This client takes an empty id for none, and cannot accept it.
+          const receiver = client.createReceiver(queue);
+          const messages = await receiver.peekMessages(2);
+
+          assert.deepEqual(bodies(messages), ["one", "two"]);
+          assert.deepEqual(messages.map((message) => message.sessionId), ["", ""]);
+          assert.equal(messages[1].partitionKey, "elsewhere");
+          await receiver.close();
+        },
+        SESSIONS,
+      ));
+
     test("the next session is one with messages that nobody holds", () =>
       withQueue(
         kind,

@@ -30,7 +30,7 @@ from shardbus.core.message import (
     SESSIONS,
 )
 from shardbus.core.properties import unpack
-from tests.model.core.model import Model
+from tests.model.core.model import Model, is_same
 from tests.unit.core.desk import Desk, rules
 
 LINES = (MAIN_LINE, DEAD_LETTER_LINE)
@@ -172,7 +172,7 @@ class AgreeingMachine(RuleBasedStateMachine):
             )
             for each in self.model.messages
         ]
-        states = {name: state for name, (state, _) in self.desk.shelf.kept.states.items()}
+        states = {name: kept[0] for name, kept in self.desk.shelf.kept.states.items()}
         assert states == self.model.states
 
     @invariant()
@@ -223,7 +223,7 @@ class AgreeingMachine(RuleBasedStateMachine):
             if each.line == number
             and each.state == ACTIVE
             and not each.is_taken()
-            and (number != MAIN_LINE or each.session_id == session_id)
+            and (number != MAIN_LINE or is_same(each.session_id, session_id))
         ]
         assert in_memory == [each for each in waiting if each <= line.end]
         assert line.has_tail or in_memory == waiting
@@ -241,7 +241,9 @@ class AgreeingMachine(RuleBasedStateMachine):
             active = [
                 each.number
                 for each in self.model.messages
-                if each.session_id == name and each.line == MAIN_LINE and each.state == ACTIVE
+                if is_same(each.session_id, name)
+                and each.line == MAIN_LINE
+                and each.state == ACTIVE
             ]
             if not active or self.model.holder(name) is not None:
                 continue

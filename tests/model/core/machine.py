@@ -33,7 +33,6 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.message import (
-    ACTIVE,
     DEAD_LETTER_LINE,
     DEFERRED,
     MAIN_LINE,
@@ -49,12 +48,12 @@ from tests.model.core.agreement import (
     AgreeingMachine,
     lines,
 )
-from tests.model.core.model import Hold, Modelled
+from tests.model.core.model import Hold, Modelled, is_same
 
 TTLS_MS = (-1, -1, -1, 0, 700, 4_000, 20_000)
 
 counts = st.integers(min_value=1, max_value=6)
-names = st.sampled_from(NAMES)
+names = st.sampled_from([*NAMES, *map(str.upper, NAMES)])
 ways = st.sampled_from([COMPLETE, ABANDON, DEAD_LETTER, RELEASE, DEFER])
 choices = st.lists(st.integers(min_value=0, max_value=40), min_size=1, max_size=4)
 choice = st.integers(min_value=0, max_value=40)
@@ -112,11 +111,13 @@ class FragmentMachine(AgreeingMachine):
         for sent in [messages[position] for position in fresh]:
             self.model.last_number += 1
             is_scheduled = sent.scheduled_at_ms > now_ms
-            enqueued_at_ms = sent.scheduled_at_ms if is_scheduled else now_ms
+            begins_at_ms = sent.scheduled_at_ms if is_scheduled else now_ms
             number, session_id = self.model.last_number, sent.session_id
-            message = Modelled(number, sent.payload, session_id, enqueued_at_ms)
-            message.state = SCHEDULED if is_scheduled else ACTIVE
-            message.expires_at_ms = NEVER_MS if sent.ttl_ms < 0 else enqueued_at_ms + sent.ttl_ms
+            message = Modelled(number, sent.payload, session_id, now_ms)
+            if is_scheduled:
+                message.state = SCHEDULED
+                message.delayed_until_ms = begins_at_ms
+            message.expires_at_ms = NEVER_MS if sent.ttl_ms < 0 else begins_at_ms + sent.ttl_ms
             self.model.messages.append(message)
             if sent.message_id is not None:
                 self.model.accepted[sent.message_id] = now_ms
@@ -290,7 +291,7 @@ class FragmentMachine(AgreeingMachine):
             and each.state == DEFERRED
             and not each.is_locked()
             and not each.is_expired(now_ms)
-            and (hold is None or each.session_id == hold.session_id)
+            and (hold is None or is_same(each.session_id, hold.session_id))
             for each in messages
         )
         room = self.bounds.locks_max - len(self.model.locked())

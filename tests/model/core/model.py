@@ -12,6 +12,11 @@ from shardbus.core.message import (
 )
 
 
+def is_same(one: str | None, other: str | None) -> bool:
+    """Whether two spellings are one session; the names here are plain letters."""
+    return (None if one is None else one.lower()) == (None if other is None else other.lower())
+
+
 class Hold:
     """A session in somebody's hands."""
 
@@ -138,7 +143,7 @@ class Model:
             and each.state == ACTIVE
             and not each.is_taken()
             and not each.is_expired(now_ms)
-            and (line != MAIN_LINE or each.session_id == session_id)
+            and (line != MAIN_LINE or is_same(each.session_id, session_id))
         ]
 
     def has_expired(self, now_ms: int) -> bool:
@@ -164,17 +169,20 @@ class Model:
         return None
 
     def holder(self, session_id: str) -> Hold | None:
-        return next((hold for hold in self.holds if hold.session_id == session_id), None)
+        return next((hold for hold in self.holds if is_same(hold.session_id, session_id)), None)
 
     def free_sessions(self, now_ms: int) -> set[str]:
-        """Sessions that nobody holds, with something to hand out."""
-        return {
-            each.session_id
-            for each in self.messages
-            if each.session_id is not None
-            and self.holder(each.session_id) is None
-            and each in self.available(MAIN_LINE, each.session_id, now_ms)
-        }
+        """Sessions that nobody holds, with something to hand out, as the first of it is spelled."""
+        found: dict[str, str] = {}
+        for each in self.messages:
+            name = each.session_id
+            if (
+                name is not None
+                and self.holder(name) is None
+                and each in self.available(MAIN_LINE, name, now_ms)
+            ):
+                found.setdefault(name.lower(), name)
+        return set(found.values())
 
     # Moving.
 
@@ -188,11 +196,12 @@ class Model:
             self.expire(message)
 
     def fail(self, message: Modelled, now_ms: int, delay_ms: int = 0) -> None:
-        """A delivery failed: it counts, and the last one kills."""
-        message.count += 1
-        if message.line == MAIN_LINE and message.count >= self._limit:
-            message.die("MaxDeliveryCountExceeded")
-            return
+        """A delivery failed: it counts, and the last one kills; but not among dead letters."""
+        if message.line == MAIN_LINE:
+            message.count += 1
+            if message.count >= self._limit:
+                message.die("MaxDeliveryCountExceeded")
+                return
         if delay_ms > 0 and message.state == ACTIVE and not message.is_expired(now_ms):
             message.state = DELAYED
             until_ms = [now_ms + delay_ms, message.expires_at_ms]
@@ -200,6 +209,12 @@ class Model:
         self.give_back(message, now_ms)
 
     def defer(self, message: Modelled, now_ms: int) -> None:
+        """It counts like a failure, but only what was deferred before is killed by it."""
+        if message.line == MAIN_LINE:
+            message.count += 1
+            if message.state == DEFERRED and message.count >= self._limit:
+                message.die("MaxDeliveryCountExceeded")
+                return
         message.state = DEFERRED
         self.give_back(message, now_ms)
 
@@ -247,15 +262,16 @@ class Model:
         self._enqueue_due(now_ms)
 
     def _enqueue_due(self, now_ms: int) -> None:
-        due = [e for e in self.messages if e.state == SCHEDULED and e.enqueued_at_ms <= now_ms]
-        for message in sorted(due, key=lambda each: (each.enqueued_at_ms, each.number)):
+        due = [e for e in self.messages if e.state == SCHEDULED and e.delayed_until_ms <= now_ms]
+        for message in sorted(due, key=lambda each: (each.delayed_until_ms, each.number)):
             self.messages.remove(message)
             self.last_number += 1
             message.number = self.last_number
             message.state = ACTIVE
             if message.expires_at_ms != NEVER_MS:
-                message.expires_at_ms += now_ms - message.enqueued_at_ms
+                message.expires_at_ms += now_ms - message.delayed_until_ms
             message.enqueued_at_ms = now_ms
+            message.delayed_until_ms = NEVER_MS
             self.messages.append(message)
             if message.is_expired(now_ms):
                 self.expire(message)

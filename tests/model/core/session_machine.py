@@ -142,9 +142,9 @@ class SessionMachine(FragmentMachine):
             assert reply.kind is SESSION_LOCK_LOST and hold is None
             return
         assert hold is not None
-        self.model.states.pop(hold.session_id, None)
+        self.model.states.pop(hold.session_id.lower(), None)
         if state is not None:
-            self.model.states[hold.session_id] = state
+            self.model.states[hold.session_id.lower()] = state
         self.settle_down()
 
     @rule(chosen=choice)
@@ -158,7 +158,7 @@ class SessionMachine(FragmentMachine):
             assert reply.kind is SESSION_LOCK_LOST and hold is None
             return
         assert hold is not None and isinstance(reply, SessionState)
-        assert reply.state == self.model.states.get(hold.session_id)
+        assert reply.state == self.model.states.get(hold.session_id.lower())
         self.settle_down()
 
     @rule(

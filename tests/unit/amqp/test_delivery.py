@@ -54,7 +54,7 @@ def test_a_plain_message_gets_header_and_annotations_in_their_golden_form() -> N
     )
 
     golden = (
-        bytes.fromhex("005370c006054240404043")
+        bytes.fromhex("005370c006054040404043")
         + bytes.fromhex("005372c13f04")
         + b"\xa3\x15x-opt-sequence-number\x81"
         + (5).to_bytes(8, "big")
@@ -91,8 +91,8 @@ def test_the_senders_delivery_annotations_arrive() -> None:
     assert delivered(sent, stamped(b""))[0x71] == {Symbol("mine"): 1}
 
 
-@pytest.mark.parametrize("value", [True, False])
-def test_the_header_comes_back_as_it_was_sent(value: bool) -> None:
+@pytest.mark.parametrize("value", [True, False, None])
+def test_the_header_comes_back_as_it_was_sent(value: bool | None) -> None:
     sent = section(0x70, [value, Ubyte(7), Uint(5), value, Uint(3)]) + DATA
 
     header = delivered(sent, Stamp(sequence_number=5, enqueued_time_ms=9, delivery_count=1))[0x70]
@@ -252,7 +252,7 @@ def test_the_time_to_live_of_the_stamp_replaces_the_senders() -> None:
     sent = section(0x70, [True, None, Uint(9000)]) + DATA
 
     assert delivered(sent, stamp)[0x70] == [True, None, Uint(500), None, Uint(0)]
-    assert delivered(DATA, stamp)[0x70] == [False, None, Uint(500), None, Uint(0)]
+    assert delivered(DATA, stamp)[0x70] == [None, None, Uint(500), None, Uint(0)]
 
 
 def test_a_message_can_be_shown_without_its_body() -> None:
@@ -294,6 +294,19 @@ def test_both_times_of_a_sender_stay_as_far_apart_as_the_message_lives(
 
     assert isinstance(properties, list)
     assert properties[8:] == [Timestamp(37), None if written is None else Timestamp(written)]
+
+
+@pytest.mark.parametrize("creation", [None, 20])
+def test_a_life_that_the_header_cannot_tell_is_told_by_two_times(creation: int | None) -> None:
+    created = None if creation is None else Timestamp(creation)
+    sent = section(0x73, [*[None] * 9, created]) + DATA
+    stamp = Stamp(sequence_number=1, enqueued_time_ms=7, absolute_expiry_ms=37, is_long=True)
+
+    properties = delivered(sent, stamp)[0x73]
+    without = delivered(DATA, stamp)[0x73]
+
+    assert isinstance(properties, list) and isinstance(without, list)
+    assert properties[8:] == without[8:] == [Timestamp(37), Timestamp(7)]
 
 
 def test_a_delivery_can_be_scanned_and_stamped_again() -> None:

@@ -24,7 +24,7 @@ class Namespace:
         if self.next_answer is not None:
             return self.next_answer
         address = urlsplit(target)
-        assert parse_qs(address.query)["api-version"] == ["2021-05"]
+        assert parse_qs(address.query)["api-version"] == ["2024-05"]
         name = unquote(address.path).removeprefix("/")
         if name == "$Resources/queues":
             return self._page(parse_qs(address.query))

@@ -31,7 +31,7 @@ def test_the_authority_is_made_once_and_written_for_all_to_read(tmp_path: Path) 
     assert (first["path"], again["path"]) == (str(out), str(data / "tls" / "ca.pem"))
     assert first["hosts"] == ["localhost", "127.0.0.1", "::1"]
     assert out.stat().st_mode & stat.S_IROTH
-    assert {"Python", "JavaScript", "Java", "Go", "curl"} <= set(first["how"])
+    assert {"Python, AMQP", "Python, HTTP", "Java", "Go", "curl"} <= set(first["how"])
     assert "PRIVATE" not in str(first)
 
 

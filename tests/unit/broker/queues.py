@@ -48,6 +48,7 @@ class Queue:
             loop=house.loop,
             clock=house.clock,
             new_seed=self._new_seed,
+            entity_id=1,
         )
         self.operations = self.new_operations()
         house.pass_s()

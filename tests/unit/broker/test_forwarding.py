@@ -398,3 +398,46 @@ def test_deleted_sources_are_forgotten_where_there_is_no_room_for_others(
 
     assert town.contents(town.far) == [b"long ago", *MESSAGES]
     assert town.contents(town.near) == []
+
+
+class ToSessions(Forwarding):
+    """Forwards to a queue of sessions; payloads are the ids of theirs, `-` is none."""
+
+    def begin(self) -> None:
+        self.forwarders = [Forwarder(self.bus, as_it_is_called)]
+        self.loop.create_task(self.forwarders[0].run())
+
+
+def as_it_is_called(delivery: Delivery, source: str, now_ms: int) -> Forwarded:
+    payload = delivery.payload or b""
+    name = None if payload == b"-" else payload.decode()
+    return Forwarded(Message(payload, session_id=name), 0)
+
+
+def test_what_is_forwarded_to_sessions_is_placed_by_session_in_any_spelling() -> None:
+    """Also where the id is empty; only a message without one is a dead letter."""
+    town = ToSessions()
+    spec = QueueSpec()
+    spec.requires_session = True
+    spec.is_partitioned = True
+    town.run(town.namespace.create_queue("talk", spec))
+    town.forward(town.near, "talk")
+    names = ["Red", "red", "", "RED", "rEd"]
+    for name in names:
+        town.send(town.near, name.encode())
+    town.send(town.near, b"-")
+    town.pass_s(5)
+
+    handle = town.handle("talk")
+    found: dict[int, list[str | None]] = {}
+    for each in handle.entity.fragments:
+        fragment = FragmentId(handle.entity.entity_id, each.number)
+        kept = town.disks[each.broker_index].kept._fragments[fragment]
+        for entry in kept.entries.values():
+            found.setdefault(each.number, []).append(entry.session_id)
+    home, empty = handle.router.index_of_key("red"), handle.router.index_of_key("")
+    assert found[handle.router.numbers[home]] == ["Red", "red", "RED", "rEd"]
+    assert found[handle.router.numbers[empty]] == [""]
+    assert len(found) == 2
+    assert [payload for payload, _ in town.line(town.near, TRANSFER_DEAD_LETTER_LINE)] == [b"-"]
+    town.close()

@@ -15,6 +15,7 @@ from shardbus.core.errors import (
     QUOTA_EXCEEDED,
     ErrorKind,
     Refused,
+    text_of,
 )
 from shardbus.core.tier import NEWER, OLDER, PREMIUM
 from shardbus.stores.base import FragmentId
@@ -79,8 +80,9 @@ def test_an_unknown_entity_is_not_found_in_the_words_that_sdks_match() -> None:
         world.namespace.get("nowhere")
 
     assert refusal.value.kind is NOT_FOUND
-    assert refusal.value.message.startswith(
-        "The messaging entity 'sb://localhost/nowhere' could not be found."
+    assert refusal.value.message == "The messaging entity 'nowhere' could not be found."
+    assert text_of(refusal.value, "a.b") == (
+        "The messaging entity 'sb://a.b/nowhere' could not be found."
     )
 
 

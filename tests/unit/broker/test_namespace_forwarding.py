@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from shardbus.broker.forwarding import not_kept, target_of
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.core.entity import TOPIC, Entity
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, ErrorKind, Refused
-from shardbus.core.message import MAIN_LINE
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId
 from tests.unit.broker.topics import create_topic
@@ -57,19 +58,26 @@ def test_a_destination_must_exist_and_be_another_queue_or_topic() -> None:
     assert create(world, "q", "news").spec.forward_to == "news"
 
 
+def warnings(world: World, entity: Entity) -> list[str]:
+    return asyncio.run(world.namespace.statistics(entity)).warnings
+
+
 def test_sessions_are_not_forwarded_but_their_dead_letters_are() -> None:
+    """It is taken, as the service takes it; the messages stay and somebody is told so."""
     world = World()
     create(world, "target")
     spec = world.namespace.new_spec()
     spec.requires_session = True
-    spec.forward_to = "target"
+    spec.forward_to = spec.forward_dead_letters_to = "target"
 
-    with pytest.raises(Refused) as refused:
-        asyncio.run(world.namespace.create_queue("q", spec))
+    entity = asyncio.run(world.namespace.create_queue("q", spec))
 
-    assert refused.value.kind is INVALID_ARGUMENT
-    spec.forward_to, spec.forward_dead_letters_to = "", "target"
-    asyncio.run(world.namespace.create_queue("q", spec))
+    assert entity.spec.forward_to == "target"
+    assert target_of(entity, MAIN_LINE) == ""
+    assert not_kept(entity, MAIN_LINE) is None
+    assert target_of(entity, DEAD_LETTER_LINE) == "target"
+    [warning] = warnings(world, entity)
+    assert "requires sessions and forwards nothing" in warning
 
 
 def test_a_topic_does_not_forward() -> None:
@@ -85,20 +93,33 @@ def test_a_topic_does_not_forward() -> None:
     assert world.namespace.count(TOPIC) == 0
 
 
-def test_a_loop_of_queues_is_refused() -> None:
-    """R27."""
+def test_a_loop_of_queues_is_taken_and_warned_of() -> None:
+    """R27: as the service takes it; the number of hops ends it."""
     world = World()
     first = create(world, "first")
-    create(world, "second", "first")
-    create(world, "third", "second")
+    second = create(world, "second", "first")
+    third = create(world, "third", "second")
+    assert warnings(world, third) == []
 
     for target in ("first", "second", "third"):
-        with pytest.raises(Refused) as refused:
-            update(world, first, target)
-        assert refused.value.kind is INVALID_ARGUMENT
+        changed = update(world, first, target)
+        assert changed.spec.forward_to == target
+        [warning] = warnings(world, changed)
+        assert "ForwardTo makes a loop" in warning
+    assert "comes back to it" in warnings(world, second)[0]
+    assert warnings(world, update(world, first, "")) == []
 
 
-def test_a_loop_through_a_topic_is_refused() -> None:
+def test_an_entity_may_forward_to_itself() -> None:
+    world = World()
+
+    itself = create(world, "Self", "sELF", dead_letters_to="self")
+
+    assert (itself.spec.forward_to, itself.spec.forward_dead_letters_to) == ("Self", "Self")
+    assert "loop" in warnings(world, itself)[0]
+
+
+def test_a_loop_through_a_topic_is_taken_and_warned_of() -> None:
     """R27."""
     world = World()
     create_topic(world, "news")
@@ -106,8 +127,9 @@ def test_a_loop_through_a_topic_is_refused() -> None:
     spec = world.namespace.new_spec()
     spec.forward_to = "back"
 
-    with pytest.raises(Refused, match="loop"):
-        asyncio.run(world.namespace.create_subscription("news", "all", spec))
+    made = asyncio.run(world.namespace.create_subscription("news", "all", spec))
+
+    assert "loop" in warnings(world, made)[0]
 
 
 def test_an_update_may_leave_a_destination_that_is_gone() -> None:

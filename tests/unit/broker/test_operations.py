@@ -198,7 +198,7 @@ def test_when_one_deferred_message_is_not_there_none_stays_locked(house: House) 
     house.pass_s()
 
     found = queue.do(queue.operations.receive_deferred(MAIN_LINE, numbers, is_locking=True))
-    assert [one.delivery_count for one in found] == [0, 0]
+    assert [one.delivery_count for one in found] == [1, 1]
 
 
 def test_a_fragment_that_is_away_leaves_no_deferred_message_locked(house: House) -> None:
@@ -238,7 +238,7 @@ def test_whoever_stops_waiting_for_deferred_messages_leaves_none_locked(house: H
     house.pass_s()
 
     found = queue.do(queue.operations.receive_deferred(MAIN_LINE, numbers, is_locking=True))
-    assert [one.delivery_count for one in found] == [0, 0]
+    assert [one.delivery_count for one in found] == [1, 1]
 
 
 @pytest.mark.parametrize("number", [-1, 0x7FFF << 48 | 1, sequence_number(5, 1)])
@@ -307,33 +307,24 @@ def test_scheduled_messages_of_several_fragments_are_cancelled(house: House) -> 
     refused_with(MESSAGE_NOT_FOUND, lambda: queue.do(queue.operations.cancel(numbers[:1])))
 
 
-def test_what_was_scheduled_is_cancelled_when_the_rest_cannot_be(house: House) -> None:
-    queue = Queue(house, 2)
-    keys = [queue.session_ids(index, 1)[0] for index in (0, 1)]
-    away = Failing(Unavailable("away"))
-    queue.router.outboxes[1] = Outbox(away, b"sender", loop=house.loop, clock=house.clock)
-
-    with pytest.raises(Unavailable):
-        queue.do(queue.operations.schedule(later(house, 60, *keys)))
-
-    assert peeked(queue) == []
-
-
 @pytest.mark.parametrize("failure", [Unavailable("away"), Refused(SERVER_BUSY, "busy")])
-def test_what_is_active_already_is_not_said_to_have_met_a_busy_bus(
-    house: House, failure: Refused | Unavailable
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_nothing_is_scheduled_when_a_fragment_cannot_take_its_share(
+    house: House, failure: Refused | Unavailable, seconds: int
 ) -> None:
-    """Who hears that would schedule all of it again."""
+    """R49."""
     queue = Queue(house, 2)
     keys = [queue.session_ids(index, 1)[0] for index in (0, 1)]
-    outbox = Outbox(Failing(failure), b"sender", loop=house.loop, clock=house.clock)
-    queue.router.outboxes[1] = outbox
+    queue.router.ports[1] = Failing(failure)
+    queue.router.outboxes[1] = Outbox(
+        queue.router.ports[1], b"sender", loop=house.loop, clock=house.clock
+    )
 
-    with pytest.raises(Unavailable) as raised:
-        queue.do(queue.operations.schedule(later(house, 0, *keys)))
+    with pytest.raises(type(failure)) as raised:
+        queue.do(queue.operations.schedule(later(house, seconds, *keys)))
 
-    assert raised.value.is_unknown
-    assert len(peeked(queue)) == 1
+    assert not isinstance(raised.value, Unavailable) or not raised.value.is_unknown
+    assert peeked(queue) == []
 
 
 def test_what_was_scheduled_for_somebody_who_stopped_waiting_is_cancelled(house: House) -> None:
@@ -507,6 +498,26 @@ def test_the_messages_of_one_session_are_peeked_alone(sessions: Queue) -> None:
 
     assert [entry.payload for entry in [*first, *rest]] == [b"a1", b"a2"]
     assert len(peeked(sessions)) == 3
+
+
+def test_a_session_is_found_in_its_fragment_by_any_spelling(sessions: Queue) -> None:
+    """It is accepted, peeked and listed where its messages were placed."""
+    for name in ("Alpha", "alphA", "ALPHA"):
+        sessions.do(sessions.operations.schedule([Message(name.encode(), session_id=name)]))
+
+    for name in ("alpha", "aLPHA"):
+        peek = sessions.operations.peek(
+            MAIN_LINE, start=0, count_max=9, cursor=BrowseCursor(), session_id=name
+        )
+        assert [e.payload for e in sessions.do(peek)] == [b"Alpha", b"alphA", b"ALPHA"]
+    listed = sessions.operations.list_sessions(updated_after_ms=-1, skip=0, count_max=9)
+    assert sessions.do(listed) == ["Alpha"]
+    home = sessions.router.index_of_key("alpha")
+    for name in ("alpha", "ALPHa"):
+        accepted = sessions.accept(name)
+        assert accepted.session_id == name
+        assert sessions.router.index_of_token(accepted.token) == home
+        sessions.router.release_session(accepted.token)
 
 
 def test_a_session_that_cannot_be_read_is_not_shown_as_empty(sessions: Queue) -> None:

@@ -119,8 +119,7 @@ def test_sequence_numbers_are_told_after_a_lost_answer_where_they_are_wanted(hou
     answers: list[Answer] = []
 
     messages = [Message(b"b"), Message(b"c")]
-    [placed] = router.place(messages)
-    router.send_placed(placed, messages, answers.append)
+    router.send_batch(messages, answers.append, keeps_reply=True)
     house.pass_s(5)
 
     [sent] = answers

@@ -143,6 +143,17 @@ def test_an_action_does_not_spread_a_session_over_fragments(
     assert copy.session_id == ("s" if reason else "z")
 
 
+def test_an_action_may_spell_a_session_anew_where_it_is_spread() -> None:
+    """It stays the same session, in the same fragment."""
+    made = subscription(2, sql_rule("a", "1=1", "SET sys.SessionId = 'SÄ'"))
+    made.spec.requires_session = True
+    made.fragments = spread_fragments(2, 16, 1)
+
+    [copy] = only(told(made).parcels(entry(b"label=old|body", session_id="sä")))
+
+    assert (copy.reason, copy.session_id) == (None, "SÄ")
+
+
 @pytest.mark.parametrize(
     ("default_ttl_ms", "expiry_ms"),
     [(None, NOW_MS + 60_000), (100_000, NOW_MS + 60_000), (30_000, NOW_MS + 30_000)],

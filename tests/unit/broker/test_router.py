@@ -282,14 +282,14 @@ def test_a_batch_goes_to_one_fragment_as_a_whole(house: House) -> None:
     assert [(inbox.sends, len(inbox.sent)) for inbox in inboxes] == [(2, 20)] * 4
 
 
-def test_a_batch_with_conflicting_keys_is_refused_only_where_keys_place(house: House) -> None:
-    messages = [Message(b"a", partition_key="k"), Message(b"b", partition_key="l")]
+def test_a_batch_of_several_keys_goes_to_a_conventional_entity_as_it_is(house: House) -> None:
+    inbox = Inbox()
+    messages = [Message(b"a", partition_key="k"), Message(b"b", partition_key="l"), Message(b"c")]
 
-    [refusal] = batch(router_of(house, [Inbox(), Inbox()]), messages)
-    [answer] = batch(router_of(house, [Inbox()]), messages)
+    [answer] = batch(router_of(house, [inbox]), messages)
 
-    assert isinstance(refusal, Refused) and refusal.kind is NOT_ALLOWED
     assert isinstance(answer, Sent)
+    assert (inbox.sends, inbox.sent) == (1, [b"a", b"b", b"c"])
 
 
 @pytest.mark.parametrize("fragments", [1, 4])
@@ -416,16 +416,12 @@ def test_messages_that_go_together_are_placed_in_as_few_shares_as_their_keys_all
     assert placed[0].index == router.index_of_key("a")
 
 
-def test_a_share_without_a_key_goes_where_there_is_somebody(house: House) -> None:
+def test_a_batch_without_a_key_goes_where_there_is_somebody(house: House) -> None:
     """R14."""
     inboxes = [Inbox(), Inbox()]
     inboxes[0].failure = AWAY
-    router = router_of(house, inboxes)
-    answers: list[Answer] = []
-    messages = messages_of(3)
-    [placed] = router.place(messages)
 
-    router.send_placed(placed, messages, answers.append)
+    [answer] = batch(router_of(house, inboxes), messages_of(3))
 
-    assert isinstance(answers[0], Sent)
+    assert isinstance(answer, Sent)
     assert inboxes[1].sent == [b"0", b"1", b"2"]

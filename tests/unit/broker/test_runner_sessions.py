@@ -1,11 +1,14 @@
 """Sessions in a runner: what is read before they are given out, and who is woken (R26)."""
 
+import pytest
+
 from shardbus.broker.runner import Answer, Runner
 from shardbus.core.command import (
     ABANDON,
     COMPLETE,
     NO_SESSION,
     AcceptSession,
+    Decide,
     Delivery,
     Done,
     GetState,
@@ -20,6 +23,8 @@ from shardbus.core.command import (
     SetState,
     Settle,
     Settled,
+    Transact,
+    Work,
 )
 from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, SESSIONS, Message
@@ -324,6 +329,25 @@ def test_a_state_is_read_as_it_was_when_it_was_asked_for(house: House) -> None:
 
     assert isinstance(before[0], SessionState) and before[0].state == b"first"
     assert isinstance(changed[0], Done)
+    assert isinstance(after[0], SessionState) and after[0].state == b"second"
+
+
+@pytest.mark.parametrize("is_deciding", [False, True])
+def test_a_state_is_read_as_it_was_before_a_transaction_set_it(
+    house: House, is_deciding: bool
+) -> None:
+    runner = session_runner(house)
+    token = accepted(house, runner, "a").token
+    house.answer(runner, SetState(token, b"first"))
+    work = Work([], [])
+    work.states.append(SetState(token, b"second"))
+
+    before = house.ask(runner, GetState(token))
+    house.ask(runner, Decide(bytes(16), work, []) if is_deciding else Transact(work))
+    after = house.ask(runner, GetState(token))
+    house.pass_s()
+
+    assert isinstance(before[0], SessionState) and before[0].state == b"first"
     assert isinstance(after[0], SessionState) and after[0].state == b"second"
 
 

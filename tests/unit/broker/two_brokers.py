@@ -169,7 +169,7 @@ class TwoBrokers:
     def pass_s(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
 
-    def attempt(self, work: Coroutine[object, object, None]) -> BaseException | None:
+    def attempt(self, work: Coroutine[object, object, object]) -> BaseException | None:
         """What comes of something that may never end, because everything died.
 
         None when it succeeded.
@@ -227,5 +227,5 @@ class TwoBrokers:
         ]
 
 
-async def _wait_for(task: asyncio.Task[None]) -> None:
+async def _wait_for(task: asyncio.Task[object]) -> None:
     await asyncio.wait([task], timeout=5)

@@ -99,6 +99,7 @@ from shardbus.core.transaction_command import (
     AskDecision,
     Decide,
     Decided,
+    Enlist,
     Finish,
     ForgetDecision,
     InDoubt,
@@ -178,18 +179,29 @@ _settlements = st.builds(
 _transactions = st.binary(max_size=32)
 _homes = st.tuples(_i64, _i64)
 _named = st.tuples(_bytes, _i64)
-_works = st.builds(
-    Work,
-    st.lists(_messages, max_size=3),
-    st.lists(_settlements, max_size=3),
-    st.lists(_named, max_size=3),
-    st.none() | _named,
-)
+
+
+@st.composite
+def _some_works(draw: st.DrawFn) -> Work:
+    work = Work(
+        draw(st.lists(_messages, max_size=3)),
+        draw(st.lists(_settlements, max_size=3)),
+        draw(st.lists(_named, max_size=3)),
+        draw(st.none() | _named),
+    )
+    work.scheduled = draw(st.lists(st.tuples(_i64, _messages), max_size=3))
+    work.cancelled = draw(st.lists(_i64, max_size=3))
+    work.states = draw(st.lists(st.builds(SetState, _bytes, st.none() | _bytes), max_size=3))
+    return work
+
+
+_works = _some_works()
 _senders = st.binary(min_size=1, max_size=16)
 _tickets = st.builds(Ticket, _senders, _i64, _i64, keeps_reply=st.booleans())
 _transacting = st.one_of(
+    st.builds(Enlist, _works, _u32),
     st.builds(Transact, _works, st.none() | _tickets),
-    st.builds(Prepare, _transactions, _works, _homes, _i64),
+    st.builds(Prepare, _transactions, _works, _homes, _i64, keeps_reply=st.booleans()),
     st.builds(Decide, _transactions, _works, st.lists(_homes, max_size=3), st.none() | _tickets),
     st.builds(AskDecision, _transactions, is_over=st.booleans()),
     st.builds(Finish, _transactions, is_commit=st.booleans()),

@@ -9,7 +9,7 @@ from typing import Final
 
 from shardbus.broker.reading import Reading, feed, load, read_lacking
 from shardbus.core.bounds import Bounds
-from shardbus.core.change import Adopt, Append, Change, Counters, Remove, Update
+from shardbus.core.change import Adopt, Append, AppendReserved, Change, Counters, Remove, Update
 from shardbus.core.command import (
     NO_SESSION,
     AcceptSession,
@@ -30,7 +30,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.fragment import Fragment
 from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
-from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message, sooner
+from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message, sooner
 from shardbus.core.need import Need
 from shardbus.stores.base import FragmentCommit, FragmentId
 from shardbus.stores.memory import MemoryFragment, MemoryStore
@@ -107,6 +107,9 @@ class Shelf:
                 known.update(entry.sequence_number for entry in change.entries)
             elif isinstance(change, Adopt):
                 self._check_adopted(change)
+            elif isinstance(change, AppendReserved):
+                assert all(entry.state == SCHEDULED for entry in change.entries)
+                known.update(entry.sequence_number for entry in change.entries)
             elif isinstance(change, Update):
                 assert known.issuperset(entry.sequence_number for entry in change.entries)
             elif isinstance(change, Remove):

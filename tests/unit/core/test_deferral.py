@@ -63,13 +63,53 @@ def test_a_deferred_message_is_kept_but_no_longer_received() -> None:
     assert counts(desk) == (0, 1, 3)
 
 
-def test_deferring_is_not_a_failed_delivery() -> None:
+def test_a_delivery_that_ends_with_deferring_is_counted() -> None:
+    desk = Desk()
+    [number] = deferred(desk, b"a")
+
+    [delivery] = desk.receive_deferred(number)
+    assert delivery.delivery_count == 1
+    desk.settle(DEFER, delivery)
+    desk.reload()
+
+    assert desk.receive_deferred(number)[0].delivery_count == 2
+
+
+def test_what_is_deferred_for_the_first_time_can_be_received_at_least_once() -> None:
     desk = Desk(rules(max_delivery_count=1))
     [number] = deferred(desk, b"a")
 
     [delivery] = desk.receive_deferred(number)
 
-    assert delivery.delivery_count == 0
+    assert delivery.delivery_count == 1
+    assert desk.settle(COMPLETE, delivery) == [False]
+
+
+def test_deferring_again_is_the_end_at_the_last_delivery() -> None:
+    desk = Desk(rules(max_delivery_count=3))
+    first, second = deferred(desk, b"a", b"b")
+    desk.settle(DEFER, *desk.receive_deferred(first))
+
+    desk.settle(DEFER, *desk.receive_deferred(first, second), modified=pack({"k": b"1"}))
+
+    assert refusal_of(desk, first) is MESSAGE_NOT_FOUND
+    [dead] = desk.receive(line=DEAD_LETTER_LINE)
+    assert (dead.payload, dead.entry.reason) == (b"a", "MaxDeliveryCountExceeded")
+    assert (dead.delivery_count, dead.entry.modified) == (3, pack({"k": b"1"}))
+    assert [d.payload for d in desk.receive_deferred(second)] == [b"b"]
+    assert (counts(desk), counts(desk, DEAD_LETTER_LINE)) == ((0, 1, 1), (1, 0, 1))
+
+
+def test_deferring_a_dead_letter_does_not_count() -> None:
+    desk = Desk(rules(max_delivery_count=2))
+    [number] = desk.send(b"a")
+    desk.settle(DEAD_LETTER, *desk.receive())
+    desk.settle(DEFER, *desk.receive(line=DEAD_LETTER_LINE))
+
+    for _ in range(3):
+        [dead] = desk.receive_deferred(number, line=DEAD_LETTER_LINE)
+        assert dead.delivery_count == 0
+        desk.settle(DEFER, dead)
 
 
 def test_deferred_messages_are_received_by_number_in_the_order_asked_for() -> None:
@@ -130,7 +170,7 @@ def test_an_abandoned_deferred_message_stays_deferred_and_counts() -> None:
 
     assert desk.payloads(5) == []
     [delivery] = desk.receive_deferred(number)
-    assert (delivery.payload, delivery.delivery_count) == (b"a", 1)
+    assert (delivery.payload, delivery.delivery_count) == (b"a", 2)
 
 
 def test_a_deferred_message_whose_lock_expires_stays_deferred_and_counts() -> None:
@@ -141,11 +181,11 @@ def test_a_deferred_message_whose_lock_expires_stays_deferred_and_counts() -> No
     desk.wait(LOCK_MS)
 
     assert desk.payloads(5) == []
-    assert desk.receive_deferred(number)[0].delivery_count == 1
+    assert desk.receive_deferred(number)[0].delivery_count == 2
 
 
 def test_a_deferred_message_is_dead_lettered_when_its_deliveries_are_exhausted() -> None:
-    desk = Desk(rules(max_delivery_count=2))
+    desk = Desk(rules(max_delivery_count=3))
     [number] = deferred(desk, b"a")
 
     for _ in range(2):
@@ -162,7 +202,7 @@ def test_a_released_deferred_message_stays_deferred_uncounted() -> None:
 
     desk.settle(RELEASE, *desk.receive_deferred(number))
 
-    assert desk.receive_deferred(number)[0].delivery_count == 0
+    assert desk.receive_deferred(number)[0].delivery_count == 1
 
 
 def test_a_completed_deferred_message_is_gone() -> None:

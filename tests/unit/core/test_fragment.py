@@ -365,16 +365,19 @@ def test_a_dead_letter_cannot_be_dead_lettered_again() -> None:
     assert desk.settle(COMPLETE, alive, dead) == [False, False]
 
 
-def test_a_dead_letter_may_be_abandoned_for_ever() -> None:
+def test_a_dead_letter_may_be_abandoned_for_ever_and_keeps_its_count() -> None:
     desk = Desk(rules(max_delivery_count=1))
     desk.send(b"a")
     desk.settle(ABANDON, *desk.receive())
 
     for _ in range(5):
         desk.settle(ABANDON, *desk.receive(line=DEAD_LETTER_LINE))
+    desk.receive(line=DEAD_LETTER_LINE)
+    desk.wait(LOCK_MS)
+    desk.reload()
 
     [dead] = desk.receive(line=DEAD_LETTER_LINE)
-    assert dead.delivery_count == 6
+    assert dead.delivery_count == 1
     assert desk.settle(COMPLETE, dead) == [False]
     assert desk.shelf.entries == {}
 

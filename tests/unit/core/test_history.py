@@ -173,6 +173,18 @@ def test_a_message_without_an_id_has_no_digest() -> None:
             True,
         ),
         (
+            Message(b"", message_id="1", session_id="KÄ"),
+            Message(b"", message_id="1", session_id="kä"),
+            True,
+            True,
+        ),
+        (
+            Message(b"", message_id="1", partition_key="K"),
+            Message(b"", message_id="1", partition_key="k"),
+            True,
+            False,
+        ),
+        (
             Message(b"", message_id="1:", partition_key="k"),
             Message(b"", message_id="1", partition_key=":k"),
             True,

@@ -11,7 +11,6 @@ from shardbus.core.message import Message
 from shardbus.core.placement import (
     HASH_SPACE,
     RoundRobin,
-    batch_key_of,
     even_hash_starts,
     fragment_at,
     hash_point,
@@ -72,6 +71,21 @@ def test_the_session_is_the_key() -> None:
     assert key_of(message(session="s", message_id="m"), detects_duplicates=True) == "s"
 
 
+@pytest.mark.parametrize("name", ["SessionId", "sessionId", "SESSIONID", "sessionid"])
+def test_all_spellings_of_a_session_are_one_key(name: str) -> None:
+    """R11: a session is in one fragment. A partition key keeps its case."""
+    assert key_of(message(session=name), detects_duplicates=False) == "sessionid"
+    assert key_of(message(session=name, key="SESSIONId"), detects_duplicates=True) == "sessionid"
+    assert key_of(message(key=name), detects_duplicates=False) == name
+
+
+def test_an_empty_session_is_a_session_and_stands_beside_any_key() -> None:
+    assert key_of(message(session=""), detects_duplicates=False) == ""
+    assert key_of(message(session="", key="k", message_id="m"), detects_duplicates=True) == ""
+    with pytest.raises(Refused, match="PartitionKey '' differs from SessionId 's'"):
+        key_of(message(session="s", key=""), detects_duplicates=False)
+
+
 def test_the_partition_key_is_the_key_when_there_is_no_session() -> None:
     """R12."""
     assert key_of(message(key="k", message_id="m"), detects_duplicates=True) == "k"
@@ -113,23 +127,6 @@ def test_a_key_that_is_too_long_is_refused_by_its_name(one: Message, name: str) 
         key_of(one, detects_duplicates=True)
 
     assert refusal.value.kind is INVALID_ARGUMENT
-
-
-def test_a_batch_with_one_key_has_that_key() -> None:
-    assert batch_key_of([message(key="k"), message(session="k")], False) == "k"
-    assert batch_key_of([message(), message()], False) is None
-
-
-@pytest.mark.parametrize("other", [message(key="l"), message()])
-def test_a_batch_with_conflicting_keys_is_refused(other: Message) -> None:
-    with pytest.raises(Refused, match="must have one partition key") as refusal:
-        batch_key_of([message(key="k"), message(key="k"), other], False)
-
-    assert refusal.value.kind is NOT_ALLOWED
-
-
-def test_a_batch_of_nothing_may_go_anywhere() -> None:
-    assert batch_key_of([], False) is None
 
 
 def test_turns_go_round() -> None:

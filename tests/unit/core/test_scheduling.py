@@ -6,7 +6,14 @@ from shardbus.core.bounds import Bounds
 from shardbus.core.command import COMPLETE, DEFER, Cancel, Send
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_NOT_FOUND, QUOTA_EXCEEDED, Refused
 from shardbus.core.limits import CANCEL_COUNT_MAX, DUE_COUNT_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SCHEDULED, SET_ASIDE, Message
+from shardbus.core.message import (
+    DEAD_LETTER_LINE,
+    MAIN_LINE,
+    NEVER_MS,
+    SCHEDULED,
+    SET_ASIDE,
+    Message,
+)
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
 LATER_MS = START_MS + 5_000
@@ -53,8 +60,25 @@ def test_a_scheduled_message_has_a_number_state_and_size_at_once() -> None:
 
     entry = desk.shelf.entries[number]
 
-    assert (entry.state, entry.enqueued_at_ms) == (SCHEDULED, LATER_MS)
+    assert (entry.state, entry.delayed_until_ms) == (SCHEDULED, LATER_MS)
+    assert entry.enqueued_at_ms == desk.now_ms
     assert counts(desk) == (0, 1, 3)
+
+
+def test_what_was_stored_with_its_moment_alone_is_enqueued_at_that_moment() -> None:
+    """Earlier versions stored the moment in place of the time at which the message was sent."""
+    desk = Desk()
+    [number] = desk.send(b"abc", scheduled_at_ms=LATER_MS, ttl_ms=60_000)
+    entry = desk.shelf.entries[number]
+    entry.enqueued_at_ms, entry.delayed_until_ms = LATER_MS, NEVER_MS
+    desk.reload()
+
+    assert (entry.due_ms(), entry.lives_ms()) == (LATER_MS, 60_000)
+    desk.wait(6_000)
+
+    [delivery] = desk.receive()
+    assert delivery.entry.enqueued_at_ms == desk.now_ms
+    assert delivery.entry.expires_at_ms == desk.now_ms + 60_000
 
 
 def test_when_it_is_due_it_is_enqueued_anew_with_a_new_number() -> None:

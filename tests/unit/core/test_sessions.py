@@ -22,6 +22,7 @@ from shardbus.core.command import (
     Renewed,
     RenewSession,
     SessionAccepted,
+    SessionState,
     SetState,
     Tick,
 )
@@ -78,6 +79,68 @@ def served(desk: Desk) -> list[str]:
         accepted = desk.do(AcceptSession(None, desk.seed()))
     assert isinstance(accepted, NoSession)
     return names
+
+
+def send_spelled(desk: Desk, *names: str) -> None:
+    for number, name in enumerate(names):
+        desk.send_all([Message(b"%d" % number, session_id=name)])
+
+
+def test_all_spellings_of_a_session_have_one_lock_and_one_order() -> None:
+    desk = session_desk()
+    send_spelled(desk, "Red", "BLUE", "red", "RED")
+    held = desk.accept("rED")
+
+    assert held.session_id == "rED"
+    assert refusal_of(desk, AcceptSession("RED", bytes(8))) is SESSION_CANNOT_BE_LOCKED
+    deliveries = desk.receive(9, session=held.token)
+    assert [each.payload for each in deliveries] == [b"0", b"2", b"3"]
+    assert [each.entry.session_id for each in deliveries] == ["Red", "red", "RED"]
+    desk.settle(ABANDON, deliveries[0])
+    send_spelled(desk, "rEd")
+    assert [each.payload for each in desk.receive(9, session=held.token)] == [b"0", b"0"]
+    assert served(desk) == ["BLUE"]
+
+
+@pytest.mark.parametrize("bounds", [None, Bounds(sessions_known_max=1, sessions_page_max=1)])
+def test_the_next_session_is_spelled_as_its_first_message(bounds: Bounds | None) -> None:
+    """Each is there once, however many spellings it has, also after it was read from the store."""
+    desk = session_desk(bounds=bounds)
+    send_spelled(desk, "Red", "bLUE", "red", "Blue", "RED")
+
+    found = served(desk)
+
+    assert [name for name in found if name.lower() == "red"] == ["Red", "red", "RED"]
+    assert [name for name in found if name.lower() == "blue"] == ["bLUE", "Blue"]
+    assert is_none_free(desk)
+
+
+def test_a_state_is_that_of_all_spellings() -> None:
+    desk = session_desk()
+    held = desk.accept("Red")
+    desk.do(SetState(held.token, b"one"))
+    desk.do(ReleaseSession(held.token))
+    again = desk.accept("RED")
+
+    found = desk.do(GetState(again.token))
+    assert isinstance(found, SessionState)
+    assert found.state == b"one"
+    desk.do(SetState(again.token, b"three"))
+    counters = desk.shelf.counters
+    assert (counters.states, counters.state_bytes) == (1, 5)
+
+
+def test_deferred_messages_are_of_the_session_in_any_spelling() -> None:
+    desk = session_desk()
+    send_spelled(desk, "Red", "red", "BLUE")
+    held = desk.accept("RED")
+    deferred = desk.receive(9, session=held.token)
+    desk.settle(DEFER, *deferred)
+    numbers = [each.entry.sequence_number for each in deferred]
+
+    found = desk.receive_deferred(*numbers, session=held.token)
+
+    assert [each.payload for each in found] == [b"0", b"1"]
 
 
 def test_a_named_session_is_held_although_it_has_no_messages() -> None:
@@ -397,7 +460,7 @@ def test_a_deferred_message_in_hand_stays_deferred_when_its_session_is_lost() ->
 
     assert is_none_free(desk)
     again = desk.accept("a")
-    assert desk.receive_deferred(number, session=again.token)[0].delivery_count == 1
+    assert desk.receive_deferred(number, session=again.token)[0].delivery_count == 2
 
 
 def test_a_delayed_message_makes_its_session_wait_again() -> None:

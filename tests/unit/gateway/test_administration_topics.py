@@ -155,7 +155,7 @@ def test_a_rule_of_each_kind_is_kept_as_it_was_given(tmp_path: Path) -> None:
         )
 
         rules = {rule.name: rule for rule in client.list_rules("t", "s")}
-        assert list(rules) == ["$Default", "none", "sql", "same"]
+        assert list(rules) == ["$Default", "none", "same", "sql"]
         assert isinstance(rules["none"].filter, FalseRuleFilter)
         assert rules["none"].action is None
         sql = client.get_rule("t", "s", "SQL")

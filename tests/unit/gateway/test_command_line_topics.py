@@ -126,7 +126,7 @@ def test_a_rule_of_each_kind_is_created_shown_and_listed(tmp_path: Path) -> None
             "kind": "correlation",
             "fields": {"Label": "x"},
             "properties": [
-                {"name": "n", "type": "int", "value": "7"},
+                {"name": "n", "type": "long", "value": "7"},
                 {"name": "colour", "type": "string", "value": "red"},
             ],
         }
@@ -135,8 +135,8 @@ def test_a_rule_of_each_kind_is_created_shown_and_listed(tmp_path: Path) -> None
         assert [line.split()[:2] for line in lines[1:]] == [
             ["$Default", "true"],
             ["big", "amount"],
-            ["same", "Label"],
             ["none", "false"],
+            ["same", "Label"],
         ]
         assert "  @low   5 (int)" in run("rule show t s big").stdout
         assert run('rule update t s big --sql "amount > 9"').exit_code == 0
@@ -171,3 +171,19 @@ def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
     endpoint = with_commands(tmp_path, work)
 
     assert [rule.name for rule in endpoint.namespace.rules("t/subscriptions/s")] == ["$Default"]
+
+
+def test_forwarding_that_hardly_anybody_can_want_is_warned_of(tmp_path: Path) -> None:
+    def work(run: Run) -> None:
+        made = run("queue create ring --forward-to ring")
+        assert made.exit_code == 0
+        assert "warning" in made.stdout
+        assert "ForwardTo makes a loop" in made.stdout
+        run("topic create t")
+        told = document(run("subscription create t s --sessions --forward-to ring --json"))
+        warnings = told["warnings"]
+        assert isinstance(warnings, list)
+        assert "requires sessions and forwards nothing" in warnings[0]
+        assert "warning" not in run("queue create plain").stdout
+
+    with_commands(tmp_path, work)

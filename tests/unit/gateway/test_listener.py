@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from shardbus.core.errors import Unavailable
-from shardbus.gateway.listener import Listener, Protocols
+from shardbus.gateway.listener import TLS_HEADER, Listener, Protocols
 from shardbus.gateway.reception import Reception
 from shardbus.gateway.tls import development_certificate, server_context
 
@@ -170,6 +170,47 @@ def test_a_port_for_tls_only_serves_nothing_in_clear(
         assert await ask(port, b"AMQP", 9, client) == b"amqp:AMQP"
 
     serve(loop_factory, Protocols(amqp=Amqp, tls=server, is_tls_required=True), scenario)
+
+
+async def upgrade(port: int, tls: ssl.SSLContext, data: bytes, count: int) -> bytes:
+    """Ask for TLS by AMQP's header, then send bytes inside and read the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(TLS_HEADER)
+        assert await reader.readexactly(8) == TLS_HEADER
+        await writer.start_tls(tls, server_hostname="localhost")
+        writer.write(data)
+        return await reader.readexactly(count)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionResetError):
+            await writer.wait_closed()
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+@pytest.mark.parametrize("is_required", [False, True])
+def test_a_client_may_ask_for_tls_by_the_header_of_amqp(
+    tmp_path: Path, loop_factory: Callable[[], asyncio.AbstractEventLoop], is_required: bool
+) -> None:
+    server, client = certificate(tmp_path)
+
+    async def scenario(port: int) -> None:
+        assert await upgrade(port, client, b"AMQP\x03\x01\x00\x00", 13) == b"amqp:AMQP\x03\x01\0\0"
+
+    serve(loop_factory, Protocols(amqp=Amqp, tls=server, is_tls_required=is_required), scenario)
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_without_tls_its_header_is_answered_by_amqp(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """And so is one that comes in pieces, or of a version that nobody knows."""
+
+    async def scenario(port: int) -> None:
+        assert await ask(port, TLS_HEADER, 13) == b"amqp:" + TLS_HEADER
+        assert await ask(port, b"AMQP\x02\x09\x00\x00", 13) == b"amqp:AMQP\x02\x09\0\0"
+
+    serve(loop_factory, Protocols(amqp=Amqp), scenario)
 
 
 @pytest.mark.parametrize("loop_factory", LOOPS)

@@ -88,7 +88,7 @@ VALUES = [
     ("True", "boolean", ["k", "boolean", "true"]),
     ("INF", "double", ["k", "double", "inf"]),
     ("2026-01-01T00:00:00Z", "dateTime", ["k", "timestamp", "17672256000000000"]),
-    ("2026-01-01T00:00:00", "dateTime", ["k", "timestamp", "17672256000000000"]),
+    ("2026-01-01T00:00:00", "dateTime", ["k", "timestamp-unzoned", "17672256000000000"]),
     ("2026-01-01T02:00:00.5+02:00", "dateTime", ["k", "timestamp", "17672256005000000"]),
     ("2025-12-31T22:30:00-01:30", "dateTime", ["k", "timestamp", "17672256000000000"]),
     ("P1DT1S", "duration", ["k", "timespan", "864010000000"]),
@@ -103,6 +103,33 @@ VALUES = [
 @pytest.mark.parametrize(("text", "type_name", "expected"), VALUES)
 def test_a_value_of_each_type_is_read(text: str, type_name: str, expected: list[str]) -> None:
     assert value(text, type_name).to_document() == expected
+
+
+KEPT = [
+    ("3", "long"),
+    ("3", "int"),
+    ("3", "short"),
+    ("3", "unsignedInt"),
+    ("3.0", "double"),
+    ("true", "boolean"),
+    ("2026-01-01T00:00:00.1234567Z", "dateTime"),
+    ("2026-01-01T00:00:00.1234567", "dateTime"),
+    ("2026-01-01T00:00:00", "dateTime"),
+    ("P1DT2H3M4.5S", "duration"),
+    ("x", "string"),
+]
+
+
+@pytest.mark.parametrize(("text", "type_name"), KEPT)
+def test_a_value_comes_back_with_its_type_and_as_it_was_written(text: str, type_name: str) -> None:
+    """A small long is no int, and a moment without a zone gets none."""
+    typed = value(text, type_name)
+
+    for rule in (
+        RuleSpec("r", sql_filter("a = @k", [typed]), 0),
+        RuleSpec("r", correlation_filter({}, [typed]), 0),
+    ):
+        assert f'i:type="d6p1:{type_name}" xmlns:d6p1="{XSD}">{text}</Value>' in write_rule(rule)
 
 
 BAD = [
@@ -155,7 +182,7 @@ def test_more_values_than_a_rule_may_have_are_refused() -> None:
 
 def test_what_is_written_has_the_letters_that_strict_readers_want() -> None:
     """Reference 15.3: the JavaScript SDK looks for `i:type` and cuts five characters."""
-    rule = RuleSpec("r", correlation_filter({"To": "y"}, [TypedValue("n", "long", "7")]), 0)
+    rule = RuleSpec("r", correlation_filter({"To": "y"}, [TypedValue("n", "int", "7")]), 0)
 
     written = write_rule(rule)
 

@@ -436,13 +436,6 @@ def test_a_queue_may_have_a_name_that_looks_like_a_path_of_the_api(name: str) ->
     assert element(ask(endpoint, "GET", f"/{name}"), "title", ATOM) == name
 
 
-def test_the_root_says_where_one_is() -> None:
-    response = ask(Endpoint(), "GET", "/", authorization="")
-
-    assert response.status == 200
-    assert b"Shardbus" in response.body
-
-
 def test_a_host_header_cannot_put_markup_into_an_answer() -> None:
     endpoint = Endpoint()
     ask(endpoint, "PUT", "/q", entry())

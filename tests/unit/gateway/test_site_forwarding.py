@@ -28,13 +28,18 @@ def prepared() -> Endpoint:
     ("body", "name"),
     [(FORWARDING, "ForwardTo"), (DEAD_LETTERS, "ForwardDeadLetteredMessagesTo")],
 )
-def test_a_destination_is_given_as_an_address_and_kept_as_a_name(body: bytes, name: str) -> None:
+def test_a_destination_comes_back_as_it_was_written_and_is_known_by_its_name(
+    body: bytes, name: str
+) -> None:
+    """To the letter, for clients compare it; whoever asks, under whatever host."""
     endpoint = prepared()
 
     response = ask(endpoint, "PUT", "/q", body)
+    elsewhere = ask(endpoint, "GET", "/q", host="other:1")
 
     assert response.status == 201
-    assert element(response, name) == "sb://localhost:5300/Home"
+    assert f"<{name}>{element(response, name)}</{name}>".encode() in body
+    assert element(elsewhere, name) == element(response, name)
     spec = endpoint.namespace.get("q").spec
     assert (spec.forward_to or spec.forward_dead_letters_to) == "Home"
 

@@ -41,6 +41,7 @@ from shardbus.rules.values import (
     UBYTE,
     UINT,
     ULONG,
+    UNZONED_TIMESTAMP,
     URI,
     USHORT,
     UUID,
@@ -77,6 +78,7 @@ VALUES: list[tuple[int, Value]] = [
     (DURATION, Duration(-7)),
     (UUID, Guid(bytes(range(16)))),
     (BINARY, b"\x00\xff"),
+    (UNZONED_TIMESTAMP, Moment(5)),
 ]
 
 

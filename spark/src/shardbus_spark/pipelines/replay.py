@@ -41,6 +41,7 @@ from shardbus_spark.pipelines.selection import read_table, selected
 from shardbus_spark.pipelines.slice_sink import SliceSink, write_slice
 from shardbus_spark.pipelines.work import ROW, Work
 from shardbus_spark.reading import client_for
+from shardbus_spark.session_keys import session_key
 from shardbus_spark.sink_options import read_sink_options
 
 PLAN: Final = "plan"
@@ -54,7 +55,7 @@ MARK_S: Final = 10.0
 FULL_PAUSES_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
 _FULL: Final = f"{QuotaExceeded.__module__}.{QuotaExceeded.__name__}"
-_KEYS: Final = ("session_id", "partition_key", "message_id")
+_KEYS: Final = ("partition_key", "message_id")
 
 
 @final
@@ -231,7 +232,8 @@ def tasks_for(spark: SparkSession, entity: EntityState | None) -> int:
 
 def in_order(rows: DataFrame, tasks: int) -> DataFrame:
     """Rows with one key in one task, in their order; those without one anywhere."""
-    keys = [F.col(name) for name in _KEYS if name in rows.columns]
+    keys = [session_key("session_id")] if "session_id" in rows.columns else []
+    keys += [F.col(name) for name in _KEYS if name in rows.columns]
     key = F.coalesce(*keys, F.col(ROW).cast("string"))
     return rows.repartition(tasks, key).sortWithinPartitions(ROW).drop(ROW)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import final
 
 from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.duration import FOREVER_ISO
@@ -22,8 +22,6 @@ from shardbus.app.setup.model import (
 )
 from shardbus.app.setup.order import creation_order, deletion_order, loop_of
 from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Change, Plan, Step
-
-_DEAD_LETTERS: Final = "ForwardDeadLetteredMessagesTo"
 
 
 def plan(blueprint: Blueprint, current: Current, *, deletes_missing: bool) -> Plan:
@@ -84,7 +82,10 @@ class _Planner:
         for entity in said:
             way = loop_of(entity, said)
             if way:
-                self._block(entity, f"ForwardTo makes a loop: {' -> '.join(way)}")
+                self._plan.warnings.append(
+                    f"{entity.place}: ForwardTo makes a loop: {' -> '.join(way)}: messages in it "
+                    "become dead letters"
+                )
             old = there[entity.key]
             kept = [] if old is None else old.targets()
             for target in entity.targets():
@@ -100,22 +101,23 @@ class _Planner:
     def _create(self, missing: list[Entity]) -> None:
         order = creation_order(missing)
         for entity in order.entities:
-            is_postponed = entity.key in order.postponed
-            self._plan.steps.append(self._creation(entity, is_postponed))
+            postponed = order.postponed.get(entity.key, ())
+            self._plan.steps.append(self._creation(entity, postponed))
             rules = [] if entity.rules is None else entity.rules[1:]
             self._plan.steps += [self._rule_creation(entity, rule) for rule in rules]
             self._plan.steps += self._access(entity.path, entity.access_rules, is_new=True)
         for entity in order.entities:
-            target = entity.elements.get(_DEAD_LETTERS, "")
-            if entity.key in order.postponed and target:
-                change = Change(_DEAD_LETTERS, "", target)
-                self._plan.steps.append(self._update(entity, (change,)))
+            changes = tuple(
+                Change(name, "", target)
+                for name in order.postponed.get(entity.key, ())
+                if (target := entity.elements.get(name, ""))
+            )
+            if changes:
+                self._plan.steps.append(self._update(entity, changes))
 
-    def _creation(self, entity: Entity, is_postponed: bool) -> Step:
+    def _creation(self, entity: Entity, postponed: tuple[str, ...]) -> Step:
         elements = {
-            name: text
-            for name, text in entity.elements.items()
-            if text and not (is_postponed and name == _DEAD_LETTERS)
+            name: text for name, text in entity.elements.items() if text and name not in postponed
         }
 
         def act() -> None:

@@ -3,37 +3,45 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardbus.app.setup.model import Entity
+from shardbus.app.setup.model import FORWARDS, Entity
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`postponed` are the keys of those whose dead letters can be forwarded only later."""
+    """`postponed` names, by key, the forwarding that can be set only when others are there."""
 
     entities: list[Entity]
-    postponed: frozenset[str]
+    postponed: dict[str, tuple[str, ...]]
 
 
 def creation_order(entities: Sequence[Entity]) -> Order:
     """Topics before their subscriptions, and destinations before what forwards to them.
 
-    Entities that wait for each other through dead letters are made all the same: there the
-    forwarding is postponed.
+    Entities that wait for each other, through dead letters or in a loop, are made all the same:
+    there the forwarding is postponed.
     """
     waiting = {entity.key: entity for entity in entities}
     made: list[Entity] = []
-    postponed: set[str] = set()
+    postponed: dict[str, tuple[str, ...]] = {}
     while waiting:
-        ready = [entity for entity in waiting.values() if not _needs(entity, True, waiting)]
+        ready = [entity for entity in waiting.values() if not _needs(entity, FORWARDS, waiting)]
         if not ready:
-            ready = [entity for entity in waiting.values() if not _needs(entity, False, waiting)]
-            # With a loop of other forwarding nobody is ready; the bus has the last word on it.
-            ready = ready[:1] or list(waiting.values())[:1]
-            postponed.update(entity.key for entity in ready)
+            first, later = _next(waiting)
+            ready = [first]
+            postponed[first.key] = later
         made += ready
         for entity in ready:
             del waiting[entity.key]
-    return Order(made, frozenset(postponed))
+    return Order(made, postponed)
+
+
+def _next(waiting: dict[str, Entity]) -> tuple[Entity, tuple[str, ...]]:
+    """One of those that wait for each other, and what of it has to wait."""
+    for at_once in (("ForwardTo",), ()):
+        for entity in waiting.values():
+            if not _needs(entity, at_once, waiting):
+                return entity, tuple(name for name in FORWARDS if name not in at_once)
+    raise AssertionError("topics wait for nobody")
 
 
 def deletion_order(entities: Sequence[Entity]) -> list[Entity]:
@@ -65,8 +73,8 @@ def loop_of(entity: Entity, entities: Sequence[Entity]) -> list[str]:
     return []
 
 
-def _needs(entity: Entity, with_dead_letters: bool, waiting: dict[str, Entity]) -> bool:
-    """Whether something that must be there before it is still waiting."""
-    targets = entity.targets() if with_dead_letters else [entity.elements.get("ForwardTo", "")]
+def _needs(entity: Entity, at_once: tuple[str, ...], waiting: dict[str, Entity]) -> bool:
+    """Whether something that must be there before it, if it forwards so, is still waiting."""
+    targets = [entity.elements.get(name, "") for name in at_once]
     needed = [entity.topic.lower(), *(target.lower() for target in targets)]
     return any(key in waiting and key != entity.key for key in needed)

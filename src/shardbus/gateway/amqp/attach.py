@@ -9,7 +9,7 @@ from shardbus.amqp.events import Event
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Ulong, text_of
+from shardbus.amqp.types import Ulong, Value, text_of
 from shardbus.broker.auth import claims_required
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.dispatch import Dispatcher
@@ -25,13 +25,14 @@ from shardbus.core.errors import (
     NOT_ALLOWED,
     Refused,
     Unavailable,
+    not_found,
 )
 from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.amqp.cbs import Grants
 from shardbus.gateway.amqp.coordinator import CAPABILITIES, CoordinatorLink
 from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.desk import Desk
-from shardbus.gateway.amqp.failures import amqp_error, entity_not_found, with_tracking
+from shardbus.gateway.amqp.failures import amqp_error, with_tracking
 from shardbus.gateway.amqp.inbound import Inbound, Shell
 from shardbus.gateway.amqp.management import ManagementNode
 from shardbus.gateway.amqp.outbound import Outbound
@@ -49,6 +50,7 @@ from shardbus.gateway.amqp.session_hold import (
     session_asked,
     wait_asked_ms,
 )
+from shardbus.gateway.amqp.stored import Source
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.totals import Totals
 from shardbus.gateway.amqp.transactions import (
@@ -57,9 +59,13 @@ from shardbus.gateway.amqp.transactions import (
     TransactionRules,
     Transactions,
 )
+from shardbus.gateway.amqp.ways import way_of
 
 CBS_NODE: Final = "$cbs"
 DESTINATION: Final = "com.microsoft:transfer-destination-address"
+BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
+# "Premium: 1 MB default; to 100 MB; batches 1 MB" (reference 17).
+BATCH_BYTES_MAX: Final = 1024 * 1024
 COORDINATOR_BYTES_MAX: Final = 64 * 1024
 # What a request adds to the message that it carries.
 REQUEST_BYTES: Final = 64 * 1024
@@ -164,7 +170,7 @@ class Attacher:
             self._shared.totals.check_links()
             return self._accept(link)
         except Refused as refusal:
-            link.refuse(amqp_error(refusal))
+            link.refuse(amqp_error(refusal, self._shell.addressed_host))
             return []
 
     def detached(self, link: Link) -> None:
@@ -214,11 +220,11 @@ class Attacher:
         contexts = [use.link.context for use in self._uses.values()]
         return [context for context in contexts if isinstance(context, Outbound)]
 
-    def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
+    def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links to an entity that need one of these rights and no other."""
         for use in list(self._uses.values()):
             if use.entity_id == entity_id and not use.rights & ~rights:
-                self._detach(use, error)
+                self._detach(use, amqp_error(refusal, self._shell.addressed_host))
 
     def detach_forwarding(self, entity: Entity) -> None:
         """End the links that receive what an entity forwards from now on."""
@@ -276,7 +282,7 @@ class Attacher:
         if address.kind == CBS:
             return self._accept_cbs(link)
         if address.kind == NAMESPACE:
-            raise entity_not_found(address.name)
+            raise not_found(address.name)
         if address.is_management:
             return self._accept_management(link, address)
         return (
@@ -291,6 +297,7 @@ class Attacher:
         coordinator = CoordinatorLink(link, self._transactions, self._shell)
         link.context = coordinator
         target.capabilities = list(CAPABILITIES)
+        way_of(link.session).coordinate()
         events = link.accept(target=target, max_message_size=COORDINATOR_BYTES_MAX)
         coordinator.open()
         return events
@@ -314,7 +321,14 @@ class Attacher:
         desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace)
         enlistment = Enlistment(self._transactions, handle)
         management = ManagementNode(address, desk, self._grants, enlistment, self._shared.throttle)
-        request_link = RequestLink(link, node, management.handle, self._responses, is_camel=True)
+        request_link = RequestLink(
+            link,
+            node,
+            management.handle,
+            self._responses,
+            is_camel=True,
+            expect=self._transactions.expect,
+        )
         size = handle.entity.spec.message_bytes_max() + REQUEST_BYTES
         return self._accept_request(link, request_link, max(size, REQUEST_BYTES_MIN))
 
@@ -337,23 +351,30 @@ class Attacher:
         handle = self._find_sendable(address)
         way = address.entity
         via = text_of(link.properties.get(DESTINATION))
+        named: EntityHandle | None = None
         if via is not None:
             # Sent by way of the entity that the link names: the client needs the right to both.
-            address = _destination(via)
+            address, named = _destination(via), handle
             handle = self._find_sendable(address)
-        enlistment = Enlistment(self._transactions, handle)
+        way_of(link.session).enter(named or handle, is_sender=True)
+        enlistment = Enlistment(self._transactions, handle, named)
         inbound = Inbound(link, handle.router, self._shell, enlistment, self._shared.throttle)
         link.context = inbound
         use = _Use(link, handle, SEND, address.entity)
         use.way = way
         self._uses[id(link)] = use
         size = handle.entity.spec.message_bytes_max()
-        events = link.accept(
-            max_message_size=size,
-            properties={"com.microsoft:max-message-batch-size": Ulong(size)},
-        )
+        events = link.accept(max_message_size=size, properties=self._batch_properties(size))
         inbound.open()
         return events
+
+    def _batch_properties(self, size_bytes_max: int) -> dict[str, Value]:
+        """What is told of batches where they have a limit of their own; elsewhere SDKs go by that
+        of messages.
+        """
+        if not self._shared.bus.namespace.settings.tier.is_premium:
+            return {}
+        return {BATCH_SIZE: Ulong(min(size_bytes_max, BATCH_BYTES_MAX))}
 
     def _find_sendable(self, address: Address) -> EntityHandle:
         handle = self._find(SEND, address)
@@ -396,6 +417,10 @@ class Attacher:
                 "non-sessionful message receiver.",
             )
         session_id = session_asked(link) if is_asked else None
+        way = way_of(link.session)
+        if not self._shared.transaction_rules.is_extended:
+            way.check_receiver(handle.entity)
+        way.enter(handle, is_sender=False)
         self._enter(link, handle, address)
         if is_sessionful:
             wait = SessionWait(link, handle.router, self._session_answered)
@@ -414,10 +439,17 @@ class Attacher:
         use.line = address.line
         self._uses[id(link)] = use
 
-    def _new_outbound(self, link: Link, handle: EntityHandle, dispatcher: Dispatcher) -> Outbound:
+    def _new_outbound(
+        self, link: Link, handle: EntityHandle, dispatcher: Dispatcher, *, is_session: bool = False
+    ) -> Outbound:
         enlistment = Enlistment(self._transactions, handle)
+        source = Source(
+            is_partitioned=handle.router.is_partitioned,
+            is_subscription=handle.entity.is_subscription(),
+            is_session=is_session,
+        )
         outbound = Outbound(
-            link, handle.router, dispatcher, self._shell, enlistment, self._shared.throttle
+            link, handle.router, dispatcher, self._shell, enlistment, self._shared.throttle, source
         )
         link.context = outbound
         if self._is_paused:
@@ -440,7 +472,7 @@ class Attacher:
         use = self._uses[id(link)]
         router = wait.router
         dispatcher = router.session_dispatcher(accepted, MAIN_LINE)
-        outbound = self._new_outbound(link, use.handle, dispatcher)
+        outbound = self._new_outbound(link, use.handle, dispatcher, is_session=True)
         handle = use.handle
         hold = SessionHold(
             accepted, router, self._shell, lambda: handle.entity.spec.lock_ms, outbound.end
@@ -458,10 +490,10 @@ class Attacher:
         """The entity, for who has one of these rights; `told` is the one that others lack."""
         # The right comes first: who lacks it does not learn what exists.
         if not self._grants.allow(rights, address.entity):
-            raise claims_required(told or rights, f"sb://shardbus/{address.name}")
+            raise claims_required(told or rights, address.name)
         handle = self._shared.bus.find(address.entity)
         if handle is None:
-            raise entity_not_found(address.name)
+            raise not_found(address.name)
         return handle
 
 

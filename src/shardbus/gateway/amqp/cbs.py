@@ -7,7 +7,8 @@ from typing import Final, final
 
 from shardbus.broker.auth import Authorizer, Grant, WrongKey
 from shardbus.broker.clock import Clock
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.address import parse_address
+from shardbus.core.errors import INVALID_ARGUMENT, Refused, not_found
 from shardbus.core.message import NEVER_MS
 from shardbus.gateway.amqp.requests import Request, Response
 
@@ -19,13 +20,21 @@ GRANTS_MAX: Final = 10_000
 class Grants:
     """What one connection may do; `peer` is the address that counts for it, once that is known.
 
-    `hang_up` is called when the client shows more wrong keys than are answered.
+    `hang_up` is called when the client shows more wrong keys than are answered; `is_there` says
+    whether there is an entity of a lower-case path.
     """
 
-    def __init__(self, authorizer: Authorizer, clock: Clock, hang_up: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        clock: Clock,
+        hang_up: Callable[[], None],
+        is_there: Callable[[str], bool],
+    ) -> None:
         self.peer = ""
         self.clock = clock
         self._hang_up = hang_up
+        self._is_there = is_there
         self._authorizer = authorizer
         self._by_path: dict[str, Grant] = {}
 
@@ -72,7 +81,11 @@ class Grants:
         return is_answered
 
     async def put_token(self, request: Request) -> Response:
-        """Answer a put-token request (reference 2.2): whatever its type says, the body decides."""
+        """Answer a put-token request (reference 2.2): whatever its type says, the body decides.
+
+        Who shows a good token for what does not exist is told so here, where SDKs ask first, and
+        gets no grant: an entity of that name that comes later is asked for anew.
+        """
         properties = request.message.application_properties
         audience = properties.get("name")
         token = request.message.body
@@ -81,8 +94,11 @@ class Grants:
         if not isinstance(token, str):
             raise Refused(INVALID_ARGUMENT, "The body of put-token must be the token as a string.")
         try:
-            self.add(self._authorizer.verify_token(token, audience))
+            grant = self._authorizer.verify_token(token, audience)
         except WrongKey:
             await self.hold()
             raise
+        if grant.path and not self._is_there(grant.path):
+            raise not_found(parse_address(audience).name)
+        self.add(grant)
         return Response(202, "Accepted")

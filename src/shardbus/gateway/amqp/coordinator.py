@@ -16,6 +16,7 @@ from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused, Una
 from shardbus.gateway.amqp.failures import amqp_error, with_tracking
 from shardbus.gateway.amqp.inbound import Shell
 from shardbus.gateway.amqp.transactions import OpenTransaction, Transactions
+from shardbus.gateway.amqp.ways import way_of
 
 CREDIT: Final = 100
 INTERNAL_ERROR: Final = "amqp:internal-error"
@@ -48,7 +49,9 @@ class CoordinatorLink:
         try:
             request = _request_in(delivery)
             if request.transaction_id is None:
-                self._settle(delivery, Declared(self._transactions.declare(self)))
+                self._settle(
+                    delivery, Declared(self._transactions.declare(self, way_of(self.link.session)))
+                )
                 return None
             taken = self._transactions.take(request.transaction_id)
         except DecodeError as error:

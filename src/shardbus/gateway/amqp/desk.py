@@ -50,6 +50,10 @@ class Desk:
         return self._entity.entity.is_topic()
 
     @property
+    def is_subscription(self) -> bool:
+        return self._entity.entity.is_subscription()
+
+    @property
     def has_rules(self) -> bool:
         """Whether this is a subscription, and not its dead letters."""
         return self._entity.entity.is_subscription() and self.line == MAIN_LINE

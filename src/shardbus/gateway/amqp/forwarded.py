@@ -10,7 +10,7 @@ from shardbus.amqp.scan import DEADLETTER_SOURCE, FIRST_NUMBER, HOPS, MessageHea
 from shardbus.broker.forwarding_plan import Forwarded
 from shardbus.core.command import Delivery
 from shardbus.core.message import DEAD_LETTER_LINE, NEVER_MS, Entry, Message
-from shardbus.gateway.amqp.stored import overlay_of
+from shardbus.gateway.seen import overlay_of
 
 
 def forwarded(delivery: Delivery, source: str, now_ms: int) -> Forwarded:

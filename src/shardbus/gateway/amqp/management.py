@@ -11,7 +11,6 @@ from shardbus.broker.auth import claims_required
 from shardbus.broker.clock import Clock
 from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.address import Address
-from shardbus.core.command import Settle
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import (
     ENTITY_DISABLED,
@@ -23,6 +22,7 @@ from shardbus.core.errors import (
 )
 from shardbus.gateway.amqp.cbs import Grants
 from shardbus.gateway.amqp.desk import Desk
+from shardbus.gateway.amqp.enlisted_operations import EnlistedOperations
 from shardbus.gateway.amqp.fields import Fields
 from shardbus.gateway.amqp.message_operations import MessageOperations
 from shardbus.gateway.amqp.requests import Request, Response
@@ -40,6 +40,7 @@ TIMEOUT_MS: Final = 60_000
 TIMEOUT_MS_MAX: Final = 600_000
 
 Work = Callable[[Fields], Awaitable[Response]]
+EnlistedWork = Callable[[bytes, Fields], Awaitable[Response]]
 
 
 @final
@@ -49,8 +50,8 @@ class _Operation:
     Any one of `rights` will do. `costs_by` names the field whose elements are paid for one by one;
     without it the operation is paid for as such. `is_ending`: it ends or prolongs what was begun,
     so that neither the status of the entity nor the throttle keeps it from being done.
-    In a transaction that is committed later only what has a `settlement` can be done; what
-    `is_renewing` is done at once, and rolled back by nobody.
+    In a transaction it is `enlisted`, if it can be, and done when that is committed. What
+    `is_apart` is never part of one, although clients mark it so: it reads, receives or renews.
     """
 
     def __init__(
@@ -60,17 +61,15 @@ class _Operation:
         *,
         costs_by: str = "",
         is_ending: bool = False,
-        settlement: Callable[[Fields], Settle] | None = None,
+        is_apart: bool = False,
+        enlisted: EnlistedWork | None = None,
     ) -> None:
         self.work = work
         self.rights = rights
         self.costs_by = costs_by
         self.is_ending = is_ending
-        self.settlement = settlement
-
-    @property
-    def is_renewing(self) -> bool:
-        return self.is_ending and self.settlement is None
+        self.is_apart = is_apart
+        self.enlisted = enlisted
 
     def is_possible(self, spec: QueueSpec) -> bool:
         """Whether the status of the entity lets it be done; what is managed has no status."""
@@ -96,7 +95,7 @@ class ManagementNode:
         self._grants = grants
         self._enlistment = enlistment
         self._throttle = throttle
-        self._operations = _operations(desk, grants.clock)
+        self._operations = _operations(desk, grants.clock, enlistment)
 
     async def handle(self, request: Request) -> Response:
         properties = request.message.application_properties
@@ -110,18 +109,18 @@ class ManagementNode:
         body = request.message.body
         fields = Fields(name.removeprefix(_PREFIX), body, _link_name(properties))
         self._pay(operation, fields)
-        if request.transaction_id is not None and not operation.is_renewing:
-            return self._enlist(operation, fields, request.transaction_id)
         timeout_ms = _timeout_ms(properties)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
+                if request.transaction_id is not None and not operation.is_apart:
+                    return await self._enlist(operation, fields, request.transaction_id)
                 return await operation.work(fields)
         except TimeoutError as error:
             raise timed_out(timeout_ms) from error
 
     def _check(self, operation: _Operation) -> None:
         if not self._grants.allow(operation.rights, self._address.entity):
-            raise claims_required(operation.rights, f"sb://shardbus/{self._address.name}")
+            raise claims_required(operation.rights, self._address.name)
         spec = self._desk.spec
         if not operation.is_possible(spec):
             raise Refused(
@@ -132,16 +131,17 @@ class ManagementNode:
                 NOT_ALLOWED, f"Nothing can be sent to '{self._address.name}': send to its entity."
             )
 
-    def _enlist(self, operation: _Operation, fields: Fields, transaction_id: bytes) -> Response:
+    async def _enlist(
+        self, operation: _Operation, fields: Fields, transaction_id: bytes
+    ) -> Response:
         """Do it when the transaction is committed; what is refused spoils that."""
         try:
-            if operation.settlement is None:
+            if operation.enlisted is None:
                 raise self._not_in_transaction(operation)
-            self._enlistment.settle(transaction_id, operation.settlement(fields))
+            return await operation.enlisted(transaction_id, fields)
         except Refused as refusal:
             self._enlistment.spoil(transaction_id, refusal)
             raise
-        return Response(200, "OK", {})
 
     def _not_in_transaction(self, operation: _Operation) -> Refused:
         if operation.rights & MANAGE and self._desk.is_partitioned:
@@ -152,7 +152,8 @@ class ManagementNode:
             )
         return Refused(
             NOT_ALLOWED,
-            "In a transaction messages can be sent and settled; this cannot be done in one.",
+            "In a transaction messages can be sent, settled, scheduled and cancelled, and session "
+            "states be set; this cannot be done in one.",
         )
 
     def _pay(self, operation: _Operation, fields: Fields) -> None:
@@ -167,42 +168,54 @@ class ManagementNode:
             self._throttle.take(cost)
 
 
-def _operations(desk: Desk, clock: Clock) -> dict[str, _Operation]:
+def _operations(desk: Desk, clock: Clock, enlistment: Enlistment) -> dict[str, _Operation]:
     """What can be asked of an entity: of a topic nothing that is about messages received."""
-    messages = MessageOperations(desk, clock)
-    numbers = "sequence-numbers"
+    messages, sessions = MessageOperations(desk, clock), SessionOperations(desk)
+    enlisted = EnlistedOperations(enlistment, messages, sessions)
     sending = {
-        "schedule-message": _Operation(messages.schedule, SEND, costs_by="messages"),
-        "cancel-scheduled-message": _Operation(messages.cancel, SEND, costs_by=numbers),
+        "schedule-message": _Operation(
+            messages.schedule, SEND, costs_by="messages", enlisted=enlisted.schedule
+        ),
+        "cancel-scheduled-message": _Operation(
+            messages.cancel, SEND, costs_by="sequence-numbers", enlisted=enlisted.cancel
+        ),
     }
     if desk.is_topic:
         return sending
-    operations = {**sending, **_receiving(messages, SessionOperations(desk))}
+    operations = {**sending, **_receiving(messages, sessions, enlisted)}
     if desk.has_rules:
         operations.update(_ruling(RuleOperations(desk)))
     return operations
 
 
-def _receiving(messages: MessageOperations, sessions: SessionOperations) -> dict[str, _Operation]:
+def _receiving(
+    messages: MessageOperations, sessions: SessionOperations, enlisted: EnlistedOperations
+) -> dict[str, _Operation]:
     tokens, numbers = "lock-tokens", "sequence-numbers"
     return {
-        "renew-lock": _Operation(messages.renew_lock, LISTEN, costs_by=tokens, is_ending=True),
+        "renew-lock": _Operation(
+            messages.renew_lock, LISTEN, costs_by=tokens, is_ending=True, is_apart=True
+        ),
         "update-disposition": _Operation(
             messages.update_disposition,
             LISTEN,
             costs_by=tokens,
             is_ending=True,
-            settlement=messages.settlement,
+            enlisted=enlisted.settle,
         ),
-        "peek-message": _Operation(messages.peek, LISTEN, costs_by="from-sequence-number"),
+        "peek-message": _Operation(
+            messages.peek, LISTEN, costs_by="from-sequence-number", is_apart=True
+        ),
         "receive-by-sequence-number": _Operation(
-            messages.receive_deferred, LISTEN, costs_by=numbers
+            messages.receive_deferred, LISTEN, costs_by=numbers, is_apart=True
         ),
         "batch-delete-messages": _Operation(messages.delete, LISTEN),
-        "renew-session-lock": _Operation(sessions.renew_lock, LISTEN, is_ending=True),
-        "get-session-state": _Operation(sessions.state, LISTEN),
-        "set-session-state": _Operation(sessions.set_state, LISTEN),
-        "get-message-sessions": _Operation(sessions.list, LISTEN),
+        "renew-session-lock": _Operation(
+            sessions.renew_lock, LISTEN, is_ending=True, is_apart=True
+        ),
+        "get-session-state": _Operation(sessions.state, LISTEN, is_apart=True),
+        "set-session-state": _Operation(sessions.set_state, LISTEN, enlisted=enlisted.set_state),
+        "get-message-sessions": _Operation(sessions.list, LISTEN, is_apart=True),
     }
 
 
@@ -212,7 +225,7 @@ def _ruling(rules: RuleOperations) -> dict[str, _Operation]:
     return {
         "add-rule": _Operation(rules.add, rights),
         "remove-rule": _Operation(rules.remove, rights),
-        "enumerate-rules": _Operation(rules.list, rights),
+        "enumerate-rules": _Operation(rules.list, rights, is_apart=True),
     }
 
 

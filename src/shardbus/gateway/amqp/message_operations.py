@@ -20,7 +20,7 @@ from shardbus.gateway.amqp.inbound import BATCH_MESSAGES_MAX
 from shardbus.gateway.amqp.requests import Response
 from shardbus.gateway.amqp.sent import read_message
 from shardbus.gateway.amqp.settlement import bounded_text, settle_with
-from shardbus.gateway.amqp.stored import encode_entry, encode_received
+from shardbus.gateway.amqp.stored import Source, encode_entry, encode_received
 
 RECEIVE_AND_DELETE: Final = 0
 PEEK_LOCK: Final = 1
@@ -101,11 +101,13 @@ class MessageOperations:
         return _messages([self._received(delivery, is_locking) for delivery in deliveries])
 
     async def schedule(self, fields: Fields) -> Response:
+        return scheduled(await self._desk.operations.schedule(self.to_schedule(fields)))
+
+    def to_schedule(self, fields: Fields) -> list[Message]:
+        """The messages of a schedule-message."""
         items = fields.items("messages", count_max=BATCH_MESSAGES_MAX)
         now_ms = self._clock.now_ms()
-        messages = [self._scheduled(fields, item, now_ms) for item in items]
-        numbers = await self._desk.operations.schedule(messages)
-        return Response(200, "OK", {"sequence-numbers": Array(LONG, list(numbers))})
+        return [self._scheduled(fields, item, now_ms) for item in items]
 
     async def cancel(self, fields: Fields) -> Response:
         await self._desk.operations.cancel(fields.numbers())
@@ -128,20 +130,24 @@ class MessageOperations:
         body = {"message-count": Int(deleted)}
         return Response(200, "OK", body) if deleted else Response(204, "No Content", body)
 
+    def _source(self) -> Source:
+        return Source(
+            is_partitioned=self._desk.is_partitioned,
+            is_subscription=self._desk.is_subscription,
+            is_session=self._desk.is_sessionful,
+        )
+
     def _peeked(self, entry: Entry, omits_body: bool) -> bytes:
         payload = entry.payload or b""
         return encode_entry(
             entry,
             drop_body(payload) if omits_body else payload,
+            self._source(),
             delivery_count=entry.delivery_count,
-            locked_until_ms=-1,
-            is_partitioned=self._desk.is_partitioned,
         )
 
     def _received(self, delivery: Delivery, is_locking: bool) -> dict[str, Value]:
-        message = encode_received(
-            delivery, is_locked=is_locking, is_partitioned=self._desk.is_partitioned
-        )
+        message = encode_received(delivery, self._source(), is_locked=is_locking)
         if not is_locking:
             return {"message": message}
         return {"message": message, "lock-token": Uuid(guid_swapped(delivery.token))}
@@ -164,6 +170,10 @@ class MessageOperations:
             return read_message(payload, now_ms)
         except DecodeError as error:
             raise Refused(INVALID_ARGUMENT, error.description) from error
+
+
+def scheduled(numbers: list[int]) -> Response:
+    return Response(200, "OK", {"sequence-numbers": Array(LONG, list(numbers))})
 
 
 def _messages(messages: list[dict[str, Value]]) -> Response:

@@ -17,7 +17,7 @@ from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.inbound import Shell
 from shardbus.gateway.amqp.session_hold import SessionHold, session_lost
 from shardbus.gateway.amqp.settlement import echo_of, settle_command
-from shardbus.gateway.amqp.stored import encode_received
+from shardbus.gateway.amqp.stored import Source, encode_received
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import Enlistment
 
@@ -35,17 +35,19 @@ class Outbound:
     `hold` is the session that the link holds, if it is a session's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one end of a link knows all that a delivery passes
         self,
         link: Link,
         router: EntityRouter,
         dispatcher: Dispatcher,
         shell: Shell,
         enlistment: Enlistment,
-        throttle: Throttle | None = None,
+        throttle: Throttle | None,
+        source: Source,
     ) -> None:
         self.link = link
         self.hold: SessionHold | None = None
+        self._source = source
         self._router = router
         self._dispatcher = dispatcher
         self._shell = shell
@@ -114,7 +116,8 @@ class Outbound:
 
     def _send(self, deliveries: list[Delivery]) -> int:
         link = self.link
-        is_partitioned = self._router.is_partitioned
+        source = self._source
+        is_locked = not self._is_deleting
         room = link.frame_room
         is_large = False
         taken = 0
@@ -122,9 +125,7 @@ class Outbound:
             for delivery in deliveries:
                 if is_large and link.sendable == 0:
                     break
-                payload = encode_received(
-                    delivery, is_locked=not self._is_deleting, is_partitioned=is_partitioned
-                )
+                payload = encode_received(delivery, source, is_locked=is_locked)
                 tag = delivery.token or delivery.entry.sequence_number.to_bytes(16, "big")
                 link.send(tag, payload, self._is_deleting)
                 is_large = is_large or len(payload) > room

@@ -30,6 +30,7 @@ from shardbus.amqp.events import (
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.broker.alarm import Alarm
 from shardbus.broker.auth import WrongKey
+from shardbus.core.address import host_of
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused
 from shardbus.core.message import NEVER_MS
@@ -92,7 +93,7 @@ class AmqpProtocol(asyncio.Protocol):
         self.peer = UNKNOWN
         self.heard_bytes = 0
         self.counts = shared.counts
-        self._namespace_name = bus.namespace.settings.name
+        self.addressed_host = self._namespace_name = bus.namespace.settings.name
         self._clock = bus.clock
         self._loop = bus.loop
         self._totals = shared.totals
@@ -101,7 +102,12 @@ class AmqpProtocol(asyncio.Protocol):
         self._connection = Connection(config, is_server=True, now_ms=self._monotonic_ms())
         self._connection.links_max = min(config.links_max, STRANGER_LINKS_MAX)
         self._connection.sessions_max = STRANGER_SESSIONS_MAX
-        self._grants = Grants(bus.authorizer, bus.clock, self._turn_guesser_away)
+        self._grants = Grants(
+            bus.authorizer,
+            bus.clock,
+            self._turn_guesser_away,
+            lambda path: bus.namespace.find(path) is not None,
+        )
         self._attacher = Attacher(shared, self._grants, self)
         self._transport: asyncio.Transport | None = None
         self._is_flush_scheduled = False
@@ -215,9 +221,9 @@ class AmqpProtocol(asyncio.Protocol):
 
     # The server's side.
 
-    def detach_entity(self, entity_id: int, rights: int, error: AmqpError) -> None:
+    def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links that use one of these rights on an entity."""
-        self._attacher.detach_entity(entity_id, rights, error)
+        self._attacher.detach_entity(entity_id, rights, refusal)
         self.flush_soon()
 
     def detach_forwarding(self, entity: Entity) -> None:
@@ -410,6 +416,7 @@ class AmqpProtocol(asyncio.Protocol):
             self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
     def _opened(self) -> None:
+        self.addressed_host = host_of(self._connection.remote_hostname, self._namespace_name)
         if self._is_turned_away:
             self.close(self._too_many())
         elif 0 < self._connection.remote_idle_ms < IDLE_TIMEOUT_MS_MIN:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, final
 
 from shardbus.amqp.errors import DecodeError
@@ -19,7 +19,6 @@ from shardbus.amqp.outcomes import (
 )
 from shardbus.amqp.types import Int, Symbol, Value
 from shardbus.core.errors import OUTCOME_UNKNOWN, TIMEOUT, Refused, Unavailable, kind_of
-from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.failures import amqp_error
 from shardbus.gateway.amqp.inbound import Shell
 from shardbus.gateway.amqp.responses import ResponseLinks
@@ -42,7 +41,7 @@ class Response:
         self.condition = condition
 
 
-def response_to(failure: Refused | Unavailable) -> Response:
+def response_to(failure: Refused | Unavailable, host: str = "") -> Response:
     kind = kind_of(failure)
     status = kind.status
     if status == 413:
@@ -51,7 +50,7 @@ def response_to(failure: Refused | Unavailable) -> Response:
     elif kind is OUTCOME_UNKNOWN:
         # The status that the SDKs know for this condition.
         status = TIMEOUT.status
-    error = amqp_error(failure)
+    error = amqp_error(failure, host)
     return Response(status, error.description, {}, error.condition)
 
 
@@ -65,6 +64,8 @@ class Request:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+Expecting = Callable[[bytes], Callable[[], None]]
+"""Told of the transaction of a request when it arrives; what it returns, when it is answered."""
 
 
 @final
@@ -76,9 +77,17 @@ class RequestLink:
     """
 
     def __init__(
-        self, link: Link, node: str, handler: Handler, responses: ResponseLinks, *, is_camel: bool
+        self,
+        link: Link,
+        node: str,
+        handler: Handler,
+        responses: ResponseLinks,
+        *,
+        is_camel: bool,
+        expect: Expecting | None = None,
     ) -> None:
         self.link = link
+        self._expect = expect
         self.node = node
         self._handler = handler
         self._responses = responses
@@ -87,15 +96,31 @@ class RequestLink:
     def open(self) -> None:
         self.link.grant(REQUEST_CREDIT)
 
-    async def answer(self, delivery: Delivery, shell: Shell) -> None:
+    def answer(self, delivery: Delivery, shell: Shell) -> Coroutine[object, object, None]:
+        """What is left to be awaited; that a transaction has a request is known at once."""
+        transaction_id = _transaction_of(delivery)
+        answered = None
+        if transaction_id is not None and self._expect is not None:
+            answered = self._expect(transaction_id)
+        return self._answer(delivery, shell, answered)
+
+    async def _answer(
+        self, delivery: Delivery, shell: Shell, answered: Callable[[], None] | None
+    ) -> None:
         try:
             request = decode_message(delivery.payload)
         except DecodeError as error:
+            if answered is not None:
+                answered()
             self._settle(delivery, AmqpError(error.condition, error.description))
             shell.flush_soon()
             return
         self._settle(delivery, None)
-        response = await self._handle(Request(request, _transaction_of(delivery)), shell.counts)
+        try:
+            response = await self._handle(Request(request, _transaction_of(delivery)), shell)
+        finally:
+            if answered is not None:
+                answered()
         shell.counts.answered(self.node.rpartition("/")[2], response.status)
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
@@ -106,12 +131,12 @@ class RequestLink:
             way_back.send(self._encode(response, request))
         shell.flush_soon()
 
-    async def _handle(self, request: Request, counts: AmqpCounts) -> Response:
+    async def _handle(self, request: Request, shell: Shell) -> Response:
         try:
             return await self._handler(request)
         except (Refused, Unavailable) as failure:
-            counts.refused(failure, 1)
-            return response_to(failure)
+            shell.counts.refused(failure, 1)
+            return response_to(failure, shell.addressed_host)
 
     def _settle(self, delivery: Delivery, error: AmqpError | None) -> None:
         if not delivery.settled:

@@ -96,7 +96,7 @@ class RuleView:
         if number == system.VIA_PARTITION_KEY:
             return head.via_partition_key
         if number == system.FORCE_PERSISTENCE:
-            return head.durable
+            return head.durable > 0
         if number == system.TIME_TO_LIVE:
             ttl_ms = ttl_of(head)
             return None if ttl_ms < 0 else values.duration_of_ms(ttl_ms)

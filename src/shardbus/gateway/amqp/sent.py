@@ -8,10 +8,10 @@ from mypy_extensions import i64
 
 from shardbus.amqp.canonical import canonical
 from shardbus.amqp.decoder import Reader
-from shardbus.amqp.encoder import NULL
+from shardbus.amqp.encoder import NULL, TRUE
 from shardbus.amqp.message import MessageHead, scan_message, split_batch
 from shardbus.amqp.revision import Revision, revise
-from shardbus.amqp.scan import DEADLETTER_SOURCE, FIRST_NUMBER, HOPS, enter_map, section_code
+from shardbus.amqp.scan import AT_ONCE, MARKS, enter_map, section_code
 from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Message
@@ -36,8 +36,9 @@ def read_message(payload: bytes, now_ms: int) -> Message:
 
 def _read_scanned(payload: bytes, head: MessageHead, now_ms: int) -> Message:
     _check_header(payload, head)
+    is_late = 0 < head.scheduled_enqueue_ms <= now_ms
     return Message(
-        _unmarked(payload, head) if head.is_forwarded else payload,
+        _marked_anew(payload, head, is_late) if is_late or head.is_marked else payload,
         message_id=_checked(head.message_id, "MessageId"),
         session_id=_checked(head.session_id, "SessionId"),
         partition_key=_checked(head.partition_key, "PartitionKey"),
@@ -62,11 +63,15 @@ def read_batch(payload: bytes, now_ms: int, size_max: int, entity: str) -> list[
     return messages
 
 
-def _unmarked(payload: bytes, head: MessageHead) -> bytes:
-    """Without what only the bus may say: a message from outside was never forwarded."""
+def _marked_anew(payload: bytes, head: MessageHead, is_late: bool) -> bytes:
+    """Without what only the bus may say: a message from outside was never forwarded. But one whose
+    scheduled moment has passed is marked: it was never scheduled.
+    """
     made = Revision()
-    for name in (HOPS, FIRST_NUMBER, DEADLETTER_SOURCE):
+    for name in MARKS:
         made.annotations[name.decode()] = NULL
+    if is_late:
+        made.annotations[AT_ONCE.decode()] = TRUE
     return revise(payload, head, made)
 
 

@@ -12,10 +12,9 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.guarded import guarded
 from shardbus.core.access import ALL_RIGHTS, LISTEN, SEND
 from shardbus.core.entity import Entity
-from shardbus.core.errors import ENTITY_DISABLED
+from shardbus.core.errors import ENTITY_DISABLED, Refused, not_found
 from shardbus.gateway.amqp.attach import Shared
 from shardbus.gateway.amqp.door import Door
-from shardbus.gateway.amqp.failures import ENTITY_GONE, with_tracking
 from shardbus.gateway.amqp.protocol import AmqpProtocol
 from shardbus.gateway.amqp.receivers import RECEIVERS_MAX, ReceiverCounts
 from shardbus.gateway.amqp.throttle import Throttle
@@ -84,20 +83,19 @@ class AmqpServer:
         """Nobody can have a link to it yet."""
 
     def entity_updated(self, entity: Entity) -> None:
-        text = with_tracking(f"'{entity.name}' is {entity.spec.status}.")
-        error = AmqpError(ENTITY_DISABLED.condition, text)
+        refusal = Refused(ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}.")
         if not entity.spec.is_sendable():
-            self._detach(entity, SEND, error)
+            self._detach(entity, SEND, refusal)
         if not entity.spec.is_receivable():
-            self._detach(entity, LISTEN, error)
+            self._detach(entity, LISTEN, refusal)
         if entity.spec.forward_to or entity.spec.forward_dead_letters_to:
             for protocol in list(self._protocols):
                 guarded(partial(protocol.detach_forwarding, entity))
 
     def entity_deleted(self, entity: Entity) -> None:
-        text = with_tracking(f"The messaging entity '{entity.name}' was deleted.")
-        self._detach(entity, ALL_RIGHTS, AmqpError(ENTITY_GONE, text))
+        """Clients are told what they would be if they attached now: SDKs know no other word."""
+        self._detach(entity, ALL_RIGHTS, not_found(entity.name))
 
-    def _detach(self, entity: Entity, rights: int, error: AmqpError) -> None:
+    def _detach(self, entity: Entity, rights: int, refusal: Refused) -> None:
         for protocol in list(self._protocols):
-            guarded(partial(protocol.detach_entity, entity.entity_id, rights, error))
+            guarded(partial(protocol.detach_entity, entity.entity_id, rights, refusal))

@@ -15,6 +15,7 @@ from shardbus.broker.sessions import Accepting
 from shardbus.core.command import SessionAccepted
 from shardbus.core.errors import INVALID_ARGUMENT, SESSION_LOCK_LOST, Refused, Unavailable
 from shardbus.core.limits import KEY_CHARACTERS_MAX
+from shardbus.core.session_key import session_key
 from shardbus.gateway.amqp.inbound import Shell
 
 SESSION_FILTER: Final = "com.microsoft:session-filter"
@@ -139,7 +140,7 @@ class SessionHold:
         lock_ms: Callable[[], int],
         on_lost: Callable[[Refused], None],
     ) -> None:
-        self.session_id = accepted.session_id
+        self.session_key = session_key(accepted.session_id)
         self.token = accepted.token
         self.is_over = False
         self._lock_ms = lock_ms
@@ -207,13 +208,13 @@ class SessionHolds:
 
     def add(self, entity_id: int, link_name: str, hold: SessionHold) -> None:
         self._by_link[entity_id, link_name] = hold
-        self._by_session[entity_id, hold.session_id] = hold
+        self._by_session[entity_id, hold.session_key] = hold
 
     def remove(self, entity_id: int, link_name: str, hold: SessionHold) -> None:
         if self._by_link.get((entity_id, link_name)) is hold:
             del self._by_link[entity_id, link_name]
-        if self._by_session.get((entity_id, hold.session_id)) is hold:
-            del self._by_session[entity_id, hold.session_id]
+        if self._by_session.get((entity_id, hold.session_key)) is hold:
+            del self._by_session[entity_id, hold.session_key]
 
     def find(
         self, entity_id: int, *, link_name: str | None, session_id: str | None
@@ -222,6 +223,7 @@ class SessionHolds:
         found: SessionHold | None = None
         if link_name is not None:
             found = self._by_link.get((entity_id, link_name))
-        if session_id is not None and (found is None or found.session_id != session_id):
-            found = self._by_session.get((entity_id, session_id))
+        key = None if session_id is None else session_key(session_id)
+        if key is not None and (found is None or found.session_key != key):
+            found = self._by_session.get((entity_id, key))
         return None if found is None or found.is_over else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, final
 
 from shardbus.amqp.codes import STRING32
@@ -47,9 +47,15 @@ class SessionOperations:
         return Response(200, "OK", {"session-state": state})
 
     async def set_state(self, fields: Fields) -> Response:
+        return await self.set_with(fields, self._desk.operations.set_state)
+
+    async def set_with(
+        self, fields: Fields, setting: Callable[[bytes, bytes | None], Awaitable[None]]
+    ) -> Response:
+        """Let somebody set the state of the session that a request is about."""
         state = fields.binary("session-state")
         hold = self._desk.hold(fields)
-        await _held(hold, self._desk.operations.set_state(hold.token, state))
+        await _held(hold, setting(hold.token, state))
         return Response(200, "OK", {})
 
     async def list(self, fields: Fields) -> Response:

@@ -19,9 +19,8 @@ from shardbus.core.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
 from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX, REASON_CHARACTERS_MAX
 from shardbus.core.properties import pack
+from shardbus.gateway.seen import DESCRIPTION_KEY, REASON_KEY
 
-REASON_KEY: Final = "DeadLetterReason"
-DESCRIPTION_KEY: Final = "DeadLetterErrorDescription"
 DELAY_KEY: Final = "x-shardbus-delay-ms"
 """Our own: in the properties of an abandon, how long the message is not delivered again."""
 
@@ -71,28 +70,28 @@ def echo_of(state: DeliveryState | None) -> DeliveryState:
     return Rejected(None)
 
 
-def bounded_text(value: Value) -> str | None:
+def bounded_text(text: str | None) -> str | None:
     """A reason or description, cut where the bus ends it; None for none."""
-    if value is None:
-        return None
-    text = text_of(value)
-    return (str(value) if text is None else text)[:REASON_CHARACTERS_MAX]
+    return None if text is None else text[:REASON_CHARACTERS_MAX]
 
 
 def _dead_letter(error: AmqpError | None, tokens: list[bytes]) -> Settle:
+    """Reason and description are texts; what a client gives in another type stays a property."""
     reason: str | None = None
     description: str | None = None
     others: dict[Value, Value] = {}
     if error is not None:
         description = bounded_text(error.description or None)
         for key, value in (error.info or {}).items():
-            name = text_of(key)
-            if name == REASON_KEY:
-                reason = bounded_text(value)
-            elif name == DESCRIPTION_KEY:
-                description = bounded_text(value) or description
+            name, text = text_of(key), text_of(value)
+            if name == REASON_KEY and (value is None or text is not None):
+                reason = bounded_text(text)
+            elif name == DESCRIPTION_KEY and (value is None or text is not None):
+                description = bounded_text(text) or description
             else:
                 others[key] = value
+                if name == DESCRIPTION_KEY:
+                    description = None
     return settle_with(DEAD_LETTER, tokens, others, reason=reason, description=description)
 
 

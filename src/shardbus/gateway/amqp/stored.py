@@ -2,74 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
-from shardbus.amqp.encoder import encode_text
 from shardbus.amqp.message import Stamp, encode_delivery, scan_message
 from shardbus.core.command import Delivery
-from shardbus.core.message import DEFERRED, NEVER_MS, SCHEDULED, Entry
-from shardbus.core.properties import unpack
+from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.sequence import fragment_of
-from shardbus.gateway.amqp.settlement import DESCRIPTION_KEY, REASON_KEY
+from shardbus.gateway.seen import first_number, overlay_of, state_peeked, state_received
 
 _UINT_MAX: Final = 0xFFFFFFFF
 # The last millisecond of the year 9999, beyond which SDKs have no date.
 LATEST_MS: Final = 253_402_300_799_999
 
 
+@final
+class Source:
+    """Where messages are given out, as far as they show it.
+
+    Those of a session are locked with it: they have no moment of their own until which they are.
+    """
+
+    def __init__(
+        self, *, is_partitioned: bool, is_subscription: bool, is_session: bool = False
+    ) -> None:
+        self.is_partitioned = is_partitioned
+        self.is_subscription = is_subscription
+        self.is_session = is_session
+
+
 def encode_entry(
     entry: Entry,
     payload: bytes,
+    source: Source,
     *,
     delivery_count: int,
-    locked_until_ms: int,
-    is_partitioned: bool,
+    locked_until_ms: int = -1,
     lock_token: bytes | None = None,
 ) -> bytes:
     """`locked_until_ms` is -1 for a message that is not locked for who gets it; `lock_token` is
     empty for one that is received and deleted, None for one that is only looked at.
     """
     number = entry.sequence_number
-    state = entry.state
     head = scan_message(payload)
     stamp = Stamp(
         sequence_number=number,
         enqueued_time_ms=entry.enqueued_at_ms,
         delivery_count=delivery_count,
-        enqueue_sequence_number=number if head.first_number < 0 else head.first_number,
+        enqueue_sequence_number=first_number(entry, head, is_subscription=source.is_subscription),
         locked_until_ms=locked_until_ms,
-        partition_id=fragment_of(number) if is_partitioned else -1,
-        # A delayed message is an active one to SDKs: they know no fourth state.
-        message_state=state if state in (DEFERRED, SCHEDULED) else 0,
+        partition_id=fragment_of(number) if source.is_partitioned else -1,
+        message_state=state_peeked(entry) if lock_token is None else state_received(entry, head),
         deadletter_source=head.deadletter_source,
         lock_token=lock_token,
     )
     if entry.expires_at_ms != NEVER_MS:
-        left_ms = entry.expires_at_ms - entry.enqueued_at_ms
-        stamp.ttl_ms = min(max(left_ms, 0), _UINT_MAX)
+        lives_ms = entry.lives_ms()
+        stamp.ttl_ms = min(max(lives_ms, 0), _UINT_MAX)
+        stamp.is_long = lives_ms > _UINT_MAX
         stamp.absolute_expiry_ms = min(entry.expires_at_ms, LATEST_MS)
     return encode_delivery(payload, head, stamp, overlay_of(entry))
 
 
-def encode_received(delivery: Delivery, *, is_locked: bool, is_partitioned: bool) -> bytes:
+def encode_received(delivery: Delivery, source: Source, *, is_locked: bool) -> bytes:
     """A message that was received, locked or taken out."""
     return encode_entry(
         delivery.entry,
         delivery.payload or b"",
+        source,
         delivery_count=delivery.delivery_count,
-        locked_until_ms=delivery.locked_until_ms if is_locked else -1,
-        is_partitioned=is_partitioned,
+        locked_until_ms=delivery.locked_until_ms if is_locked and not source.is_session else -1,
         lock_token=delivery.token if is_locked else b"",
     )
-
-
-def overlay_of(entry: Entry) -> dict[str, bytes] | None:
-    """The application properties that the bus has changed or added, encoded; None if none."""
-    if entry.reason is None and entry.description is None and not entry.modified:
-        return None
-    overlay = unpack(entry.modified)
-    if entry.reason is not None:
-        overlay[REASON_KEY] = encode_text(entry.reason)
-    if entry.description is not None:
-        overlay[DESCRIPTION_KEY] = encode_text(entry.description)
-    return overlay

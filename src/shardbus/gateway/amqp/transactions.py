@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, final
 
 from shardbus.broker.bus import EntityHandle
@@ -27,8 +27,10 @@ from shardbus.core.errors import (
 )
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.core.message import Message
+from shardbus.gateway.amqp.binding import Binding, via_key_of
 from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.totals import Totals
+from shardbus.gateway.amqp.ways import Way
 
 # "100 messages per transaction", "2 min" (reference 8 and 17).
 COMPATIBLE_MESSAGES_MAX: Final = 100
@@ -69,16 +71,23 @@ class Timers(Protocol):
 
 @final
 class OpenTransaction:
-    """What a client has enlisted so far; `spoiled` is why nothing can come of it any more."""
+    """What a client has enlisted so far; `spoiled` is why nothing can come of it any more.
 
-    def __init__(self, transaction_id: bytes, owner: object) -> None:
+    `way` is that of the session on which it was declared.
+    """
+
+    def __init__(self, transaction_id: bytes, owner: object, way: Way) -> None:
         self.transaction_id = transaction_id
         self.owner = owner
+        self.way = way
         self.parts: dict[Home, Part] = {}
-        # The one partition key of what is sent to a partitioned entity, by the entity's id.
-        self.keys: dict[int, str] = {}
+        self.binding = Binding()
         self.sent = 0
+        self.scheduled = 0
         self.settled = 0
+        self.cancelled = 0
+        # Requests that wait for what a fragment says to them.
+        self.pending = 0
         self.size_bytes = 0
         self.spoiled: Refused | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -91,6 +100,9 @@ class OpenTransaction:
                 "The transaction is rolled back, because a part of it was refused: "
                 f"{self.spoiled.message}",
             )
+
+    def answered(self) -> None:
+        self.pending -= 1
 
     def work_at(self, handle: EntityHandle, index: int) -> Work:
         home = (handle.entity.entity_id, handle.router.numbers[index])
@@ -112,6 +124,10 @@ class OpenTransaction:
             if (entity_id, number) in self.parts:
                 return index
         return -1
+
+
+def _nobody_waits() -> None:
+    """For a transaction that is not open."""
 
 
 @final
@@ -136,7 +152,7 @@ class Transactions:
         self._timed_out: OrderedDict[bytes, None] = OrderedDict()
         self._size_bytes = 0
 
-    def declare(self, owner: object) -> bytes:
+    def declare(self, owner: object, way: Way) -> bytes:
         """Begin a transaction that ends with its owner at the latest."""
         if len(self._open) >= self.open_max:
             raise Refused(
@@ -146,7 +162,7 @@ class Transactions:
             )
         self._totals.check_transactions()
         self._totals.transactions += 1
-        opened = OpenTransaction(secrets.token_bytes(TRANSACTION_ID_BYTES), owner)
+        opened = OpenTransaction(secrets.token_bytes(TRANSACTION_ID_BYTES), owner, way)
         self._open[opened.transaction_id] = opened
         opened.timer = self._timers.call_later(
             self.rules.lifetime_ms, lambda: self._time_out(opened)
@@ -157,6 +173,12 @@ class Transactions:
         """A transaction that is about to end: nothing more can be enlisted in it."""
         opened = self.find(transaction_id)
         self._close(opened)
+        if opened.pending and opened.spoiled is None:
+            opened.spoiled = Refused(
+                TRANSACTION_ROLLBACK,
+                f"{opened.pending} requests of it were not answered when it was discharged. Wait "
+                "for the answers first.",
+            )
         return opened
 
     async def commit(self, taken: OpenTransaction) -> None:
@@ -181,6 +203,14 @@ class Transactions:
                 f"{self.rules.lifetime_ms} ms.",
             )
         raise Refused(TRANSACTION_UNKNOWN, "There is no such transaction (any more).")
+
+    def expect(self, transaction_id: bytes) -> Callable[[], None]:
+        """A request has arrived, and nothing can be committed before it is answered."""
+        opened = self._open.get(transaction_id)
+        if opened is None:
+            return _nobody_waits
+        opened.pending += 1
+        return opened.answered
 
     def spoil(self, transaction_id: bytes, refusal: Refused) -> None:
         """Something of it was refused: all that is left is to roll it back."""
@@ -229,13 +259,17 @@ class Enlistment:
     What is refused spoils its transaction, unless that is not known at all.
     """
 
-    def __init__(self, transactions: Transactions, handle: EntityHandle) -> None:
-        self._transactions = transactions
-        self._handle = handle
+    def __init__(
+        self, transactions: Transactions, handle: EntityHandle, way: EntityHandle | None = None
+    ) -> None:
+        """`way` is the entity by way of which the link sends, where it says so."""
+        self.transactions = transactions
+        self.handle = handle
+        self._way = way
 
     def send(self, transaction_id: bytes, messages: list[Message]) -> None:
         """Send when the transaction is committed."""
-        opened = self._transactions.find(transaction_id)
+        opened = self.transactions.find(transaction_id)
         try:
             self._send(opened, messages)
         except Refused as refusal:
@@ -244,7 +278,7 @@ class Enlistment:
 
     def settle(self, transaction_id: bytes, command: Settle) -> None:
         """Settle when the transaction is committed; until then the locks must last."""
-        opened = self._transactions.find(transaction_id)
+        opened = self.transactions.find(transaction_id)
         try:
             self._settle(opened, command)
         except Refused as refusal:
@@ -252,67 +286,77 @@ class Enlistment:
             raise
 
     def spoil(self, transaction_id: bytes, refusal: Refused) -> None:
-        self._transactions.spoil(transaction_id, refusal)
+        self.transactions.spoil(transaction_id, refusal)
 
     def _send(self, opened: OpenTransaction, messages: list[Message]) -> None:
+        indexes = self.place(opened, messages)
+        opened.sent += len(messages)
+        for index, message in zip(indexes, messages, strict=True):
+            opened.work_at(self.handle, index).messages.append(message)
+
+    def place(self, opened: OpenTransaction, messages: list[Message]) -> list[int]:
+        """The fragments that messages go to; Refused when the transaction cannot take them."""
         opened.check()
-        messages_max = self._transactions.rules.messages_max
-        if opened.sent + len(messages) > messages_max:
+        messages_max = self.transactions.rules.messages_max
+        if opened.sent + opened.scheduled + len(messages) > messages_max:
             raise Refused(
                 NOT_ALLOWED,
                 f"Cannot send more than {messages_max} messages in a single transaction.",
             )
         indexes = [self._place(opened, message) for message in messages]
         size_bytes = sum(len(message.payload) for message in messages)
-        self._transactions.add_bytes(opened, size_bytes)
-        opened.sent += len(messages)
-        for index, message in zip(indexes, messages, strict=True):
-            opened.work_at(self._handle, index).messages.append(message)
+        self.transactions.add_bytes(opened, size_bytes)
+        return indexes
 
     def _place(self, opened: OpenTransaction, message: Message) -> int:
-        router = self._handle.router
+        router = self.handle.router
         key = router.key_of(message)
+        if not self.transactions.rules.is_extended:
+            key = self._bound_key(opened, message, key)
         if not router.is_partitioned:
             return 0
-        if not self._transactions.rules.is_extended:
-            self._check_key(opened, key)
         if key is not None:
             return router.index_of_key(key)
-        index = opened.index_in(self._handle)
+        index = opened.index_in(self.handle)
         return index if index >= 0 else router.next_index()
 
-    def _check_key(self, opened: OpenTransaction, key: str | None) -> None:
-        """R23, and R24 because a session id is the key."""
-        entity = self._handle.entity
-        if key is None:
-            raise Refused(
-                NOT_ALLOWED,
-                f"A message that is sent to the partitioned entity '{entity.name}' in a "
-                "transaction must have a partition key: set its SessionId or PartitionKey.",
-            )
-        first = opened.keys.setdefault(entity.entity_id, key)
-        if first != key:
-            raise Refused(
-                NOT_ALLOWED,
-                f"All messages that are sent to the partitioned entity '{entity.name}' in one "
-                f"transaction must have the same partition key, but there are '{first}' and "
-                f"'{key}'.",
-            )
+    def _bound_key(self, opened: OpenTransaction, message: Message, key: str | None) -> str | None:
+        """What chooses the fragment: R23, and R24 because a session id is the key."""
+        handle, way = self.handle, self._way
+        if way is None:
+            way = opened.way.first
+        via_key = None if way is None else via_key_of(message)
+        if way is not None and via_key is not None:
+            if way.entity.entity_id != handle.entity.entity_id:
+                opened.binding.bind_way(way, via_key)
+                return key
+            # It stays where its way begins.
+            key = via_key if key is None else key
+        if handle.router.is_partitioned:
+            opened.binding.bind_key(handle, key)
+        return key
 
     def _settle(self, opened: OpenTransaction, command: Settle) -> None:
         opened.check()
-        messages_max = self._transactions.rules.messages_max
+        messages_max = self.transactions.rules.messages_max
         if opened.settled + len(command.tokens) > messages_max:
             raise Refused(
                 NOT_ALLOWED,
                 f"Cannot settle more than {messages_max} messages in a single transaction.",
             )
-        router = self._handle.router
+        router = self.handle.router
         shares: dict[int, list[bytes]] = {}
         for token in command.tokens:
             shares.setdefault(router.index_of_token(token), []).append(token)
         if -1 in shares:
             raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+        self.bind(opened, shares)
         opened.settled += len(command.tokens)
         for index, tokens in shares.items():
-            opened.work_at(self._handle, index).settlements.append(part_of(command, tokens))
+            opened.work_at(self.handle, index).settlements.append(part_of(command, tokens))
+
+    def bind(self, opened: OpenTransaction, indexes: Iterable[int]) -> None:
+        """Something of these fragments takes part: of how many it may is a matter of the rules."""
+        if not self.transactions.rules.is_extended:
+            for index in indexes:
+                opened.binding.bind_fragment(self.handle, index)

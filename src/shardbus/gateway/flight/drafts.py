@@ -20,6 +20,7 @@ from shardbus.amqp.encoder import (
 )
 from shardbus.amqp.errors import EncodeError
 from shardbus.core.placement import fragment_at, hash_point_of
+from shardbus.core.session_key import session_key_of
 
 TTL_MS_MAX: Final = 0xFFFFFFFF
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
@@ -114,7 +115,9 @@ class Drafts:
         places: list[int] = []
         for row in range(self.count):
             key = session_ids.value(row) if session_ids is not None else None
-            if key is None and partition_keys is not None:
+            if key is not None:
+                key = session_key_of(key)
+            elif partition_keys is not None:
                 key = partition_keys.value(row)
             places.append(-1 if key is None else fragment_at(hash_point_of(key), hash_starts))
         return places

@@ -11,11 +11,14 @@ from shardbus.broker.namespace import Namespace
 from shardbus.core.access import MANAGE
 from shardbus.core.description import fragment_size_mb
 from shardbus.core.entity import TOPIC, Entity, QueueSpec
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, Refused, not_found
 from shardbus.gateway.http.access_markup import complete_rules
 from shardbus.gateway.http.admin_topics import (
+    ENTITY_METHODS,
+    PAGE_COUNT_DEFAULT,
     TopicAdmin,
     check_match,
+    check_named,
     in_portions,
     method_not_allowed,
     page_of,
@@ -24,6 +27,7 @@ from shardbus.gateway.http.admin_topics import (
 from shardbus.gateway.http.atom import (
     QUEUE_DESCRIPTION,
     TOPIC_DESCRIPTION,
+    Page,
     Writer,
     fill_spec,
     read_entry,
@@ -33,6 +37,8 @@ from shardbus.gateway.http.described import Described, described_by
 from shardbus.gateway.http.forwarding import authorize_forwarding
 from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import XML, Request, Response
+from shardbus.gateway.http.refusal import shown
+from shardbus.gateway.http.target import names_messages
 
 CURRENT_VERSION: Final = "2021-05"
 # "An api-version older than 2013-10 cannot create a partitioned entity" (R31).
@@ -56,19 +62,31 @@ class Admin:
         """The answer to a request for an entity, a list or the namespace."""
         self._gate.require(request, MANAGE, request.path)
         version = _api_version(request)
-        writer = Writer(
-            request.base_url(self._namespace.settings.name),
-            version,
-            self._namespace.settings.name,
-            self._clock.now_ms(),
-        )
+        writer = self._writer(request, version)
         path = request.path.lower()
         if path.startswith("$"):
             return await self._resource(request, path, writer)
         below = read_topic_path(request.path)
         if below is not None:
             return await self._topics.respond(request, below, writer)
+        if "$" in [segment[:1] for segment in request.path.split("/")]:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"{shown(request.path)} is no entity of its own: a sub-queue comes and goes with "
+                "its entity and has no description.",
+            )
         return await self._entity(request, version, writer)
+
+    def root(self, request: Request) -> Response:
+        """What is listed for everybody: nothing. Administration clients find no entity in it."""
+        check_named(request)
+        page = Page("Publicly Listed Services", "", 0, 0, PAGE_COUNT_DEFAULT)
+        writer = self._writer(request, _api_version(request))
+        return Response(200, XML, writer.feed(page, []))
+
+    def _writer(self, request: Request, version: str) -> Writer:
+        name = self._namespace.settings.name
+        return Writer(request.base_url(name), version, name, self._clock.now_ms())
 
     def is_entity(self, path: str) -> bool:
         return self._namespace.find(path.lower()) is not None
@@ -83,7 +101,7 @@ class Admin:
         if path == "$namespaceinfo":
             sku = self._namespace.settings.tier.name.capitalize()
             return Response(200, XML, writer.namespace(sku, self._namespace.created_at_ms))
-        raise self._namespace.not_found(request.path)
+        raise not_found(request.path)
 
     async def _list(self, request: Request, writer: Writer) -> Response:
         page = page_of(request, "Queues", "$Resources/queues", self._namespace.count())
@@ -114,7 +132,7 @@ class Admin:
                 await self._namespace.delete(request.path)
                 # With an empty body: one SDK refuses 204, the other parses any body it gets.
                 return Response(200, XML)
-        return method_not_allowed("GET, HEAD, PUT, DELETE")
+        return method_not_allowed(ENTITY_METHODS + (", POST" if names_messages(request) else ""))
 
     async def _create(self, request: Request, version: str) -> Entity:
         description = read_entry(request.body)

@@ -31,7 +31,7 @@ PAGE_COUNT_DEFAULT: Final = 100
 # Enough that waiting for brokers overlaps, and few enough not to crowd others out.
 _PORTION_COUNT: Final = 32
 _NUMBER_MAX: Final = 1_000_000_000
-_ENTITY_METHODS: Final = "GET, HEAD, PUT, DELETE"
+ENTITY_METHODS: Final = "GET, HEAD, PUT, DELETE"
 
 
 @final
@@ -76,6 +76,8 @@ class TopicAdmin:
         shown = TopicWriter(writer)
         if path.rule:
             return await self._rule(request, path, shown)
+        if path.is_rules or not path.subscription:
+            check_named(request)
         if path.is_rules:
             return self._list_rules(request, path, shown)
         if path.subscription:
@@ -103,7 +105,7 @@ class TopicAdmin:
             case "DELETE":
                 await self._namespace.delete(self._namespace.subscription(name).name)
                 return Response(200, XML)
-        return method_not_allowed(_ENTITY_METHODS)
+        return method_not_allowed(ENTITY_METHODS)
 
     async def _create(self, request: Request, path: TopicPath) -> Entity:
         described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
@@ -144,14 +146,14 @@ class TopicAdmin:
             case "DELETE":
                 await self._namespace.remove_rule(name, path.rule)
                 return Response(200, XML)
-        return method_not_allowed(_ENTITY_METHODS)
+        return method_not_allowed(ENTITY_METHODS)
 
     def _list_rules(self, request: Request, path: TopicPath, writer: TopicWriter) -> Response:
         if request.method not in ("GET", "HEAD"):
             return method_not_allowed("GET, HEAD")
         entity = self._namespace.subscription(path.subscription_path())
         page = page_of(request, "Rules", f"{entity.name}/Rules", len(entity.rules))
-        rules = entity.rules[page.skip : page.skip + page.top]
+        rules = self._namespace.rules(entity.name)[page.skip : page.skip + page.top]
         return Response(200, XML, writer.rules(page, entity, rules))
 
     async def _shown(self, status: int, entity: Entity, writer: TopicWriter) -> Response:
@@ -180,6 +182,15 @@ def page_of(request: Request, title: str, path: str, count: int) -> Page:
     shown = max(0, min(top, count - skip))
     next_skip = skip + shown if shown and skip + shown < count else 0
     return Page(title, path, skip, next_skip, top)
+
+
+def check_named(request: Request) -> None:
+    """Refuse what asks for one entity and leaves its name empty: that does not mean all of them.
+
+    SDKs say `enrich` when they ask for one; who wants a list says from where to where as well.
+    """
+    if "enrich" in request.query and not {"$skip", "$top"} & request.query.keys():
+        raise Refused(INVALID_ARGUMENT, "The name of an entity cannot be empty.")
 
 
 def check_match(request: Request) -> None:

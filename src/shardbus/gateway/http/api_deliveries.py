@@ -93,7 +93,9 @@ class Deliveries:
         self._places.count(
             place.handle, count_of.DELETED if is_taking else count_of.LOCKED, len(deliveries)
         )
-        return _received([show(each) for each in deliveries], session if is_held else None)
+        messages = [show(each) for each in deliveries]
+        is_known = call.body.has("session_lock_token")
+        return _received(messages, session if is_held else None, is_known=is_known)
 
     async def settle(self, call: Call) -> Document:
         """What of several locks was lost is told; that all were is a refusal."""
@@ -136,6 +138,7 @@ class Deliveries:
         if call.body.has("session_lock_token"):
             token = _session_token(call.body)
             locked_until_ms = await place.handle.operations.renew_session(token)
+            # Its id was told when it was accepted.
             return SessionAccepted("", token, locked_until_ms)
         session_id = None
         if call.body.has("session_id"):
@@ -224,14 +227,16 @@ def _check_sessions(call: Call, place: Place) -> None:
         raise invalid("Give a session_id or a session_lock_token, not both.")
 
 
-def _received(messages: list[Document], session: SessionAccepted | None) -> Document:
+def _received(
+    messages: list[Document], session: SessionAccepted | None, *, is_known: bool = False
+) -> Document:
     held: Document | None = None
     if session is not None:
         held = {
             "lock_token": token_text(session.token),
             "locked_until": format_moment(session.locked_until_ms),
         }
-        if session.session_id:
+        if not is_known:
             held["session_id"] = session.session_id
     return {"messages": messages, "session": held}
 

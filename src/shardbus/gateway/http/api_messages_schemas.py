@@ -79,7 +79,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "items": reference("NewMessage"),
                 "minItems": 1,
                 "maxItems": SEND_COUNT_MAX,
-            }
+            },
+            "all_or_none": described(
+                FLAG,
+                "Whether they are a batch: stored together or not at all, whatever their keys. "
+                "Unless that is said each stands for itself.",
+            ),
         },
         ("messages",),
     ),

@@ -1,4 +1,4 @@
-"""Sending over the JSON API: messages that do not depend on each other."""
+"""Sending over the JSON API: messages that do not depend on each other, or a batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Sending:
     async def send(self, call: Call) -> Document:
         """All is read before anything is sent; then each fragment stores its share or refuses it.
 
-        The refusal itself is the answer only when nothing was stored.
+        The refusal itself is the answer only when nothing was stored. With `all_or_none` all
+        fragments store their shares, or none does.
         """
         handle = self._places.sendable(call.name)
         now_ms = self._places.bus.clock.now_ms()
@@ -45,7 +46,13 @@ class Sending:
             _check_size(position, message, handle.entity)
         self._places.pay(len(messages))
         outcomes = _Outcomes(len(messages))
-        handle.router.send_each(messages, outcomes, keeps_replies=True)
+        if call.body.flag("all_or_none", default=False):
+            every = list(range(len(messages)))
+            handle.router.send_batch(
+                messages, lambda answer: outcomes.sent(every, answer), keeps_reply=True
+            )
+        else:
+            handle.router.send_each(messages, outcomes, keeps_replies=True)
         await outcomes.wait()
         self._places.count(handle, count_of.SENT, outcomes.stored_count)
         return outcomes.document()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, final
 from urllib.parse import quote
 
 from shardbus.broker.host import EntityStatistics
-from shardbus.core.address import NAME_CHARACTERS_MAX, path_of
+from shardbus.core.address import ADDRESS_CHARACTERS_MAX, NAME_CHARACTERS_MAX, path_of
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.http.access_markup import access_rules, read_access_rules
@@ -31,6 +30,10 @@ DESCRIPTIONS: Final = (
     SUBSCRIPTION_DESCRIPTION,
     RULE_DESCRIPTION,
 )
+
+# The api-versions from which on descriptions have these elements.
+MESSAGE_SIZE_SINCE: Final = "2021-05"
+FILTER_COUNTS_SINCE: Final = "2024-05"
 
 _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>'
 # What a name may have and a URL may too: one reader takes names from the path as they stand there.
@@ -91,18 +94,29 @@ def fill_spec(spec: QueueSpec, described: Described) -> None:
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)
     spec.is_partitioned = described.boolean("EnablePartitioning", spec.is_partitioned)
     spec.is_express = described.boolean("EnableExpress", spec.is_express)
-    spec.forward_to = read_destination(described, "ForwardTo")
+    fill_destinations(spec, described)
     spec.user_metadata = described.text("UserMetadata", "")
-    spec.forward_dead_letters_to = read_destination(described, "ForwardDeadLetteredMessagesTo")
     spec.message_kb_max = described.integer("MaxMessageSizeInKilobytes", spec.message_kb_max)
 
 
-def read_destination(described: Described, name: str) -> str:
-    """The path of the entity to forward to; empty when there is none."""
-    path = path_of(described.text(name, ""))
+def fill_destinations(spec: QueueSpec, described: Described) -> None:
+    """Set where to forward to: nowhere, unless the description says so."""
+    spec.forward_to, spec.forward_to_written = _read_destination(described, "ForwardTo")
+    name = "ForwardDeadLetteredMessagesTo"
+    spec.forward_dead_letters_to, spec.forward_dead_letters_to_written = _read_destination(
+        described, name
+    )
+
+
+def _read_destination(described: Described, name: str) -> tuple[str, str]:
+    """The path of the entity to forward to, and the URI that named it; both may be empty."""
+    text = described.text(name, "").strip()
+    path = path_of(text)
     if len(path) > NAME_CHARACTERS_MAX:
         raise _invalid(f"{name} names an entity in more than {NAME_CHARACTERS_MAX} characters.")
-    return path
+    if len(text) > ADDRESS_CHARACTERS_MAX:
+        raise _invalid(f"{name} has more than {ADDRESS_CHARACTERS_MAX} characters.")
+    return path, text if path and "://" in text else ""
 
 
 @final
@@ -154,10 +168,36 @@ class Writer:
         )
         return _HEAD + self.entry(self._author, "$namespaceinfo", (created, created), description)
 
-    def destination(self, name: str) -> str:
-        """Where messages are forwarded to, as the absolute address that clients expect."""
+    def destination(self, name: str, written: str) -> str:
+        """Where messages are forwarded to: as a client wrote it, or the address that they expect.
+
+        The address is absolute and below the host that the client asks.
+        """
         authority = self._base_url.partition("://")[2]
-        return f"sb://{authority}/{name}" if name else ""
+        return written or (f"sb://{authority}/{name}" if name else "")
+
+    def forward_to(self, spec: QueueSpec) -> str:
+        return optional("ForwardTo", self.destination(spec.forward_to, spec.forward_to_written))
+
+    def forward_dead_letters_to(self, spec: QueueSpec) -> str:
+        target = self.destination(
+            spec.forward_dead_letters_to, spec.forward_dead_letters_to_written
+        )
+        return optional("ForwardDeadLetteredMessagesTo", target)
+
+    def message_size(self, spec: QueueSpec) -> str:
+        """Nothing for clients of a version that has no such element."""
+        if self._api_version < MESSAGE_SIZE_SINCE:
+            return ""
+        return tag("MaxMessageSizeInKilobytes", str(spec.message_kb_max))
+
+    def filter_counts(self, in_sql: int, in_correlation: int) -> str:
+        """Nothing for clients of a version that has no such elements."""
+        if self._api_version < FILTER_COUNTS_SINCE:
+            return ""
+        return tag("SqlFilterCount", str(in_sql)) + tag(
+            "CorrelationFilterCount", str(in_correlation)
+        )
 
     def document(self, entry: str) -> str:
         """An entry as a document of its own."""
@@ -168,13 +208,17 @@ class Writer:
     ) -> str:
         """The entry of an entity, with what the dialect has no element for."""
         moments = (format_moment(entity.created_at_ms), format_moment(entity.updated_at_ms))
+        warnings = "".join(
+            f'<Warning xmlns="{EXTENSION}">{escaped(warning)}</Warning>'
+            for warning in statistics.warnings
+        )
         extension = (
             f'<FragmentCount xmlns="{EXTENSION}">{len(entity.fragments)}</FragmentCount>'
             f'<IsPartial xmlns="{EXTENSION}">{boolean_text(statistics.is_partial)}</IsPartial>'
             f'<SetAsideMessageCount xmlns="{EXTENSION}">{statistics.set_aside_count}'
             "</SetAsideMessageCount>"
             f'<DeferredMessageCount xmlns="{EXTENSION}">{statistics.deferred_count}'
-            "</DeferredMessageCount>"
+            f"</DeferredMessageCount>{warnings}"
         )
         return self.entry(title, entity.name, moments, description, extension)
 
@@ -214,7 +258,7 @@ class Writer:
         )
 
     def _queue_entry(self, entity: Entity, statistics: EntityStatistics) -> str:
-        description = _queue_description(entity, statistics, self.destination)
+        description = _queue_description(entity, statistics, self)
         return self.entity_entry(entity, statistics, entity.name, description)
 
     def _list_url(self, path: str, skip: int, top: int) -> str:
@@ -229,9 +273,7 @@ def error_document(status: int, detail: str) -> str:
     return f"{_HEAD}<Error>{tag('Code', str(status))}{tag('Detail', detail)}</Error>"
 
 
-def _queue_description(
-    entity: Entity, statistics: EntityStatistics, destination: Callable[[str], str]
-) -> str:
+def _queue_description(entity: Entity, statistics: EntityStatistics, writer: Writer) -> str:
     """In the order of the Python SDK, with every element that the JavaScript SDK insists on."""
     spec = entity.spec
     return (
@@ -260,10 +302,10 @@ def _queue_description(
         + tag("EnablePartitioning", boolean_text(spec.is_partitioned))
         + tag("EntityAvailabilityStatus", statistics.availability)
         + tag("EnableExpress", boolean_text(spec.is_express))
-        + optional("ForwardTo", destination(spec.forward_to))
+        + writer.forward_to(spec)
         + optional("UserMetadata", spec.user_metadata)
-        + optional("ForwardDeadLetteredMessagesTo", destination(spec.forward_dead_letters_to))
-        + tag("MaxMessageSizeInKilobytes", str(spec.message_kb_max))
+        + writer.forward_dead_letters_to(spec)
+        + writer.message_size(spec)
         + "</QueueDescription>"
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.host import EntityStatistics
@@ -16,7 +15,7 @@ from shardbus.gateway.http.atom import (
     Writer,
     boolean_text,
     count_details,
-    read_destination,
+    fill_destinations,
 )
 from shardbus.gateway.http.described import CONNECT, INSTANCE, Described
 from shardbus.gateway.http.markup import optional, tag
@@ -78,8 +77,7 @@ def fill_subscription(spec: QueueSpec, described: Described) -> None:
     spec.delivery_count_max = described.integer("MaxDeliveryCount", spec.delivery_count_max)
     spec.is_batched = described.boolean("EnableBatchedOperations", spec.is_batched)
     spec.status = described.text("Status", spec.status).strip()
-    spec.forward_to = read_destination(described, "ForwardTo")
-    spec.forward_dead_letters_to = read_destination(described, "ForwardDeadLetteredMessagesTo")
+    fill_destinations(spec, described)
     spec.auto_delete_idle_ms = described.duration_ms("AutoDeleteOnIdle", spec.auto_delete_idle_ms)
     spec.user_metadata = described.text("UserMetadata", "")
 
@@ -127,11 +125,11 @@ class TopicWriter:
 
     def _topic_entry(self, topic: ShownTopic) -> str:
         entity = topic.entity
-        description = _topic_description(topic)
+        description = _topic_description(topic, self._writer)
         return self._writer.entity_entry(entity, topic.statistics, entity.name, description)
 
     def _subscription_entry(self, entity: Entity, statistics: EntityStatistics) -> str:
-        description = _subscription_description(entity, statistics, self._writer.destination)
+        description = _subscription_description(entity, statistics, self._writer)
         return self._writer.entity_entry(entity, statistics, entity.short_name(), description)
 
     def _rule_entry(self, subscription: Entity, rule: RuleSpec) -> str:
@@ -140,7 +138,7 @@ class TopicWriter:
         return self._writer.entry(rule.name, path, (created, created), write_rule(rule))
 
 
-def _topic_description(topic: ShownTopic) -> str:
+def _topic_description(topic: ShownTopic, writer: Writer) -> str:
     """In the order of the Python SDK, with every element that the JavaScript SDK insists on."""
     entity, statistics = topic.entity, topic.statistics
     spec = entity.spec
@@ -160,22 +158,19 @@ def _topic_description(topic: ShownTopic) -> str:
         + tag("SupportOrdering", boolean_text(spec.supports_ordering))
         + count_details(statistics)
         + tag("SubscriptionCount", str(statistics.subscription_count))
-        + tag("SqlFilterCount", str(topic.sql_filter_count))
-        + tag("CorrelationFilterCount", str(topic.correlation_filter_count))
+        + writer.filter_counts(topic.sql_filter_count, topic.correlation_filter_count)
         + tag("AutoDeleteOnIdle", format_duration(spec.auto_delete_idle_ms))
         + tag("EnablePartitioning", boolean_text(spec.is_partitioned))
         + tag("EntityAvailabilityStatus", statistics.availability)
         + tag("EnableSubscriptionPartitioning", boolean_text(spec.is_subscription_partitioned))
         + tag("EnableExpress", boolean_text(spec.is_express))
         + optional("UserMetadata", spec.user_metadata)
-        + tag("MaxMessageSizeInKilobytes", str(spec.message_kb_max))
+        + writer.message_size(spec)
         + f"</{TOPIC_DESCRIPTION}>"
     )
 
 
-def _subscription_description(
-    entity: Entity, statistics: EntityStatistics, destination: Callable[[str], str]
-) -> str:
+def _subscription_description(entity: Entity, statistics: EntityStatistics, writer: Writer) -> str:
     """In the order of the Python SDK, with every element that the JavaScript SDK insists on."""
     spec = entity.spec
     return (
@@ -192,10 +187,10 @@ def _subscription_description(
         + tag("MaxDeliveryCount", str(spec.delivery_count_max))
         + tag("EnableBatchedOperations", boolean_text(spec.is_batched))
         + tag("Status", spec.status)
-        + optional("ForwardTo", destination(spec.forward_to))
+        + writer.forward_to(spec)
         + _moments(entity, statistics.last_used_ms)
         + count_details(statistics)
-        + optional("ForwardDeadLetteredMessagesTo", destination(spec.forward_dead_letters_to))
+        + writer.forward_dead_letters_to(spec)
         + tag("AutoDeleteOnIdle", format_duration(spec.auto_delete_idle_ms))
         + tag("EntityAvailabilityStatus", statistics.availability)
         + optional("UserMetadata", spec.user_metadata)

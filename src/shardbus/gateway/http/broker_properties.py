@@ -58,7 +58,8 @@ def read_broker_properties(value: object) -> BrokerProperties:
     read.partition_key = _key(members, "PartitionKey")
     read.reply_to = _text(members, "ReplyTo")
     read.reply_to_session_id = _key(members, "ReplyToSessionId")
-    read.session_id = _key(members, "SessionId")
+    # The only one of them that may be empty: that is a session like any other.
+    read.session_id = "" if members.get("SessionId") == "" else _key(members, "SessionId")
     read.to = _text(members, "To")
     read.via_partition_key = _key(members, "ViaPartitionKey")
     read.scheduled_at_ms = _moment(members, "ScheduledEnqueueTimeUtc")

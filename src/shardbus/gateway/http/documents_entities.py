@@ -60,6 +60,9 @@ _STATE: Final[dict[str, Schema]] = {
     "availability": AVAILABILITY,
     "is_partial": PARTIAL,
     "problems": described(list_of(TEXT), "Which fragments are not available, and why."),
+    "warnings": described(
+        list_of(TEXT), "What in the description will hardly do what somebody wants."
+    ),
     "scheduled": COUNT,
     "set_aside": described(COUNT, "Found damaged, kept and not served."),
     "sent_total": described(COUNT, "Two looks at it give a rate."),
@@ -276,6 +279,7 @@ def _state(entity: Entity, statistics: EntityStatistics) -> Document:
         "availability": statistics.availability,
         "is_partial": statistics.is_partial,
         "problems": statistics.problems(),
+        "warnings": statistics.warnings,
         "scheduled": statistics.scheduled_count,
         "set_aside": statistics.set_aside_count,
         "sent_total": statistics.sent_total,

@@ -58,7 +58,7 @@ class Gate:
         path = audience_path("/" + name)
         if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):
             return
-        raise claims_required(right, f"sb://{self._namespace.settings.name}/{path}")
+        raise claims_required(right, path)
 
 
 def token_of(request: Request) -> str:

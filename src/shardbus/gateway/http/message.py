@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from shardbus.broker.auth import Grant
+from shardbus.core.address import host_of
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 
 QUERY_FIELDS_MAX: Final = 32
@@ -20,8 +20,6 @@ XML: Final = "application/atom+xml; charset=utf-8"
 ERROR_XML: Final = "application/xml; charset=utf-8"
 JSON: Final = "application/json; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
-
-_HOST: Final = re.compile(r"[A-Za-z0-9.\-:\[\]]{1,255}", re.ASCII)
 
 
 @final
@@ -90,9 +88,11 @@ class Request:
 
     def base_url(self, default_host: str) -> str:
         """Scheme and authority under which the client knows us."""
-        host = self.headers.get("host", "")
-        authority = host if _HOST.fullmatch(host) else default_host
-        return f"{'https' if self.is_secure else 'http'}://{authority}"
+        return f"{'https' if self.is_secure else 'http'}://{self.host(default_host)}"
+
+    def host(self, default_host: str) -> str:
+        """What the client calls us by, with the port if it says one."""
+        return host_of(self.headers.get("host", ""), default_host)
 
 
 def _nobody_hears() -> None:

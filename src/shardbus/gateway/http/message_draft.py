@@ -38,7 +38,8 @@ def read_draft(members: Members) -> Draft:
 def _broker_properties(members: Members) -> BrokerProperties:
     said = BrokerProperties()
     said.message_id = _key(members, "message_id")
-    said.session_id = _key(members, "session_id")
+    if members.has("session_id"):
+        said.session_id = members.text("session_id", most=KEY_CHARACTERS_MAX)
     said.partition_key = _key(members, "partition_key")
     said.via_partition_key = _key(members, "via_partition_key")
     said.reply_to_session_id = _key(members, "reply_to_session_id")

@@ -19,6 +19,7 @@ from shardbus.core.errors import (
     MESSAGE_LOCK_LOST,
     NOT_ALLOWED,
     Refused,
+    RefusedAt,
     Unavailable,
 )
 from shardbus.core.message import MAIN_LINE, Message
@@ -180,7 +181,7 @@ class Messaging:
     ) -> Response:
         name = handle.entity.name
         if request.method == "DELETE":
-            response = deleted_response(delivery)
+            response = deleted_response(delivery, handle.entity)
             try:
                 await handle.operations.settle(Settle(COMPLETE, [delivery.token]))
             except (Unavailable, asyncio.CancelledError):
@@ -190,7 +191,7 @@ class Messaging:
             self._counts.count(name, count_of.DELETED)
             return response
         base_url = request.base_url(self._bus.namespace.settings.name)
-        response = locked_response(delivery, f"{base_url}/{target.entity_path}")
+        response = locked_response(delivery, handle.entity, f"{base_url}/{target.entity_path}")
         self._counts.count(name, count_of.LOCKED)
         return response
 
@@ -241,7 +242,7 @@ def _check_size(messages: list[Message], entity: Entity) -> None:
 
 
 def _gone(name: str) -> Refused:
-    return Refused(ENTITY_GONE, f"The messaging entity '{name}' does not exist.")
+    return RefusedAt(ENTITY_GONE, "The messaging entity", name, " could not be found.")
 
 
 def _not_receivable(entity: Entity) -> Refused:

@@ -9,7 +9,6 @@ from urllib.parse import quote
 from uuid import UUID
 
 from shardbus.amqp import codes
-from shardbus.amqp.encoder import encode_text
 from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.message import (
     MessageHead,
@@ -20,8 +19,8 @@ from shardbus.amqp.message import (
 )
 from shardbus.amqp.types import Value
 from shardbus.core.command import Delivery
+from shardbus.core.entity import Entity
 from shardbus.core.message import DEFERRED, NEVER_MS, SCHEDULED, Entry
-from shardbus.core.properties import unpack
 from shardbus.core.tier import INFINITE_MS
 from shardbus.gateway.http.message import JSON, TEXT, Response
 from shardbus.gateway.http.moment import format_http_date
@@ -29,22 +28,26 @@ from shardbus.gateway.http.user_properties import (
     headers_of_properties,
     plain,
 )
+from shardbus.gateway.seen import first_number, overlay_of, state_received
 
 OCTETS: Final = "application/octet-stream"
 BROKER_PROPERTIES: Final = "BrokerProperties"
 
-_REASON: Final = "DeadLetterReason"
-_DESCRIPTION: Final = "DeadLetterErrorDescription"
+# The largest time span, in seconds, as the service writes it.
+INFINITE_TEXT: Final = "922337203685.47754"
+
+_INFINITE_S: Final = INFINITE_MS / 1000
+_TIME_TO_LIVE: Final = "TimeToLive"
 _STATES: Final = {DEFERRED: "Deferred", SCHEDULED: "Scheduled"}
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?", re.ASCII)
 _SWALLOWED: Final = (".", "..")
 
 
-def locked_response(delivery: Delivery, entity_url: str) -> Response:
+def locked_response(delivery: Delivery, entity: Entity, entity_url: str) -> Response:
     """201 with the message; its Location is where it is completed, unlocked and renewed."""
     token = str(UUID(bytes_le=delivery.token))
     response, head = _response(201, delivery)
-    broker = _broker_properties(delivery, head)
+    broker = _broker_properties(delivery, head, entity)
     broker["LockToken"] = token
     broker["LockedUntilUtc"] = format_http_date(delivery.locked_until_ms)
     # URLs swallow the parts "." and "..", and a number names the message as well.
@@ -52,15 +55,15 @@ def locked_response(delivery: Delivery, entity_url: str) -> Response:
     if not name or name in _SWALLOWED:
         name = str(delivery.entry.sequence_number)
     location = f"{entity_url}/messages/{quote(name, safe='')}/{token}"
-    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, json.dumps(broker))]
+    response.headers[:0] = [("Location", location), (BROKER_PROPERTIES, _written(broker))]
     return response
 
 
-def deleted_response(delivery: Delivery) -> Response:
+def deleted_response(delivery: Delivery, entity: Entity) -> Response:
     """200 with the message, which is the client's now."""
     response, head = _response(200, delivery)
-    broker = _broker_properties(delivery, head)
-    response.headers.insert(0, (BROKER_PROPERTIES, json.dumps(broker)))
+    broker = _broker_properties(delivery, head, entity)
+    response.headers.insert(0, (BROKER_PROPERTIES, _written(broker)))
     return response
 
 
@@ -90,18 +93,8 @@ def _as_delivered(delivery: Delivery) -> bytes:
     stamp = Stamp(
         sequence_number=entry.sequence_number,
         enqueued_time_ms=entry.enqueued_at_ms,
-        enqueue_sequence_number=entry.sequence_number,
     )
-    return encode_delivery(payload, scan_message(payload), stamp, _changed_properties(entry))
-
-
-def _changed_properties(entry: Entry) -> dict[str, bytes] | None:
-    changed = unpack(entry.modified)
-    if entry.reason is not None:
-        changed[_REASON] = encode_text(entry.reason)
-    if entry.description is not None:
-        changed[_DESCRIPTION] = encode_text(entry.description)
-    return changed or None
+    return encode_delivery(payload, scan_message(payload), stamp, overlay_of(entry))
 
 
 def _content(kind: int, body: Value) -> tuple[str, bytes]:
@@ -115,13 +108,16 @@ def _content(kind: int, body: Value) -> tuple[str, bytes]:
     return JSON, json.dumps(plain(body)).encode()
 
 
-def _broker_properties(delivery: Delivery, head: MessageHead) -> dict[str, object]:
+def _broker_properties(delivery: Delivery, head: MessageHead, entity: Entity) -> dict[str, object]:
     entry = delivery.entry
+    # What only the bus writes into a message is not among what its receivers see.
+    stored = scan_message(delivery.payload or b"")
+    is_subscription = entity.is_subscription()
     known: dict[str, object] = {
         "ContentType": head.content_type,
         "CorrelationId": head.correlation_id,
         "DeliveryCount": delivery.delivery_count + 1,
-        "EnqueuedSequenceNumber": entry.sequence_number,
+        "EnqueuedSequenceNumber": first_number(entry, stored, is_subscription=is_subscription),
         "EnqueuedTimeUtc": format_http_date(entry.enqueued_at_ms),
         "Label": head.subject,
         "MessageId": head.message_id,
@@ -133,15 +129,26 @@ def _broker_properties(delivery: Delivery, head: MessageHead) -> dict[str, objec
         else None,
         "SequenceNumber": entry.sequence_number,
         "SessionId": head.session_id,
-        "State": _STATES.get(entry.state, "Active"),
-        "TimeToLive": _time_to_live_s(entry),
+        "State": _STATES.get(state_received(entry, stored), "Active"),
+        _TIME_TO_LIVE: _time_to_live_s(entry),
         "To": head.to,
         "ViaPartitionKey": head.via_partition_key,
     }
     return {name: value for name, value in known.items() if value is not None}
 
 
+def _written(broker: dict[str, object]) -> str:
+    """As JSON; what never expires has the very number that clients know for it.
+
+    It has one digit more than a float needs to be told from others, so nothing else writes it.
+    """
+    if broker[_TIME_TO_LIVE] != _INFINITE_S:
+        return json.dumps(broker)
+    others = {name: value for name, value in broker.items() if name != _TIME_TO_LIVE}
+    return f'{json.dumps(others)[:-1]}, "{_TIME_TO_LIVE}": {INFINITE_TEXT}}}'
+
+
 def _time_to_live_s(entry: Entry) -> float:
     if entry.expires_at_ms == NEVER_MS:
-        return INFINITE_MS / 1000
-    return max(0, entry.expires_at_ms - entry.enqueued_at_ms) / 1000
+        return _INFINITE_S
+    return max(0, entry.lives_ms()) / 1000

@@ -17,6 +17,7 @@ from shardbus.amqp.encoder import (
     encode_text,
     encode_uint,
 )
+from shardbus.amqp.scan import AT_ONCE
 from shardbus.amqp.types import Timestamp, Value
 from shardbus.core.message import NEVER_MS, Message
 from shardbus.gateway.http.broker_properties import (
@@ -69,7 +70,7 @@ def encode_draft(draft: Draft, now_ms: int) -> Message:
     payload = b"".join(
         [
             _header(broker),
-            _annotations(broker),
+            _annotations(broker, now_ms),
             encode_fields(codes.PROPERTIES, _properties(draft, now_ms)),
             _application_properties(draft.user),
             draft.section or _section(codes.DATA, encode_binary(draft.body)),
@@ -121,7 +122,7 @@ def _header(broker: BrokerProperties) -> bytes:
     return encode_fields(codes.HEADER, [NULL, NULL, encode_uint(min(broker.ttl_ms, _UINT_MAX))])
 
 
-def _annotations(broker: BrokerProperties) -> bytes:
+def _annotations(broker: BrokerProperties, now_ms: int) -> bytes:
     entries: dict[str, Value] = {}
     if broker.partition_key is not None:
         entries["x-opt-partition-key"] = broker.partition_key
@@ -129,6 +130,8 @@ def _annotations(broker: BrokerProperties) -> bytes:
         entries["x-opt-via-partition-key"] = broker.via_partition_key
     if broker.scheduled_at_ms != NEVER_MS:
         entries["x-opt-scheduled-enqueue-time"] = Timestamp(broker.scheduled_at_ms)
+        if broker.scheduled_at_ms <= now_ms:
+            entries[AT_ONCE.decode()] = True
     return _section(codes.MESSAGE_ANNOTATIONS, encode_symbol_map(entries)) if entries else b""
 
 

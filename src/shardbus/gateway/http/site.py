@@ -93,7 +93,7 @@ class Site:
         except WrongKey as refusal:
             return await self._wrong_key(refusal, request)
         except Refused as refusal:
-            return self._refused(refusal, self._is_json(request), request.peer)
+            return self._refused_to(request, refusal)
         except Unavailable as failure:
             return self._failed(kind_of(failure), text_of(failure), request)
         except TimeoutError:
@@ -117,21 +117,26 @@ class Site:
     async def _wrong_key(self, refusal: WrongKey, request: Request) -> Response:
         guard = self._authorizer
         is_patient = guard is None or await guard.slowdown.hold(request.peer)
-        response = self._refused(refusal, self._is_json(request), request.peer)
+        response = self._refused_to(request, refusal)
         if not is_patient:
             response.headers.append(("Connection", "close"))
         return response
 
     def refused(self, refusal: Refused, target: str, peer: str) -> Response:
         """The answer to a request that cannot be read, but for its target."""
-        return self._refused(refusal, self._api is not None and is_api_target(target), peer)
+        is_json = self._api is not None and is_api_target(target)
+        return self._refused(refusal, text_of(refusal, self._system), is_json, peer)
+
+    def _refused_to(self, request: Request, refusal: Refused) -> Response:
+        text = text_of(refusal, request.host(self._system))
+        return self._refused(refusal, text, self._is_json(request), request.peer)
 
     def _failed(self, kind: ErrorKind, message: str, request: Request) -> Response:
         return self._error(kind, message, self._is_json(request), request.peer)
 
-    def _refused(self, refusal: Refused, is_json: bool, peer: str) -> Response:
+    def _refused(self, refusal: Refused, text: str, is_json: bool, peer: str) -> Response:
         """A refusal as an answer (reference 15.4), or in the words of the JSON API."""
-        response = self._error(refusal.kind, refusal.message, is_json, peer)
+        response = self._error(refusal.kind, text, is_json, peer)
         if response.status == HTTPStatus.UNAUTHORIZED:
             response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
         if isinstance(refusal, NoSuchMethod):
@@ -146,7 +151,8 @@ class Site:
             check_host(request.headers.get("host", ""))
         is_read = request.method in ("GET", "HEAD")
         if not request.path and is_read:
-            return Response(200, TEXT, _WELCOME)
+            wants_page = "text/html" in request.headers.get("accept", "").lower()
+            return Response(200, TEXT, _WELCOME) if wants_page else self._admin.root(request)
         # A queue may be named "health" too; management always says its api-version.
         if request.path == "health" and is_read and "api-version" not in request.query:
             return self._healthy(request)

@@ -36,6 +36,12 @@ class Target:
         return parse_address(self.entity_path)
 
 
+def names_messages(request: Request) -> bool:
+    """Whether the path is one of messages, whatever the method."""
+    raw = request.raw_segments
+    return _read(raw, [unquote(segment) for segment in raw]) is not None
+
+
 def read_target(request: Request) -> Target | None:
     """What a request for messages is about; None when it is for something else."""
     raw = request.raw_segments

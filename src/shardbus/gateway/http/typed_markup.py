@@ -34,6 +34,7 @@ from shardbus.rules.values import (
     UBYTE,
     UINT,
     ULONG,
+    UNZONED_TIMESTAMP,
     URI,
     USHORT,
     UUID,
@@ -41,7 +42,6 @@ from shardbus.rules.values import (
     Guid,
     Moment,
     Property,
-    Value,
 )
 
 SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
@@ -49,8 +49,6 @@ SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 _PAIR: Final = "KeyValueOfstringanyType"
 _TEXT_CHARACTERS_MAX: Final = 32 * 1024
 _TICKS_PER_S: Final = 10_000_000
-_INT_MIN: Final = -(1 << 31)
-_INT_MAX: Final = (1 << 31) - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _KINDS: Final[dict[str, int]] = {
@@ -78,6 +76,7 @@ _NAMES: Final[dict[int, str]] = {
     **{kind: name for name, kind in _KINDS.items()},
     SYMBOL: "string",
     OFFSET_TIMESTAMP: "dateTime",
+    UNZONED_TIMESTAMP: "dateTime",
 }
 _SPECIAL_FLOATS: Final = {"INF": "inf", "-INF": "-inf", "NaN": "nan"}
 
@@ -133,7 +132,9 @@ def _typed(key: str, kind: int, text: str) -> TypedValue:
         return typed_value(Property(key, kind, text))
     stripped = text.strip()
     if kind == TIMESTAMP:
-        return typed_value(Property(key, kind, Moment(_moment_ticks(stripped))))
+        is_zoned = stripped.endswith("Z") or stripped[-6:-5] in ("+", "-")
+        written = TIMESTAMP if is_zoned else UNZONED_TIMESTAMP
+        return typed_value(Property(key, written, Moment(_moment_ticks(stripped))))
     if kind == DURATION:
         return typed_value(Property(key, kind, Duration(_duration_ticks(stripped))))
     if kind == BINARY:
@@ -157,22 +158,16 @@ def _write_pair(value: TypedValue) -> str:
     if property.value is None:
         return f'{head}<Value i:nil="true"/></{_PAIR}>'
     return (
-        f'{head}<Value i:type="d6p1:{_name_of(property)}" xmlns:d6p1="{SCHEMA}">'
-        f"{escaped(_text_of(value, property.value))}</Value></{_PAIR}>"
+        f'{head}<Value i:type="d6p1:{_NAMES[property.kind]}" xmlns:d6p1="{SCHEMA}">'
+        f"{escaped(_text_of(value, property))}</Value></{_PAIR}>"
     )
 
 
-def _name_of(property: Property) -> str:
+def _text_of(written: TypedValue, property: Property) -> str:
     value = property.value
-    # The same reader knows `int` and not the other integers: whatever fits is shown as one.
-    if UBYTE <= property.kind <= LONG and isinstance(value, int) and _INT_MIN <= value <= _INT_MAX:
-        return "int"
-    return _NAMES[property.kind]
-
-
-def _text_of(written: TypedValue, value: Value) -> str:
     if isinstance(value, Moment):
-        return _moment_text(value.ticks)
+        text = _moment_text(value.ticks)
+        return text.removesuffix("Z") if property.kind == UNZONED_TIMESTAMP else text
     if isinstance(value, Duration):
         return _duration_text(value.ticks)
     if isinstance(value, bytes):

@@ -66,16 +66,30 @@ def test_dead_letters_that_are_sent_in_a_circle_are_wired_when_all_are_there() -
     assert signs(town.planned(said)) == []
 
 
-def test_a_loop_of_forwarding_is_told_before_anything_is_done() -> None:
+def test_a_loop_of_forwarding_is_warned_of_and_made() -> None:
+    """As management takes it: what a bus has can be exported and applied to another."""
     text = '[[queue]]\nname = "{}"\nforward-to = "{}"\n'
     topic = '[[topic]]\nname = "news"\n[[topic.subscription]]\nname = "s"\nforward-to = "a"\n'
     said = from_toml(text.format("a", "b") + text.format("b", "news") + topic)
     town = Town()
 
-    with pytest.raises(Blocked, match="ForwardTo makes a loop: a -> b -> news -> a"):
-        town.applied(said)
+    told = " ".join(town.planned(said).warnings)
+    town.made(said)
 
-    assert town.everything().entities == []
+    assert "ForwardTo makes a loop: a -> b -> news -> a" in told
+    assert signs(town.planned(said)) == []
+    found = by_path(town.everything())
+    assert found["a"].elements["ForwardTo"] == "b"
+    assert found["news/Subscriptions/s"].elements["ForwardTo"] == "a"
+
+
+def test_a_queue_that_forwards_to_itself_is_made() -> None:
+    said = from_toml('[[queue]]\nname = "ring"\nforward-to = "ring"\n')
+    town = Town()
+
+    town.made(said)
+
+    assert signs(town.planned(said)) == []
 
 
 def test_a_destination_that_is_nowhere_is_told_before_anything_is_done() -> None:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 class Bench(House):
     """A gateway with the queues `q` (one fragment) and `many` (sixteen)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by keyword, and most tests choose none or one
         self,
         config: ConnectionConfig | None = None,
         *,
@@ -46,6 +46,7 @@ class Bench(House):
         receivers_max: int = 5_000,
         credits_per_s: int = 0,
         transaction_rules: TransactionRules | None = None,
+        tier: str = STANDARD,
     ) -> None:
         super().__init__()
         payloads = payload_format()
@@ -61,7 +62,7 @@ class Bench(House):
             MemoryCatalogue(EPOCH_MS),
             [self.broker],
             self.clock,
-            NamespaceSettings(tier_named(STANDARD, NEWER), development_rule()),
+            NamespaceSettings(tier_named(tier, NEWER), development_rule()),
             VirtualWorker(self.loop, lambda: 0.001, self._crash),
         )
         seeds = count()
@@ -88,7 +89,7 @@ class Bench(House):
     def create(
         self, name: str, *, is_partitioned: bool = False, spec: QueueSpec | None = None
     ) -> Entity:
-        chosen = spec or QueueSpec()
+        chosen = spec or self.namespace.new_spec()
         chosen.is_partitioned = is_partitioned
         return self.run(self.namespace.create_queue(name, chosen))
 

@@ -163,15 +163,18 @@ class Client:
         *,
         message_id: Value = "1",
         reply_to: str | None = None,
-    ) -> None:
-        """Send a request to a request/response node."""
+        state: DeliveryState | None = None,
+    ) -> list[int]:
+        """Send a request to a request/response node; its delivery-id."""
         payload = build_message(
             body=body,
             application_properties=properties,
             message_id=message_id,
             reply_to=reply_to,
         )
-        self.send_raw(link, payload)
+        ident = link.send(b"0", payload, False, 0, state)
+        self.flush()
+        return [ident]
 
     # What happened.
 

@@ -6,6 +6,7 @@ from shardbus.amqp.codes import UUID
 from shardbus.amqp.events import Delivery
 from shardbus.amqp.link import Link
 from shardbus.amqp.message import Message
+from shardbus.amqp.outcomes import ACCEPTED, TransactionalState
 from shardbus.amqp.types import Array, Int, Uuid, Value
 from tests.support.messages import Seen, seen
 from tests.unit.gateway.amqp.bench import Bench
@@ -28,21 +29,36 @@ class Desk:
         )
         bench.pass_s()
 
-    def ask(self, operation: str, body: Mapping[str, Value], link: Link | None = None) -> Message:
-        """Ask, naming the link that the request belongs to, as SDKs do, if there is one."""
+    def ask(
+        self,
+        operation: str,
+        body: Mapping[str, Value],
+        link: Link | None = None,
+        transaction_id: bytes | None = None,
+    ) -> Message:
+        """Ask, naming the link that the request belongs to, as SDKs do, if there is one.
+
+        As part of a transaction the transfer says so, and the request is the same.
+        """
         properties: dict[str, Value] = {"operation": f"com.microsoft:{operation}"}
         if link is not None:
             properties["associated-link-name"] = link.name
-        return self.ask_raw(dict(body), properties)
+        return self.ask_raw(dict(body), properties, transaction_id)
 
-    def ask_raw(self, body: Value, properties: Mapping[str, Value]) -> Message:
+    def ask_raw(
+        self, body: Value, properties: Mapping[str, Value], transaction_id: bytes | None = None
+    ) -> Message:
         before = len(self.client.answers(self.responses))
-        self.client.ask(self.requests, body, properties, reply_to=self.node)
+        state = None if transaction_id is None else TransactionalState(transaction_id, None)
+        [ident] = self.client.ask(self.requests, body, properties, reply_to=self.node, state=state)
         for _ in range(ANSWER_TURNS):
             self._bench.pass_s()
             if len(self.client.answers(self.responses)) > before:
                 break
         [answer] = self.client.answers(self.responses)[before:]
+        if transaction_id is not None:
+            expected = TransactionalState(transaction_id, ACCEPTED)
+            assert self.client.outcomes(self.requests)[ident] == expected
         return answer
 
     def peek(self, start: int, count: int) -> list[Seen]:

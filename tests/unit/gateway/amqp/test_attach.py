@@ -1,6 +1,7 @@
 """Which links are let in, and how the others are turned away (reference 3)."""
 
 import re
+from contextlib import closing
 
 import pytest
 
@@ -8,6 +9,7 @@ from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.amqp.termini import Coordinator, Source, Target
 from shardbus.amqp.types import Described, Ulong, Value
 from shardbus.core.access import LISTEN, SEND, AccessRule
+from shardbus.core.tier import PREMIUM, STANDARD
 from tests.unit.amqp.frames_seen import names
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, anonymous, plain
@@ -251,25 +253,36 @@ def test_deleting_an_entity_detaches_its_links_and_no_others(bench: Bench) -> No
     bench.run(bench.namespace.delete("q"))
     bench.pass_s()
 
-    assert {client.detach_error(link).condition for link in gone} == {"amqp:resource-deleted"}
-    assert other.detach_error(elsewhere).condition == "amqp:resource-deleted"
+    assert {client.detach_error(link).condition for link in gone} == {"amqp:not-found"}
+    assert other.detach_error(elsewhere).condition == "amqp:not-found"
+    # The phrase by which the JavaScript and Java SDKs know it.
+    assert "could not be found" in client.detach_error(gone[0]).description
     assert all(link.is_attached for link in kept)
     client.send(kept[0], b"goes on")
     bench.pass_s()
     assert client.bodies(kept[1]) == [b"goes on"]
 
 
-def test_a_sender_is_told_how_large_messages_and_batches_may_be(bench: Bench) -> None:
-    client = bench.client()
-    link = client.sender("q")
-    bench.pass_s()
+@pytest.mark.parametrize(("tier", "message_kb"), [(STANDARD, 256), (PREMIUM, 2048)])
+def test_a_sender_is_told_how_large_messages_may_be_and_batches_only_in_premium(
+    tier: str, message_kb: int
+) -> None:
+    """Where batches have no limit of their own, SDKs go by that of messages."""
+    with closing(Bench(tier=tier)) as bench:
+        spec = bench.namespace.get("q").spec.copy()
+        spec.message_kb_max = message_kb
+        bench.run(bench.namespace.update_queue("q", spec))
+        client = bench.client()
+        link = client.sender("q")
+        bench.pass_s()
 
-    assert link.remote_max_message_size == 256 * 1024
-    [attach] = client.frames("attach")
-    properties = attach.field(13)
-    assert isinstance(properties, dict)
-    [(key, value)] = properties.items()
-    assert (key.value, value.value) == ("com.microsoft:max-message-batch-size", 256 * 1024)
+        assert link.remote_max_message_size == message_kb * 1024
+        [attach] = client.frames("attach")
+        properties = attach.field(13) or {}
+        assert isinstance(properties, dict)
+        told = {key.value: value.value for key, value in properties.items()}
+        size = {"com.microsoft:max-message-batch-size": 1024 * 1024}
+        assert told == ({} if tier == STANDARD else size)
 
 
 def test_an_address_is_echoed_to_the_letter(bench: Bench) -> None:

@@ -85,7 +85,7 @@ def test_deferred_messages_are_received_by_number_in_the_order_asked_for(
         locked_until_ms = integer_of(annotations["x-opt-locked-until"])
         assert locked_until_ms is not None
         assert 59_000 < locked_until_ms - bench.clock.now_ms() <= 60_000
-        assert seen(payload).delivery_count == 0
+        assert seen(payload).delivery_count == 1
 
 
 @pytest.mark.parametrize("name", ["q", "many"])
@@ -115,7 +115,7 @@ def test_an_abandoned_deferred_message_stays_deferred_and_is_counted(
 
     assert status_of(answer) == Int(200)
     assert bench.left("q") == []
-    assert seen(payload_of(item)).delivery_count == 1
+    assert seen(payload_of(item)).delivery_count == 2
     assert decode_message(payload_of(item)).application_properties == {"a": 1}
 
 
@@ -146,7 +146,7 @@ def test_a_lock_on_a_deferred_message_can_be_renewed_and_runs_out(bench: Bench, 
     assert condition_of(held) == NOT_FOUND
     assert condition_of(late) == Symbol("com.microsoft:message-lock-lost")
     [again] = messages_of(receive(desk, [number]))
-    assert seen(payload_of(again)).delivery_count == 1
+    assert seen(payload_of(again)).delivery_count == 2
 
 
 @pytest.mark.parametrize("name", ["q", "many"])
@@ -164,6 +164,22 @@ def test_deferred_messages_can_be_received_and_deleted(
         payload = payload_of(item)
         assert "x-opt-locked-until" not in annotations_of(payload, decode_message(payload).head)
     assert desk.peek(1, 10) == []
+
+
+@pytest.mark.parametrize("mode", [Uint(0), PEEK_LOCK])
+def test_more_than_250_numbers_are_refused_and_nothing_is_deleted(
+    bench: Bench, desk: Desk, mode: Value
+) -> None:
+    numbers = deferred(bench, desk, "q", 3)
+
+    refused = receive(desk, [*numbers, *range(10_000, 10_248)], mode)
+    missing = receive(desk, [*numbers, *range(10_000, 10_247)], mode)
+
+    assert status_of(refused) == Int(400)
+    assert condition_of(refused) == Symbol("com.microsoft:argument-error")
+    assert condition_of(missing) == NOT_FOUND
+    assert [each.sequence_number for each in desk.peek(1, 10)] == numbers
+    assert len(messages_of(receive(desk, numbers, mode))) == 3
 
 
 @pytest.mark.parametrize("name", ["q", "many"])
@@ -246,7 +262,7 @@ def test_properties_that_settlements_change_add_up(bench: Bench, desk: Desk) -> 
 
     properties = decode_message(payload_of(item)).application_properties
     assert properties == {"a": 1, "b": Symbol("new"), "c": None}
-    assert seen(payload_of(item)).delivery_count == 0
+    assert seen(payload_of(item)).delivery_count == 4
 
 
 def test_a_peek_shows_that_a_message_is_deferred(bench: Bench, desk: Desk) -> None:

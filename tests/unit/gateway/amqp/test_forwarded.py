@@ -10,8 +10,10 @@ from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry
 from shardbus.core.properties import pack
 from shardbus.gateway.amqp.forwarded import forwarded
 from shardbus.gateway.amqp.sent import read_message
-from shardbus.gateway.amqp.stored import encode_received
+from shardbus.gateway.amqp.stored import Source, encode_received
 
+QUEUE = Source(is_partitioned=False, is_subscription=False)
+SUBSCRIPTION = Source(is_partitioned=False, is_subscription=True)
 BODY = bytes.fromhex("005375a003616263")
 
 
@@ -62,10 +64,11 @@ def test_a_forwarded_message_keeps_its_keys_and_counts_its_hops() -> None:
     assert message.payload.endswith(BODY)
 
 
-def test_receivers_see_the_first_number_and_nothing_of_the_rest() -> None:
+@pytest.mark.parametrize("source", [QUEUE, SUBSCRIPTION])
+def test_receivers_see_the_first_number_and_nothing_of_the_rest(source: Source) -> None:
     payload = forwarded(delivery(PLAIN), "source", 0).message.payload
 
-    seen = encode_received(delivery(payload, number=9), is_locked=True, is_partitioned=False)
+    seen = encode_received(delivery(payload, number=9), source, is_locked=True)
 
     assert b"x-shardbus" not in seen
     assert b"custom" in seen
@@ -86,7 +89,7 @@ def test_a_dead_letter_carries_its_reason_its_source_and_what_was_modified() -> 
         "DeadLetterReason": "bad",
         "DeadLetterErrorDescription": "a description",
     }
-    seen = encode_received(delivery(payload), is_locked=True, is_partitioned=False)
+    seen = encode_received(delivery(payload), QUEUE, is_locked=True)
     assert b"x-opt-deadletter-source\xa1\x06Orders" in seen
 
 
@@ -104,13 +107,14 @@ def test_what_a_client_says_about_forwarding_is_taken_out() -> None:
         Symbol("x-shardbus-hops"): 4,
         Symbol("x-shardbus-first-number"): 99,
         Symbol("x-shardbus-deadletter-source"): "nowhere",
+        Symbol("x-shardbus-at-once"): True,
         Symbol("custom"): "kept",
     }
 
     message = read_message(section(0x72, marks) + BODY, 0)
 
     head = scan_message(message.payload)
-    assert not head.is_forwarded
+    assert not head.is_marked and not head.is_at_once
     assert b"x-shardbus" not in message.payload
     assert b"custom" in message.payload
 

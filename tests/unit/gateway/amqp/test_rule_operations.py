@@ -118,7 +118,7 @@ def test_correlation_filters_have_their_fields_in_the_order_of_the_wire(desk: De
     everything = {key: key for key in NOTHING if key != "properties"}
     assert status_of(add(desk, "all", {"correlation-filter": everything})) == Int(200)
 
-    _, first, second = (rule.value for rule in listed(desk))
+    _, second, first = (rule.value for rule in listed(desk))
     assert isinstance(first, list)
     assert isinstance(second, list)
     nothing: list[Value] = [None, None, None]

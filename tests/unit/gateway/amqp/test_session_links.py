@@ -21,7 +21,7 @@ def sq(bench: Bench) -> str:
     [
         ("ReceiveDisabled", "com.microsoft:entity-disabled"),
         ("Disabled", "com.microsoft:entity-disabled"),
-        ("deleted", "amqp:resource-deleted"),
+        ("deleted", "amqp:not-found"),
     ],
 )
 def test_an_entity_that_is_disabled_or_deleted_ends_session_links_and_waits(

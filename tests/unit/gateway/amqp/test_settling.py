@@ -2,7 +2,9 @@
 
 import pytest
 
+from shardbus.amqp.codes import LONG
 from shardbus.amqp.link import Link
+from shardbus.amqp.message import decode_message
 from shardbus.amqp.outcomes import (
     ACCEPTED,
     RELEASED,
@@ -12,9 +14,11 @@ from shardbus.amqp.outcomes import (
     Rejected,
     TransactionalState,
 )
-from shardbus.amqp.types import Described, Symbol, Ulong, Value
+from shardbus.amqp.types import Array, Described, Int, Symbol, Timestamp, Uint, Ulong, Value
+from tests.support.messages import seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client
+from tests.unit.gateway.amqp.desk import Desk
 
 TEN = [b"%d" % number for number in range(10)]
 
@@ -270,6 +274,80 @@ def test_a_dead_letter_cannot_be_dead_lettered_again(bench: Bench) -> None:
     bench.pass_s()
 
     assert condition_of(client.outcomes(link)[delivery.delivery_id]) == "amqp:not-allowed"
+    assert link.is_attached
+    client.grant(link, 1)
+    bench.pass_s(70)
+    first, again = client.answers(link)
+    assert again.body == first.body
+    assert again.head.delivery_count == first.head.delivery_count == 0
+    client.settle(link, [client.received(link)[1].delivery_id], ACCEPTED)
+    bench.pass_s(70)
+    assert dead_letters(bench) == []
+
+
+@pytest.mark.parametrize("way", ["abandoned", "left alone", "deferred"])
+def test_deliveries_of_dead_letters_are_not_counted(bench: Bench, way: str) -> None:
+    reader = Reader(bench)
+    reader.settle(Modified(delivery_failed=True))
+    reader.client.grant(reader.link, 1)
+    bench.pass_s()
+    reader.ids = [reader.client.received(reader.link)[-1].delivery_id]
+    reader.settle(Rejected())
+    client = bench.client()
+    link = client.receiver("q/$DeadLetterQueue", 12)
+    bench.pass_s()
+
+    for _ in range(11):
+        last = client.received(link)[-1]
+        if way == "abandoned":
+            client.settle(link, [last.delivery_id], Modified(delivery_failed=True))
+        elif way == "deferred":
+            client.settle(link, [last.delivery_id], Modified(undeliverable_here=True))
+        bench.pass_s(70)
+
+    counts = [message.head.delivery_count for message in client.answers(link)]
+    assert counts == ([1] if way == "deferred" else [1] * 12)
+    desk = Desk(bench, client, "q/$DeadLetterQueue")
+    assert [each.delivery_count for each in desk.peek(1, 10)] == [1]
+
+
+@pytest.mark.parametrize("name", ["DeadLetterReason", "DeadLetterErrorDescription", "colour"])
+@pytest.mark.parametrize("value", [Timestamp(1794847355008), Int(7), b"binary", True])
+def test_values_given_with_a_dead_letter_keep_their_type(
+    bench: Bench, name: str, value: Value
+) -> None:
+    reader = Reader(bench)
+    reader.settle(Rejected(AmqpError("com.microsoft:dead-letter", "", {Symbol(name): value})))
+    bench.pass_s()
+
+    assert reader.told() == [Rejected(None)]
+    assert dead_letters(bench) == [{name: value}]
+
+
+@pytest.mark.parametrize("is_deferring", [False, True])
+def test_values_given_with_an_abandon_or_deferral_keep_their_type(
+    bench: Bench, is_deferring: bool
+) -> None:
+    given: dict[Value, Value] = {Symbol("at"): Timestamp(5), Symbol("DeadLetterReason"): Int(1)}
+    reader = Reader(bench)
+    [delivery] = reader.client.received(reader.link)
+    reader.settle(Modified(undeliverable_here=is_deferring, message_annotations=given))
+    bench.pass_s()
+
+    if is_deferring:
+        answer = Desk(bench, reader.client, "q").ask(
+            "receive-by-sequence-number",
+            {
+                "sequence-numbers": Array(LONG, [seen(delivery.payload).sequence_number]),
+                "receiver-settle-mode": Uint(0),
+            },
+        )
+        assert isinstance(answer.body, dict)
+        [message] = [decode_message(item["message"]) for item in answer.body["messages"]]
+    else:
+        [message] = bench.messages_of("q")
+
+    assert message.application_properties == {"at": Timestamp(5), "DeadLetterReason": Int(1)}
 
 
 def test_a_link_closed_while_a_settlement_is_stored_hears_no_more_of_it(bench: Bench) -> None:

@@ -363,8 +363,8 @@ def test_deleting_a_topic_ends_the_links_to_it_and_to_its_subscriptions(
     bench.run(bench.namespace.delete(topic))
     bench.pass_s()
 
-    assert client.detach_error(receiver).condition == "amqp:resource-deleted"
-    assert client.detach_error(sender).condition == "amqp:resource-deleted"
+    assert client.detach_error(receiver).condition == "amqp:not-found"
+    assert client.detach_error(sender).condition == "amqp:not-found"
 
 
 def test_the_rules_of_access_of_a_topic_reach_its_subscriptions(bench: Bench) -> None:

@@ -135,11 +135,3 @@ def test_rules_are_not_changed_in_a_transaction(
 
     assert answer == (400, Symbol(NOT_ALLOWED))
     assert condition_of(user.commit(transaction_id)) == ROLLBACK
-
-
-def test_nothing_is_scheduled_in_a_transaction(bench: Bench, user: Transacting) -> None:
-    transaction_id = user.declare()
-
-    answer = asked(bench, user, "q", transaction_id, ("schedule-message", {"messages": []}))
-
-    assert answer == (400, Symbol(NOT_ALLOWED))

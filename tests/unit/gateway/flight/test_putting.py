@@ -10,10 +10,11 @@ import pyarrow.flight as flight
 import pytest
 
 from shardbus.amqp.message import decode_message, split_batch
-from shardbus.core.placement import fragment_at, hash_point
+from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.gateway.flight.bus import BusError, Document
 from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX
 from shardbus.gateway.flight.putting import PIECES_MAX
+from shardbus.gateway.flight.sinking import drafts_of
 from tests.unit.gateway.flight.lane_site import LaneSite, options
 
 
@@ -49,6 +50,21 @@ def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
     assert all(len(piece) < 1024 * 1024 for piece in site.bus.put_bytes)
     sizes = [[size_of(payload) for payload in split_batch(piece)] for piece in site.bus.put_bytes]
     assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
+
+
+def test_rows_are_placed_by_their_session_in_any_spelling_else_by_their_key() -> None:
+    sessions = ["Order-1", "order-1", "ORDER-1", "Ünder", "ünder", "", None, None, None]
+    keys = [None, None, None, None, None, "beside", "Order-1", "order-1", None]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(sessions), pa.array(keys)], ["session_id", "partition_key"]
+    )
+    starts = even_hash_starts(1_000)
+
+    places = drafts_of(rows).places(starts)
+
+    texts = ["order-1"] * 3 + ["ünder"] * 2 + ["", "Order-1", "order-1"]
+    assert places == [*(fragment_at(hash_point(text), starts) for text in texts), -1]
+    assert places[6] != places[7]
 
 
 def test_rows_with_keys_are_put_by_fragment_once_the_bus_has_told_how_many_there_are(

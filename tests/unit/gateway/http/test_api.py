@@ -460,3 +460,16 @@ def test_a_stranger_does_not_learn_the_version(web: Web) -> None:
 
     assert json.loads(response.body)["info"]["version"] == "1"
     assert __version__.encode() not in response.body
+
+
+def test_a_loop_of_forwarding_is_warned_of(web: Web) -> None:
+    web.create("ring")
+    spec = web.namespace.get("ring").spec.copy()
+    spec.forward_to = "ring"
+    web.run(web.namespace.update_queue("ring", spec))
+
+    shown = json.loads(web.fetch("GET", "/api/v1/queues/ring").body)
+    plain = json.loads(web.fetch("GET", "/api/v1/queues/q").body)
+
+    assert "ForwardTo makes a loop" in shown["runtime"]["warnings"][0]
+    assert plain["runtime"]["warnings"] == []

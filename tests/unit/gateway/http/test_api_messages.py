@@ -371,6 +371,48 @@ def test_a_session_is_held_between_requests(api: MessagesWeb, is_partitioned: bo
     assert after == {"messages": [], "session": None}
 
 
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_session_is_one_in_all_its_spellings(api: MessagesWeb, is_partitioned: bool) -> None:
+    """R26; messages keep theirs, and the session that of who asked."""
+    api.create_sessions("s", is_partitioned=is_partitioned)
+    names = ["Order-7", "order-7", "ORDER-7"]
+    api.put("s", *({"session_id": name, "body": name} for name in names))
+
+    peeked = api.peek("s", "?session=oRDER-7")
+    listed = json.loads(api.call("GET", "s/sessions").body)["sessions"]
+    first = api.post("s/messages/receive", session_id="orDer-7", count=9)
+    status, _ = api.refusal("s/messages/receive", session_id="ORDER-7")
+
+    assert bodies(peeked) == names
+    assert listed == [{"session_id": "Order-7"}]
+    assert [message["session_id"] for message in messages_of(first)] == names
+    assert isinstance(first["session"], dict)
+    assert (first["session"]["session_id"], status) == ("orDer-7", 410)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_an_empty_string_is_a_session(api: MessagesWeb, is_partitioned: bool) -> None:
+    api.create_sessions("s", is_partitioned=is_partitioned)
+    api.put("s", {"session_id": "", "body": "one", "partition_key": "any"})
+    api.put("s", {"session_id": "", "body": "two"}, {"session_id": "other", "body": "x"})
+
+    peeked = api.peek("s", "?session=")
+    listed = json.loads(api.call("GET", "s/sessions").body)["sessions"]
+    found = api.post("s/messages/receive", session_id="", count=9)
+    session = found["session"]
+    assert isinstance(session, dict)
+    more = api.post("s/messages/receive", session_lock_token=session["lock_token"])
+    api.post("s/sessions/release", session_lock_token=session["lock_token"])
+    purged = api.post("s/messages/purge", session_id="")
+
+    assert bodies(peeked) == bodies(messages_of(found)) == ["one", "two"]
+    assert {message["session_id"] for message in messages_of(found)} == {""}
+    assert session["session_id"] == ""
+    assert more == {"messages": [], "session": None}
+    assert sorted(each["session_id"] for each in listed) == ["", "other"]
+    assert purged["purged"] == 2
+
+
 def test_without_a_name_the_next_free_session_comes(api: MessagesWeb) -> None:
     """R26."""
     api.create_sessions("s", is_partitioned=True)

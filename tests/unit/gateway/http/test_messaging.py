@@ -64,8 +64,9 @@ def test_a_locked_message_says_where_it_is_settled(web: Web) -> None:
         f"http://bus:5300/many/messages/a%2Fb%20c/{found['LockToken']}"
     )
     assert str(found["LockedUntilUtc"]).endswith("GMT")
-    assert found["SequenceNumber"] == found["EnqueuedSequenceNumber"]
-    assert found["TimeToLive"] == 922337203685.477
+    assert found["EnqueuedSequenceNumber"] == 0 < int(str(found["SequenceNumber"]))
+    # To the letter: one digit more than a float is usually written with.
+    assert '"TimeToLive": 922337203685.47754' in header(locked, "BrokerProperties")
 
 
 def test_a_completed_message_is_gone_for_good(web: Web) -> None:
@@ -194,6 +195,22 @@ def test_a_session_id_that_is_not_the_partition_key_is_refused(web: Web) -> None
     headers = {"BrokerProperties": '{"SessionId": "a", "PartitionKey": "b"}'}
 
     assert web.fetch("POST", "/many/messages", b"x", headers).status == 400
+
+
+@pytest.mark.parametrize(
+    ("session_id", "key"), [("Order-7", "order-7"), ("ORDER-7", "Order-7"), ("", "any"), ("", None)]
+)
+def test_a_session_is_compared_without_case_and_may_be_empty(
+    web: Web, session_id: str, key: str | None
+) -> None:
+    said: dict[str, object] = {"SessionId": session_id}
+    if key is not None:
+        said["PartitionKey"] = key
+    web.send("many", b"x", said)
+
+    found = broker_properties(web.take("many"))
+
+    assert {name: found.get(name) for name in said} == said
 
 
 def test_a_message_lives_as_long_as_it_says(web: Web) -> None:
@@ -493,3 +510,15 @@ def test_properties_have_their_limits(web: Web) -> None:
     assert status({"a": "x" * 32_000}) == 201
     assert status({"a": "x" * 33_000}) == 400
     assert status({"a": "x" * 32_000, "b": "x" * 32_000, "c": "x" * 32_000}) == 400
+
+
+@pytest.mark.parametrize("path", ["/q/messages", "/q/messages/head", "/q/messages/1/" + "0" * 8])
+def test_the_methods_of_messages_are_named_with_post(web: Web, path: str) -> None:
+    path = path + "-0000-0000-0000-000000000000" if path.endswith("0") else path
+
+    refused = web.fetch("PATCH", path)
+    entity = web.fetch("PATCH", "/q")
+
+    assert refused.status == 405
+    assert "POST" in header(refused, "Allow").split(", ")
+    assert "POST" not in header(entity, "Allow").split(", ")
