@@ -69,8 +69,8 @@ class Checker:
         # Duplicates that each fragment said it had dropped, and those it may have besides.
         self.dropped: Counter[FragmentId] = Counter()
         self.maybe_dropped: Counter[FragmentId] = Counter()
-        # When answers of a fragment were last lost with what it had decided.
-        self._unknown_at_ms: dict[FragmentId, int] = {}
+        # When a fragment last forgot what it had decided.
+        self._forgot_at_ms: dict[FragmentId, int] = {}
         self._lives: dict[FragmentId, int] = {}
         self._last_of_key: dict[tuple[int, str], int] = {}
         self._seen: set[int] = set()
@@ -82,6 +82,8 @@ class Checker:
         # Messages that may be promised and not stored yet.
         self._owed: set[int] = set()
         self.may_lose: MayLose = lambda fragment, from_ms, to_ms: False
+        # The seeds of locks and holds that somebody was to let go who died before.
+        self.forgiven: set[bytes] = set()
 
     # What senders are told.
 
@@ -133,15 +135,16 @@ class Checker:
         """What ends a lock or a hold is asked for (1) or answered (-1)."""
         if isinstance(command, Settle):
             self.locks.settling(command.tokens, change)
-        elif isinstance(command, RenewSession | ReleaseSession | Purge):
+        elif isinstance(command, RenewSession | ReleaseSession | Purge | Receive):
             self.holds.asking(command, change)
 
     def _is_hasty(self, heard: Heard, answer: Answer) -> bool:
         """Whether a refusal is told that was decided upon what the fragment has just forgotten."""
-        if isinstance(answer, Unavailable) and answer.is_unknown:
-            self._unknown_at_ms[heard.fragment] = heard.now_ms
+        if isinstance(answer, Unavailable):
+            # Whether it is certain or not that nothing was stored.
+            self._forgot_at_ms[heard.fragment] = heard.now_ms
         is_refused = isinstance(answer, Refused)
-        return is_refused and self._unknown_at_ms.get(heard.fragment) == heard.now_ms
+        return is_refused and self._forgot_at_ms.get(heard.fragment) == heard.now_ms
 
     def _check(self, heard: Heard, command: Command, answer: Answer) -> None:
         if isinstance(command, Send):
@@ -386,10 +389,11 @@ class Checker:
             if len(set(fragments)) < len(fragments) or (None in commits and len(commits) > 1):
                 raise Violation(f"batch {batch} is spread over commits {commits}")
             self.events["batch in several fragments"] += len(commits) > 1
-        self.holds.check_owners(self.life, self.may_lose)
+        self.holds.check_owners(self.life, self.may_lose, self.forgiven)
         for held in self.locks.held.values():
             is_current = held.life == self.life(held.track.place.fragment)
-            if not is_current or held.is_delivered or held.is_settling:
+            is_known = held.is_delivered or held.is_settling or held.seed in self.forgiven
+            if not is_current or is_known:
                 continue
             fragment = held.track.place.fragment
             # An answer that takes longer than the lock lasts leaves nothing locked.

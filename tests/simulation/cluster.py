@@ -13,6 +13,7 @@ from shardbus.broker.remote import RemoteBroker
 from shardbus.broker.storage import Storage
 from shardbus.core.entity import Entity, QueueSpec, spread_fragments
 from shardbus.core.placement import even_hash_starts
+from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId
 from tests.simulation.bus import Gate, Plan, Tap, Way, store_of
@@ -154,6 +155,17 @@ class Gateway:
             silent_s = line.loop.time() - line.heard_at_s
             if remote.is_up and silent_s > SILENCE_S_MAX:
                 raise Violation(f"{remote.name} is silent for {silent_s:.3f} s and deemed to be up")
+
+    def owed(self) -> list[bytes]:
+        """The seeds of what it has not let go yet, because its broker is out."""
+        tokens: list[bytes] = []
+        seeds: list[bytes] = []
+        for remote in self._remotes:
+            for fragment in remote._fragments.values():
+                tokens += fragment._to_release + fragment._sessions_to_release
+            given_up = [one.taking for one in remote._given_up.values()]
+            seeds += [taking.token_seed for taking in given_up if taking is not None]
+        return seeds + [token[-TOKEN_SEED_BYTES:] for token in tokens]
 
     def die(self) -> None:
         """The clients' connections end, and with them every promise that was not kept yet."""
@@ -312,6 +324,8 @@ class Cluster(Simulation):
         befell("gateway crash")
         for index in range(len(self.stores)):
             self._lost(index, 0.0)
+        # What it would have let go later ends by its own deadline.
+        self.checker.forgiven.update(self._gateways[number].owed())
         self._gateways[number].die()
         self._gateways[number] = Gateway(self, number, self._lines[number])
 

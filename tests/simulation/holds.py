@@ -30,7 +30,7 @@ from tests.simulation.records import Record
 from tests.simulation.sending import Violation, one_spelling
 
 Held = RenewSession | ReleaseSession | GetState | SetState
-Ending = RenewSession | ReleaseSession | Purge
+Ending = RenewSession | ReleaseSession | Purge | Receive
 # Whether an answer of a fragment may have been lost on its way between two moments.
 MayLose = Callable[[FragmentId, int, int], bool]
 
@@ -46,10 +46,10 @@ class Hold:
         # Every deadline that it had.
         self.deadlines_ms = [term.until_ms]
         self.released_at_ms: int | None = None
-        # Renewals, releases and purges that were asked for and are not answered yet.
+        # Renewals, releases and removals that were asked for and are not answered yet.
         self.renewing = 0
         self.releasing = 0
-        self.purging = 0
+        self.removing = 0
         # Whether somebody was told that it is theirs, or wanted to let it go.
         self.is_owned = False
         self.was_let_go = False
@@ -96,12 +96,15 @@ class HoldBook:
         if hold.must_hold(life, now_ms):
             raise Violation(f"{hold.key} is told to be lost, and is held")
 
-    def check_owners(self, life_of: Callable[[FragmentId], int], may_lose: MayLose) -> None:
+    def check_owners(
+        self, life_of: Callable[[FragmentId], int], may_lose: MayLose, forgiven: set[bytes]
+    ) -> None:
         """Whoever did not get a session that was granted had it let go at once (R18)."""
-        for hold in self._by_token.values():
+        for token, hold in self._by_token.items():
             fragment = hold.key.fragment
             is_current = hold.life == life_of(fragment)
-            if not is_current or hold.is_owned or hold.was_let_go:
+            is_known = hold.is_owned or hold.was_let_go or token[-TOKEN_SEED_BYTES:] in forgiven
+            if not is_current or is_known:
                 continue
             # An answer that takes longer than the hold lasts leaves nothing held.
             is_over = hold.term.until_ms <= hold.granted_at_ms
@@ -109,7 +112,7 @@ class HoldBook:
                 raise Violation(f"{hold.key} was held for nobody")
 
     def asking(self, command: Ending, change: int) -> None:
-        """A renewal, release or purge is asked for (1) or answered (-1)."""
+        """A renewal, release, purge or receive is asked for (1) or answered (-1)."""
         hold = self.of_token(command.session)
         if hold is None:
             return
@@ -119,8 +122,8 @@ class HoldBook:
             # One that nobody heard of may be granted only while its release waits.
             hold.releasing = max(hold.releasing + change, 0)
             hold.was_let_go = True
-        else:
-            hold.purging += change
+        elif isinstance(command, Purge) or not command.is_locking:
+            hold.removing += change
 
     # Accepting.
 
@@ -221,7 +224,7 @@ class HoldBook:
 
     def _check_order(self, heard: Heard, hold: Hold, answer: Received) -> None:
         """Nothing was passed over that could have been delivered, and nothing is forgotten."""
-        if hold.purging:
+        if hold.removing:
             # What is being removed is passed over by those who are answered beside it.
             return
         waiting = [

@@ -350,9 +350,16 @@ class LockBook:
                 continue
             held.is_settling = True
             is_current = held.track.held is held and held.life == heard.life
-            if isinstance(answer, Settled) and is_current and held.term.until_ms > heard.now_ms:
+            if not isinstance(answer, Settled) or not is_current:
+                continue
+            if held.term.until_ms > heard.now_ms:
                 self._settled_one(heard, held, command, False)
                 self._events["unheard of, released"] += 1
+            elif held.term.until_ms > heard.asked_at_ms:
+                # Let go in time, perhaps, and told after its end.
+                held.track.held = None
+                held.track.free_since_ms = heard.now_ms
+                held.track.count_max += 1
 
     def _settled_one(self, heard: Heard, held: Held, command: Settle, is_lost: bool) -> None:
         track = held.track

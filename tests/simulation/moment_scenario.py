@@ -70,7 +70,6 @@ class Village:
     def note(self, line: str) -> None:
         """Whoever sets the clock says so: what it says then counts, however short that lasts."""
         self._hear_the_clock()
-        self._forget_undue()
         self.notes.append(f"{self.loop.time():.6f} {line}")
 
     def digest(self) -> str:
@@ -175,12 +174,9 @@ class Village:
         now_ms, now_s = self.clock.now_ms(), self.loop.time()
         entries = self.disk.kept._fragments[FRAGMENT].entries
         self._hear_the_clock()
-        for number in [number for number in self._due_since_s if number not in entries]:
-            del self._due_since_s[number]
         for number, entry in entries.items():
             due_ms = entry.due_ms()
             if due_ms == NEVER_MS or due_ms > now_ms:
-                self._due_since_s.pop(number, None)
                 self._check_moment(entry)
                 continue
             late_s = now_s - self._due_since_s.setdefault(number, now_s)
@@ -189,16 +185,14 @@ class Village:
             if late_s > LATE_S_MAX + held_s:
                 raise Violation(f"{number} was due at {due_ms}, for {late_s:.1f} s already")
 
-    def _forget_undue(self) -> None:
-        """A clock that says meanwhile that it is not yet time makes everybody wait anew."""
+    def _hear_the_clock(self) -> None:
         now_ms = self.clock.now_ms()
         entries = self.disk.kept._fragments[FRAGMENT].entries
         for number in list(self._due_since_s):
-            if number in entries and entries[number].due_ms() > now_ms:
+            due_ms = entries[number].due_ms() if number in entries else NEVER_MS
+            if due_ms == NEVER_MS or due_ms > now_ms:
+                # Whoever looked while the clock said that its time is to come looked in vain.
                 del self._due_since_s[number]
-
-    def _hear_the_clock(self) -> None:
-        now_ms = self.clock.now_ms()
         for payload, latest_ms in self._latest_ms.items():
             self._latest_ms[payload] = max(latest_ms, now_ms)
 

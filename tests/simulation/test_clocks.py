@@ -32,7 +32,7 @@ def waited(seed: int) -> Village:
     return run_moments(seed)
 
 
-@pytest.mark.parametrize("seed", seeds_in(os.environ.get("SEEDS") or FIXED))
+@pytest.mark.parametrize("seed", seeds_in(os.environ.get("SEEDS") or f"{FIXED},3445"))
 def test_locks_and_sessions_last_as_long_as_was_said(seed: int) -> None:
     """D14."""
     failure = failure_of(played, seed)
@@ -40,7 +40,9 @@ def test_locks_and_sessions_last_as_long_as_was_said(seed: int) -> None:
     assert failure is None, failure
 
 
-@pytest.mark.parametrize("seed", seeds_in(os.environ.get("SEEDS") or f"{FIXED_LINKED},1015"))
+@pytest.mark.parametrize(
+    "seed", seeds_in(os.environ.get("SEEDS") or f"{FIXED_LINKED},1015,2984,3853")
+)
 def test_machines_need_not_agree_about_the_time(seed: int) -> None:
     """D14."""
     failure = failure_of(run_linked_clocks, seed)
@@ -48,7 +50,7 @@ def test_machines_need_not_agree_about_the_time(seed: int) -> None:
     assert failure is None, failure
 
 
-@pytest.mark.parametrize("seed", seeds_in(os.environ.get("SEEDS") or f"{FIXED},224,6538"))
+@pytest.mark.parametrize("seed", seeds_in(os.environ.get("SEEDS") or f"{FIXED},224,6538,6692,7396"))
 def test_moments_come_when_the_wall_clock_says_so(seed: int) -> None:
     """D14."""
     failure = failure_of(waited, seed)

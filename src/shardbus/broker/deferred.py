@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.broker.asking import Question, ask_all, failure_of, failure_of_parts, to_port
+from shardbus.broker.asking import ask_all, failure_of, failure_of_parts, to_port
 from shardbus.broker.dispatch import ignore
 from shardbus.broker.router import EntityRouter
 from shardbus.broker.runner import Answer
@@ -112,21 +112,31 @@ class DeferredReceive:
         Raises the failure when no removal is.
         """
         deliveries = await self.locked()
-        answers = await ask_all([self._complete(index, deliveries) for index in self._indexes])
-        gone = {
-            number
-            for index, answer in zip(self._indexes, answers, strict=True)
-            if isinstance(answer, Settled) and not any(answer.lost)
-            for number in self._shares[index]
-        }
+        tokens = [self._tokens_of(index, deliveries) for index in self._indexes]
+        questions = [
+            to_port(self._router.ports[index], Settle(COMPLETE, share))
+            for index, share in zip(self._indexes, tokens, strict=True)
+        ]
+
+        def let_go(position: int, answer: Answer) -> None:
+            # Those that are not removed are locked for nobody; those that are cannot come back.
+            if not isinstance(answer, Settled):
+                self._router.release(tokens[position])
+
+        answers = await ask_all(questions, let_go)
+        gone: set[bytes] = set()
+        for position, answer in enumerate(answers):
+            let_go(position, answer)
+            if isinstance(answer, Settled):
+                ended = zip(tokens[position], answer.lost, strict=True)
+                gone.update(token for token, is_lost in ended if not is_lost)
         if deliveries and not gone:
             raise failure_of_parts(answers) or Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
-        return [one for one in deliveries if one.entry.sequence_number in gone]
+        return [one for one in deliveries if one.token in gone]
 
-    def _complete(self, index: int, deliveries: list[Delivery]) -> Question:
+    def _tokens_of(self, index: int, deliveries: list[Delivery]) -> list[bytes]:
         wanted = set(self._shares[index])
-        tokens = [one.token for one in deliveries if one.entry.sequence_number in wanted]
-        return to_port(self._router.ports[index], Settle(COMPLETE, tokens))
+        return [one.token for one in deliveries if one.entry.sequence_number in wanted]
 
     def _hand_back(self, position: int, answer: Answer) -> None:
         if isinstance(answer, Received) and answer.deliveries:

@@ -20,7 +20,7 @@ from shardbus.broker.recovery import Recovery
 from shardbus.broker.storage import Storage
 from shardbus.broker.stored_fragment import StoredFragment
 from shardbus.broker.watching import Watchers
-from shardbus.core.change import Change, Remove
+from shardbus.core.change import Change, Remove, Update
 from shardbus.core.command import NO_SESSION, Command, FragmentRules, Receive, SetAside
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment import Fragment
@@ -454,13 +454,17 @@ class Runner(StoredFragment):
     def _fill(self, fragment: Fragment, found: Lacking) -> None:
         self._answers.fill(found)
         damaged = [number for number, payload in found.payloads.items() if payload is None]
-        if not damaged:
-            self._answer(fragment)
-            return
-        log.error("fragment %s: damaged messages %s set aside", self.fragment_id, damaged)
-        clock = self._clock
-        outcome = fragment.apply(SetAside(damaged), clock.now_ms(), clock.steady_ms())
-        self._commit(fragment, outcome.changes)
+        if damaged:
+            clock = self._clock
+            outcome = fragment.apply(SetAside(damaged), clock.now_ms(), clock.steady_ms())
+            updated = [change for change in outcome.changes if isinstance(change, Update)]
+            if updated:
+                aside = [entry.sequence_number for each in updated for entry in each.entries]
+                log.error("fragment %s: damaged messages %s set aside", self.fragment_id, aside)
+                self._commit(fragment, outcome.changes)
+                return
+        # What was let go and removed in the same turn is not there any more, and not damaged.
+        self._answer(fragment)
 
     def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
         self._is_busy = True

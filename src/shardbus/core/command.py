@@ -386,7 +386,10 @@ class TakeOver:
 
 @final
 class SetAside:
-    """Take messages whose stored record is damaged out of service. Answered by `Purged`."""
+    """Take messages whose stored record is damaged out of service, unless they are gone since.
+
+    Answered by `Purged`.
+    """
 
     def __init__(self, sequence_numbers: list[int]) -> None:
         self.sequence_numbers = sequence_numbers

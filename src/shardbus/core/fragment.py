@@ -266,7 +266,7 @@ class Fragment:
 
     def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
         if isinstance(command, SetAside):
-            return Purged(self._ledger.set_aside(command.sequence_numbers, MAIN_LINE))
+            return Purged(self._ledger.set_taken_aside(command.sequence_numbers))
         if isinstance(command, Configure):
             return self.configure(command.rules)
         return self._tick(now_ms)

@@ -362,6 +362,24 @@ class Ledger:
     def set_aside(self, sequence_numbers: list[int], line_number: int) -> int:
         """Take damaged messages out of service, wherever they are waiting or locked."""
         numbers = set(sequence_numbers)
+        found = self._drop(numbers)
+        self._withdraw(found, sorted(numbers), line_number)
+        return len(sequence_numbers)
+
+    def set_taken_aside(self, sequence_numbers: list[int]) -> int:
+        """Like `set_aside`, if they could not be read after they were taken; how many these are.
+
+        What was let go since, and is neither in memory nor claimed, was removed, or is read later.
+        """
+        numbers = set(sequence_numbers)
+        found = self._drop(numbers)
+        claimed = [number for number in sorted(numbers) if self.readers.held.contains(number)]
+        if found or claimed:
+            self._withdraw(found, claimed, MAIN_LINE)
+        return len(found) + len(claimed)
+
+    def _drop(self, numbers: set[int]) -> list[Entry]:
+        """Forget messages that are in memory; the others are left of the numbers."""
         found: list[Entry] = []
         for line in self.lines:
             found += line.drop(numbers)
@@ -370,13 +388,16 @@ class Ledger:
         found += self.locks.drop(numbers)
         for entry in found:
             numbers.discard(entry.sequence_number)
+        return found
+
+    def _withdraw(self, entries: list[Entry], numbers: list[int], line_number: int) -> None:
+        for entry in entries:
             self._move(entry, SET_ASIDE)
         self.changes += self.readers.leave(dict.fromkeys(numbers, 0))
         # A message known by its number alone was never read into memory: its record is unreadable,
         # so its size is not known and stays counted.
-        unread = [self._unread(number, line_number) for number in sorted(numbers)]
-        self.changes.append(Update(found + unread))
-        return len(sequence_numbers)
+        unread = [self._unread(number, line_number) for number in numbers]
+        self.changes.append(Update(entries + unread))
 
     def set_entries_aside(self, entries: list[Entry]) -> None:
         """Take damaged messages out of service of which the store could tell line and state."""

@@ -28,11 +28,13 @@ from shardbus.core.command import (
     SessionAccepted,
     SessionState,
     SetState,
+    Settle,
     Tick,
 )
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.limits import LACKING_BYTES_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.sequence import token_of_seed
 from shardbus.stores.base import Page
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS, rules
@@ -340,6 +342,32 @@ def test_a_damaged_message_is_set_aside_and_the_rest_delivered(
     counters = house.disk.kept.load(runner.fragment_id).counters
     assert counters.set_aside == 1
     assert counters.lines[MAIN_LINE].count == (2 if is_locking else 0)
+
+
+@pytest.mark.parametrize("is_another_damaged", [False, True])
+def test_what_is_let_go_and_removed_before_it_was_read_is_not_damaged(
+    house: House, is_another_damaged: bool
+) -> None:
+    """As when a broker stood still: its gateway gave up and let go, and somebody purges."""
+    runner = house.runner()
+    sent = house.answer(runner, send_of(b"a", b"b"))
+    assert isinstance(sent, Sent)
+    house.settle(runner, RELEASE, *house.receive(runner))
+    if is_another_damaged:
+        house.disk.kept.damage(runner.fragment_id, sent.first + 1)
+
+    received = house.ask(runner, Receive(MAIN_LINE, 1, is_locking=True, token_seed=b"lost one"))
+    house.ask(runner, Settle(RELEASE, [token_of_seed(0, b"lost one")]))
+    house.ask(runner, Purge(MAIN_LINE, 1))
+    others = house.receive(runner)
+
+    [answer] = received
+    assert isinstance(answer, Received)
+    assert answer.deliveries == []
+    assert payloads_of(others) == ([] if is_another_damaged else [b"b"])
+    counters = house.disk.kept.load(runner.fragment_id).counters
+    assert counters.set_aside == int(is_another_damaged)
+    assert counters.lines[MAIN_LINE].count == int(not is_another_damaged)
 
 
 def test_a_damaged_message_in_a_page_is_set_aside(house: House) -> None:

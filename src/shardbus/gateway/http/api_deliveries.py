@@ -167,7 +167,13 @@ class Deliveries:
         outcome = _Settlement(len(deliveries))
         tokens = [delivery.token for delivery in deliveries]
         place.handle.router.settle(Settle(COMPLETE, tokens), outcome)
-        ended = await outcome.ended()
+        ended = [False] * len(deliveries)
+        try:
+            ended = await outcome.ended()
+        finally:
+            # Those that are not deleted are locked for nobody.
+            left = [each for each, is_ended in zip(deliveries, ended, strict=True) if not is_ended]
+            release(place.handle.router, *left)
         return [each for each, is_ended in zip(deliveries, ended, strict=True) if is_ended]
 
 

@@ -182,7 +182,12 @@ class Messaging:
         name = handle.entity.name
         if request.method == "DELETE":
             response = deleted_response(delivery, handle.entity)
-            await handle.operations.settle(Settle(COMPLETE, [delivery.token]))
+            try:
+                await handle.operations.settle(Settle(COMPLETE, [delivery.token]))
+            except (Unavailable, asyncio.CancelledError):
+                # If it is not deleted it is locked for nobody.
+                release(handle.router, delivery)
+                raise
             self._counts.count(name, count_of.DELETED)
             return response
         base_url = request.base_url(self._bus.namespace.settings.name)

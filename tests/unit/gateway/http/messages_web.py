@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.runner import ReplyTo
-from shardbus.core.command import Command
+from shardbus.core.command import Command, Settle
 from shardbus.core.errors import Unavailable
 from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.message import Response
@@ -21,12 +21,14 @@ class MessagesWeb(Web):
         super().__init__(fragment_bytes_max=fragment_bytes_max)
         self.with_groups([MessagesApi(self.bus, self.counts)])
 
-    def break_fragment(self, entity: str, index: int, kind: type[Command]) -> None:
-        """Let a fragment do nothing of one kind any more."""
+    def break_fragment(
+        self, entity: str, index: int, kind: type[Command], how: int | None = None
+    ) -> None:
+        """Let a fragment do nothing of one kind any more; of settlements, of one way."""
         handle = self.bus.find(entity)
         assert handle is not None
         ports = handle.router.ports
-        ports[index] = Stubborn(ports[index], kind)
+        ports[index] = Stubborn(ports[index], kind, how)
         handle.router.outboxes[index]._port = ports[index]
 
     def call(
@@ -62,12 +64,14 @@ class Stubborn:
 
     is_available = True
 
-    def __init__(self, port: FragmentPort, kind: type[Command]) -> None:
+    def __init__(self, port: FragmentPort, kind: type[Command], how: int | None = None) -> None:
         self._port = port
         self._kind = kind
+        self._how = how
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
-        if isinstance(command, self._kind):
+        is_other_way = isinstance(command, Settle) and self._how not in (None, command.how)
+        if isinstance(command, self._kind) and not is_other_way:
             reply_to(Unavailable("away"))
         else:
             self._port.submit(command, reply_to)

@@ -7,7 +7,7 @@ import pytest
 
 from shardbus.amqp.types import Array, Char, Symbol, Timestamp, Uuid
 from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.command import Settle
+from shardbus.core.command import COMPLETE, Settle
 from shardbus.core.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, QueueSpec
 from shardbus.core.message import Entry
 from shardbus.gateway.http.api_messages import MessagesApi
@@ -524,3 +524,29 @@ def test_what_one_fragment_deleted_is_handed_out_whatever_the_others_do(api: Mes
     assert taken
     assert kept
     assert sorted(map(str, [*taken, *kept])) == sorted(texts)
+
+
+def test_what_could_not_be_deleted_is_locked_for_nobody(api: MessagesWeb) -> None:
+    """R18: it comes to the next one, and the delivery that nobody got has not counted."""
+    texts = [f"{number}" for number in range(32)]
+    api.put("many", *({"body": text} for text in texts))
+    for index in range(2, 16):
+        api.break_fragment("many", index, Settle, COMPLETE)
+
+    taken = bodies(api.get("many", count=32, mode="receive_and_delete"))
+    left = api.get("many", count=32)
+
+    assert sorted(map(str, [*taken, *bodies(left)])) == sorted(texts)
+    assert {message["delivery_count"] for message in left} == {0}
+
+
+def test_where_nothing_could_be_deleted_nothing_is_locked(api: MessagesWeb) -> None:
+    api.put("q", {"body": "x"})
+    api.break_fragment("q", 0, Settle, COMPLETE)
+
+    api.refusal("q/messages/receive", mode="receive_and_delete")
+    over_http = api.take("q").status
+
+    assert over_http == 503
+    [left] = api.get("q")
+    assert (left["body"], left["delivery_count"]) == ("x", 0)
