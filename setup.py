@@ -20,6 +20,7 @@ HOT_GLOBS = (
     "src/shardbus/stores/directory.py",
     "src/shardbus/stores/draft.py",
     "src/shardbus/stores/due.py",
+    "src/shardbus/stores/head.py",
     "src/shardbus/stores/page.py",
     "src/shardbus/stores/reader.py",
     "src/shardbus/stores/session.py",

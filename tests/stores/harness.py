@@ -33,9 +33,9 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, Page
-from shardbus.stores.batch import Head
 from shardbus.stores.chunk import encoded, key_of, sequence_base
 from shardbus.stores.directory import RECENT_MAX
+from shardbus.stores.head import Head
 from shardbus.stores.memory import MemoryStore
 from shardbus.stores.sqlite import SqliteStore
 

@@ -26,13 +26,11 @@ from shardbus.stores.base import FragmentCommit, NotStored
 from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import (
     COUNTER_MAX,
-    HOLE,
     Record,
     counter_of,
     due_of,
     encoded,
     is_plain,
-    is_shared,
     key_of,
     local_of,
     pack_counters,
@@ -46,11 +44,10 @@ from shardbus.stores.chunk import (
     pack_state,
     record_of,
     session_of,
-    unpack_head,
-    unpack_spots,
 )
 from shardbus.stores.directory import Chunk, Directory, Known
 from shardbus.stores.draft import Draft, Run, Shares, has_common
+from shardbus.stores.head import Head
 
 APPEND: Final = 1
 COUNTERS: Final = 2
@@ -134,31 +131,6 @@ class Delta:
         else:
             assert isinstance(change, ForgetIds)
             self.forgotten_at_ms = max(self.forgotten_at_ms, change.until_ms)
-
-
-@final
-class Head:
-    """What a stored head says; `records` is None when it is damaged."""
-
-    def __init__(self, first: int, data: bytes) -> None:
-        self.records = unpack_head(first, data)
-        self._data = data
-
-    def has(self, position: int) -> bool:
-        records = self.records
-        return records is not None and position < len(records) and records[position] != HOLE
-
-    def place(self, position: int) -> tuple[int, int]:
-        """Part (0: the body of the chunk) and where in it the payload of a message begins."""
-        if is_shared(self._data):
-            spots, parts = unpack_spots(self._data)
-            for at, part, start in spots:
-                if at == position and part < len(parts):
-                    return parts[part], start
-        offset = 0
-        for record in (self.records or [])[:position]:
-            offset += record[2]
-        return 0, offset
 
 
 @final

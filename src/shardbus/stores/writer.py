@@ -8,7 +8,7 @@ from typing import Final, final
 
 from shardbus.core.change import Adopt, StagePut, new_counters
 from shardbus.stores.base import FragmentCommit, FragmentId, NotStored, StoreError
-from shardbus.stores.batch import APPEND, COLUMNS, HAS_PARTS, Batch, Cell, Head
+from shardbus.stores.batch import APPEND, COLUMNS, HAS_PARTS, Batch, Cell
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     LOCALS_MAX,
@@ -18,6 +18,7 @@ from shardbus.stores.chunk import (
     unpack_counters,
 )
 from shardbus.stores.directory import Chunk, Directory, Known, listed_chunks
+from shardbus.stores.head import Head
 from shardbus.stores.reader import Lookup
 from shardbus.stores.staged import Adopted, StagedPiece, unpack_staged
 
