@@ -140,7 +140,7 @@ async def test_deferred_messages_stay_deferred(
         found = await receiver.receive_deferred(numbers)
 
         assert texts(found) == texts(messages)
-        assert [message.delivery_count for message in found] == [1, 0, 0, 0, 0]
+        assert [message.delivery_count for message in found] == [2, 1, 1, 1, 1]
         assert {message.state for message in found} == {ServiceBusMessageState.DEFERRED}
 
 

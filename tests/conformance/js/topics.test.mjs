@@ -116,16 +116,16 @@ for (const kind of KINDS) {
 
         assert.deepEqual(
           rules.map((rule) => rule.name),
-          ["red", "changed", "label"],
+          ["changed", "label", "red"],
         );
-        assert.deepEqual(rules[0].filter, { sqlExpression: "color = 'red' AND n > 1" });
-        assert.deepEqual(rules[0].action, {});
-        assert.deepEqual(rules[1].action, {
+        assert.deepEqual(rules[2].filter, { sqlExpression: "color = 'red' AND n > 1" });
+        assert.deepEqual(rules[2].action, {});
+        assert.deepEqual(rules[0].action, {
           sqlExpression: "SET n = n + 1; SET sys.Label = 'changed'",
         });
-        assert.equal(rules[2].filter.subject, "wanted");
-        assert.equal(rules[2].filter.correlationId, "c");
-        assert.deepEqual(rules[2].filter.applicationProperties, { text: "x", flag: true, n: 5 });
+        assert.equal(rules[1].filter.subject, "wanted");
+        assert.equal(rules[1].filter.correlationId, "c");
+        assert.deepEqual(rules[1].filter.applicationProperties, { text: "x", flag: true, n: 5 });
         assert.deepEqual(bodies(messages).sort(), ["matched", "one", "red"]);
         const copy = messages.find((message) => message.body === "one");
         assert.equal(copy.subject, "changed");
