@@ -354,7 +354,7 @@ def test_rules_are_listed_as_they_were_given(topic: Topic) -> None:
     )
     rules = {rule.name: rule for rule in topic.administration.list_rules(topic.name, "s")}
 
-    assert list(rules) == [DEFAULT_RULE, "sql", "correlation"]
+    assert list(rules) == [DEFAULT_RULE, "correlation", "sql"]
     assert isinstance(rules[DEFAULT_RULE].filter, TrueRuleFilter)
     sql = rules["sql"]
     assert isinstance(sql.filter, SqlRuleFilter)
