@@ -68,9 +68,13 @@ def document(spec: QueueSpec) -> str:
 @given(specs())
 def test_a_client_that_sends_back_what_it_was_shown_changes_nothing(spec: QueueSpec) -> None:
     read = QueueSpec()
+    shown = document(spec)
 
-    fill_spec(read, read_description(document(spec).encode()))
+    fill_spec(read, read_description(shown.encode()))
 
+    assert document(read) == shown
+    # A destination that is shown as an address is kept as the client wrote it.
+    read.forward_to_written = read.forward_dead_letters_to_written = ""
     assert read.to_document() == spec.to_document()
 
 
