@@ -178,7 +178,7 @@ class ScheduleMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_scheduled_is_stored(self) -> None:
         found = {
-            number: (entry.payload, entry.enqueued_at_ms)
+            number: (entry.payload, entry.scheduled_at_ms())
             for number, entry in self.desk.shelf.entries.items()
             if entry.state == SCHEDULED
         }
