@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 class Management:
-    """Asks the management node of one entity; each method is one operation of reference 7.2."""
+    """Asks the management node of one entity; each method is one of its operations."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests

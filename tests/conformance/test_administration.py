@@ -1,6 +1,6 @@
 """Every call of the Python administration clients, synchronous and asynchronous.
 
-Over HTTPS with the development authority, on conventional and partitioned entities (reference 15).
+Over HTTPS with the development authority, on conventional and partitioned entities.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ async def test_a_subscription_has_every_option(
 async def test_what_is_not_said_at_creation_has_its_default(
     administrator: Administrator, name: str
 ) -> None:
-    """R5, R35, reference 14."""
+    """R5, R35."""
     async with administrator.open() as client:
         topic = await done(client.create_topic(name))
         subscription = await done(client.create_subscription(name, "s"))
@@ -482,7 +482,7 @@ async def test_every_api_version_of_the_client_is_served(
 async def test_the_clients_work_without_tls(
     administrator: Administrator, is_partitioned: bool, name: str
 ) -> None:
-    """Reference 1.6: plain HTTP, as one SDK speaks it, on the port of the connection string."""
+    """Plain HTTP, as one SDK speaks it, on the port of the connection string."""
     async with administrator.open(is_plain=True) as client:
         made = await done(client.create_queue(name, enable_partitioning=is_partitioned))
         made.max_delivery_count = 3

@@ -144,7 +144,7 @@ async def test_access_rules_get_keys_that_open_what_they_say(
 async def test_forwarding_needs_the_right_to_send_to_the_destination(
     server: Server, administrator: Administrator, is_partitioned: bool, name: str
 ) -> None:
-    """R27, reference 15.1: the client shows a second token, made with the key that it has."""
+    """R27: the client shows a second token, made with the key that it has."""
     target = f"{name}-queue"
     manager = access_rule("manager", AccessRights.MANAGE, primary_key="k")
     async with administrator.open() as client:
@@ -239,7 +239,7 @@ async def told(call: Call, client: Administration, name: str) -> HttpResponseErr
 async def test_refusals_are_the_exceptions_that_users_catch(
     administrator: Administrator, name: str
 ) -> None:
-    """Reference 15.4: with the codes and sub-codes of the service, and nothing has changed."""
+    """With the codes and sub-codes of the service, and nothing has changed."""
     async with administrator.open() as client:
         await filled(client, name)
         for what, call in CONFLICTS.items():
@@ -292,7 +292,7 @@ async def test_a_wrong_key_is_not_let_in(server: Server, administrator: Administ
 async def test_a_token_may_stand_in_the_connection_string(
     server: Server, credential: Credential, administrator: Administrator, name: str
 ) -> None:
-    """R34, reference 2.5: the client passes it on, as a bearer's."""
+    """R34: the client passes it on, as a bearer's."""
     endpoint = server.connection_string.partition(";")[0]
     token = token_for(server, credential, name)
     async with administrator.open(f"{endpoint};SharedAccessSignature={token}") as client:

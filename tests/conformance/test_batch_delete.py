@@ -102,7 +102,7 @@ async def test_dead_letters_are_deleted_at_their_own_node(
 async def test_a_count_beyond_the_limit_or_below_one_is_refused(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """R35, reference 17: 500 at once in this tier."""
+    """R35: 500 at once in this tier."""
     async with connected(address, credential) as client:
         await send(client, queue.name, [b"x"])
         management = await management_of(client, queue.name)

@@ -118,7 +118,7 @@ async def test_the_delivery_count_does_not_grow_among_dead_letters(sdk: Sdk, que
 
 
 async def test_a_dead_letter_cannot_be_dead_lettered_again(sdk: Sdk, queue: Queue) -> None:
-    """Reference 6: it stays where it is, and comes back when its lock is over."""
+    """It stays where it is, and comes back when its lock is over."""
     async with pair(sdk, queue.name) as (sender, receiver):
         await send_texts(sender, "dead")
         [message] = await receiver.receive()

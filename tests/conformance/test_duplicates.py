@@ -71,7 +71,7 @@ async def test_copies_meet_in_one_fragment_whatever_their_number(
 async def test_a_copy_with_another_partition_key_is_a_copy_only_where_fragments_are_one(
     sdk: Sdk, unique_queue: Queue
 ) -> None:
-    """R13: on a partitioned queue a duplicate has the same id and the same key (reference 10.5)."""
+    """R13: on a partitioned queue a duplicate has the same id and the same key."""
     async with pair(sdk, unique_queue.name) as (sender, receiver):
         for key in ("a", "b", "a", "c", "b"):
             await sender.send(ServiceBusMessage(key, message_id="same", partition_key=key))

@@ -113,7 +113,7 @@ async def test_a_status_ends_the_links_it_forbids_and_active_brings_all_back(
     queue: Queue,
     status: EntityStatus,
 ) -> None:
-    """R35, reference 10.9: what is open is detached, what is new is refused, nothing is lost."""
+    """R35: what is open is detached, what is new is refused, nothing is lost."""
     sends = status == EntityStatus.RECEIVE_DISABLED
     receives = status == EntityStatus.SEND_DISABLED
     async with connected(address, credential) as client:

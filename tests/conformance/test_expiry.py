@@ -140,7 +140,7 @@ async def test_a_deferred_message_that_expires_is_gone_and_not_dead_lettered(
     queues: Queues,
     is_partitioned: bool,
 ) -> None:
-    """R35, reference 20.21."""
+    """R35."""
     queue = queues.make(is_partitioned, dead_lettering_on_message_expiration=True)
     async with pair(sdk, queue.name) as (sender, receiver):
         await sender.send(ServiceBusMessage("deferred", time_to_live=BRIEF))
@@ -159,7 +159,7 @@ async def test_a_deferred_message_that_expires_is_gone_and_not_dead_lettered(
 async def test_a_locked_message_may_be_completed_after_its_expiry_and_expires_when_it_is_not(
     sdk: Sdk, queues: Queues, is_partitioned: bool
 ) -> None:
-    """R35, reference 10.3."""
+    """R35."""
     queue = queues.make(is_partitioned)
     async with pair(sdk, queue.name) as (sender, receiver):
         for body in ("completed", "abandoned"):
@@ -176,7 +176,7 @@ async def test_a_locked_message_may_be_completed_after_its_expiry_and_expires_wh
 async def test_a_life_longer_than_the_header_can_say_is_kept(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """Reference 5.4: beyond 49 days by the two times in the properties; Python cannot send it."""
+    """Beyond 49 days by the two times in the properties; Python cannot send it."""
     life_ms = 100 * 24 * 3600 * 1000
     now_ms = int(time.time() * 1000)
     header: list[Value] = [None, None, Uint(0xFFFF_FFFF)]

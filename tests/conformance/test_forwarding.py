@@ -1,4 +1,4 @@
-"""Entities that forward, with the Python SDK (R27, reference 10.6)."""
+"""Entities that forward, with the Python SDK (R27)."""
 
 from __future__ import annotations
 

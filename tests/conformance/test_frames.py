@@ -102,7 +102,7 @@ async def test_every_amqp_type_comes_back_byte_for_byte(
 async def test_the_bus_stamps_what_it_knows_and_the_sender_cannot(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """Reference 5.2: annotations, their owners and their types."""
+    """Annotations, their owners and their types."""
     forged: dict[Value, Value] = {
         Symbol("x-opt-sequence-number"): 1,
         Symbol("x-opt-locked-until"): Timestamp(0),
@@ -126,7 +126,7 @@ async def test_the_bus_stamps_what_it_knows_and_the_sender_cannot(
 async def test_a_delivery_tag_is_the_lock_token_and_new_every_time(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """Reference 5.3; and the token renews its lock at $management in network order."""
+    """And the token renews its lock at $management in network order."""
     async with connected(address, credential) as client:
         sender = await client.sender(queue.name)
         await sender.send(section(0x75, b"x"))
@@ -161,7 +161,7 @@ async def test_a_delivery_tag_is_the_lock_token_and_new_every_time(
 async def test_a_settlement_is_confirmed_with_the_same_kind_of_outcome(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """Reference 6: a rejection that is confirmed carries no error."""
+    """A rejection that is confirmed carries no error."""
     async with connected(address, credential) as client:
         sender = await client.sender(queue.name)
         for _ in range(4):
@@ -232,7 +232,7 @@ async def test_receive_and_delete_sends_settled_transfers(
 async def test_a_drain_is_answered_at_once_and_uses_up_the_credit(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """Reference 4: the JavaScript SDK closes a link that lets it wait."""
+    """The JavaScript SDK closes a link that lets it wait."""
     async with connected(address, credential) as client:
         sender = await client.sender(queue.name)
         for _ in range(3):
@@ -251,7 +251,7 @@ async def test_a_drain_is_answered_at_once_and_uses_up_the_credit(
 async def test_many_sessions_and_links_share_a_connection(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """Reference 19.2: JavaScript opens a session for every link."""
+    """JavaScript opens a session for every link."""
     async with connected(address, credential) as client:
         for number in range(30):
             client.new_session()
@@ -269,7 +269,7 @@ async def test_many_sessions_and_links_share_a_connection(
 async def test_every_mechanism_opens_a_connection_that_a_token_makes_useful(
     address: Address, credential: Credential, partitioned_queue: Queue, mechanism: str
 ) -> None:
-    """Reference 1.3: MSSBCBS is what .NET insists on."""
+    """MSSBCBS is what .NET insists on."""
     scope = f"amqps://{address.host}/{partitioned_queue.name}"
     token = mint_token(scope, credential.key_name, credential.key, FAR_FUTURE_S)
 
@@ -280,7 +280,7 @@ async def test_every_mechanism_opens_a_connection_that_a_token_makes_useful(
 
 
 async def test_a_quiet_connection_gets_heartbeats(address: Address, credential: Credential) -> None:
-    """Reference 1.4: at half of what the client says it waits for."""
+    """At half of what the client says it waits for."""
     async with connected(address, credential, idle_timeout_ms=1_000) as client:
         await asyncio.sleep(2.5)
 

@@ -1,4 +1,4 @@
-"""Crowds of connections that want nothing: others get in, and memory is bounded (issue 6, 5)."""
+"""Crowds of connections that want nothing: others get in, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_strangers_beyond_the_limit_make_room_for_clients_with_keys(
 
 
 async def test_connections_beyond_a_full_house_are_told_of_the_quota(crowded: Server) -> None:
-    """Reference 17: ConnectionsQuotaExceeded; and who has a key keeps its place."""
+    """ConnectionsQuotaExceeded; and who has a key keeps its place."""
     address, credential = address_of(crowded), credential_of(crowded)
     async with honest_client(crowded) as honest, asyncio.TaskGroup() as tasks:
         done = asyncio.Event()

@@ -1,4 +1,4 @@
-"""XML made to hurt, over real connections: refused, while others are served (reference 15)."""
+"""XML made to hurt, over real connections: refused, while others are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Too much of everything: refused at a limit, and others notice nothing (issue 6, 5)."""
+"""Too much of everything: refused at a limit, and others notice nothing."""
 
 from __future__ import annotations
 

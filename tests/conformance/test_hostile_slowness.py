@@ -1,4 +1,4 @@
-"""Peers that are slow on purpose: each is cut off in time, and others are served (issue 6, 5).
+"""Peers that are slow on purpose: each is cut off in time, and others are served.
 
 The server has a twentieth of its usual patience; what is dripped would last for minutes.
 """
@@ -156,7 +156,7 @@ async def test_slow_websockets_are_cut_off(impatient: Server) -> None:
 
 
 async def test_slow_frames_are_cut_off_until_there_is_a_token(impatient: Server) -> None:
-    """Reference 1.5: no put-token, and the connection is dropped."""
+    """No put-token, and the connection is dropped."""
     async with honest_client(impatient) as honest, asyncio.TaskGroup() as tasks:
 
         def slow(at_once: bytes, drops: bytes = b"") -> asyncio.Task[bool]:

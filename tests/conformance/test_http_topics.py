@@ -1,4 +1,4 @@
-"""HTTP messaging below topics, against a real process (R33, reference 16)."""
+"""HTTP messaging below topics, against a real process (R33)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,6 @@ async def test_what_crosses_over_stays_the_same(server: Server, rest: Rest, topi
 
 
 def test_a_topic_gives_nothing_and_what_is_missing_is_gone(rest: Rest, topic: Topic) -> None:
-    """Reference 16."""
     assert rest.ask("POST", f"/{topic.name}/messages/head?timeout=0").status == 400
     assert rest.ask("POST", f"/{topic.name}/subscriptions/s/messages", b"x").status == 410
     missing = f"/{topic.name}/subscriptions/s/$DeadLetterQueue/messages/head?timeout=0"

@@ -1,4 +1,4 @@
-"""The limits of the dialect (reference 17): what is beyond gets its error, what is at it passes."""
+"""The limits of the dialect: what is beyond gets its error, what is at it passes."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_a_session_id_that_is_too_long_is_refused_at_the_link(
 async def test_beyond_the_credits_of_a_second_clients_are_told_to_wait(
     throttled_server: Server, kind: type[SyncSdk] | type[AioSdk]
 ) -> None:
-    """Reference 9: a setting, off by default; after the wait it goes on."""
+    """A setting, off by default; after the wait it goes on."""
     name = f"throttled-{kind.__name__}".lower()
     create_queue(throttled_server, name)
     sdk = kind(throttled_server.connection_string)

@@ -38,7 +38,7 @@ def changed(**changes: Value) -> Modified:
 async def test_only_failures_raise_the_delivery_count(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """R4, reference 5.4: abandoned and expired count, released does not.
+    """R4: abandoned and expired count, released does not.
 
     A link that closes without settling what it was given lets those locks run out: a client that
     attached again may still settle at the management node.
@@ -68,7 +68,7 @@ async def test_only_failures_raise_the_delivery_count(
 async def test_a_message_can_be_settled_after_its_link_has_closed(
     address: Address, credential: Credential, queue: Queue
 ) -> None:
-    """Reference 19.4: at the management node, as long as its lock lasts."""
+    """At the management node, as long as its lock lasts."""
     async with connected(address, credential) as client:
         sender = await client.sender(queue.name)
         await sender.send(encode_data_message(b"x"))

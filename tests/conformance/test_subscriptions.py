@@ -249,7 +249,6 @@ def unique(topics: Topics) -> Each[Topic]:
 async def test_the_time_to_live_is_the_shortest_of_message_topic_and_subscription(
     topic_sdk: TopicSdk, mortal: Topic
 ) -> None:
-    """Reference 10.3."""
     mortal.subscribe("hours")
     mortal.subscribe("hour", default_message_time_to_live=timedelta(hours=1))
     async with topic_sdk.publisher(mortal.name) as sender:
@@ -294,7 +293,6 @@ async def test_an_expired_message_is_a_dead_letter_where_the_subscription_says_s
 async def test_disabled_subscriptions_collect_and_disabled_topics_refuse(
     topic_sdk: TopicSdk, topic: Topic
 ) -> None:
-    """Reference 10.9."""
     topic.subscribe("s")
     described = topic.administration.get_subscription(topic.name, "s")
     described.status = EntityStatus.DISABLED

@@ -132,7 +132,7 @@ def test_large_messages_are_for_premium(namespace: Namespace) -> None:
 
 
 def test_basic_lacks_what_it_lacks(namespace: Namespace) -> None:
-    """R7, reference 17."""
+    """R7."""
     client = namespace.client
     if namespace.tier.has_topics:
         client.create_queue("q", requires_session=True, requires_duplicate_detection=True)

@@ -398,7 +398,6 @@ def test_names_of_rules_and_subscriptions_are_taken_once(topic: Topic) -> None:
 async def test_a_topic_is_only_sent_to_and_a_subscription_only_received_from(
     sdk: Sdk, topic_sdk: TopicSdk, topic: Topic
 ) -> None:
-    """Reference 3.5."""
     topic.subscribe("s")
     with pytest.raises(ServiceBusError, match="Nothing can be received from the topic"):
         async with sdk.receiver(topic.name):

@@ -1,6 +1,6 @@
 """One store of a real server fails: its fragments are out and say why, and everything else goes on.
 
-The promises of issue 3: nothing accepted is lost, and when the cause is gone nobody restarts
+What is promised: nothing accepted is lost, and when the cause is gone nobody restarts
 anything.
 """
 

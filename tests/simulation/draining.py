@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 CALM_S_MAX = 120.0
 DRAIN_S_MAX = 900.0
-# How late a message may be activated (issue 4), with what it takes to store that.
+# How late a message may be activated, with what it takes to store that.
 LATE_MS_MAX = 1_100
 # The longest time between two tries to load a fragment, and some more.
 STEADY_S = 6.0

@@ -134,7 +134,7 @@ RULES: Final = {
 
 
 def expected(letter: Letter, rules: Iterable[str]) -> Counter[str]:
-    """The copies that a subscription with these rules is to get (reference 13.1)."""
+    """The copies that a subscription with these rules is to get."""
     copies: Counter[str] = Counter()
     for name in rules:
         known = RULES[name]

@@ -29,7 +29,7 @@ _AT_ONCE: Final = 7
 _TEXT_CODES: Final = frozenset(
     [codes.STRING8, codes.STRING32, codes.SYMBOL32, codes.BINARY8, codes.BINARY32]
 )
-# Annotations that mean something to the bus; a sender's owned ones are replaced (reference 5.2).
+# Annotations that mean something to the bus; a sender's owned ones are replaced.
 _ANNOTATIONS: Final[dict[bytes, int]] = {
     b"x-opt-enqueued-time": _OWNED,
     b"x-opt-sequence-number": _OWNED,

@@ -1,4 +1,4 @@
-"""Moves messages on from entities that forward, for ever (R27, reference 10.6).
+"""Moves messages on from entities that forward, for ever (R27).
 
 Every gateway does it, several at once without harm: what is asked of fragments here changes nothing
 the second time (see `core.transfers`).

@@ -1,4 +1,4 @@
-"""Which entities nobody has used for as long as their descriptions allow (reference 10.7)."""
+"""Which entities nobody has used for as long as their descriptions allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an entity may forward its messages to, and what is said about it (reference 10.6)."""
+"""Where an entity may forward its messages to, and what is said about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets which copy of a message that is published to a topic (reference 13.1)."""
+"""Who gets which copy of a message that is published to a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removing the oldest messages of a line over several fragments (reference 7.2, batch delete)."""
+"""Removing the oldest messages of a line over several fragments."""
 
 from __future__ import annotations
 

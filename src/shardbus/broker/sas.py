@@ -77,7 +77,7 @@ def mint_token(resource: str, key_name: str, key: str, expires_at_s: int) -> str
 
 
 def _digest(key: str, text: str) -> bytes:
-    # The key is used as the bytes of its text, although it looks like base64 (reference 2.5).
+    # The key is used as the bytes of its text, although it looks like base64.
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()
 
 

@@ -1,4 +1,4 @@
-"""The ids of an entity's sessions, page by page over its fragments (reference 7.2)."""
+"""The ids of an entity's sessions, page by page over its fragments."""
 
 from __future__ import annotations
 

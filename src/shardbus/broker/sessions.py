@@ -25,7 +25,7 @@ from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import SESSIONS
 from shardbus.core.session_key import session_key
 
-# "5000 concurrent pending receives per entity" (reference 17).
+# "5000 concurrent pending receives per entity".
 WAITING_MAX: Final = 5_000
 # A fragment that takes longer than this to answer keeps nobody from asking the next one (R17).
 PATIENCE_MS: Final = 200

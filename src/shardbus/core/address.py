@@ -1,4 +1,4 @@
-"""Names and addresses: what a client writes, and the node it means (reference 2.4, 3.1)."""
+"""Names and addresses: what a client writes, and the node it means."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def owners(path: str) -> list[str]:
 
 
 def validate_name(name: str) -> None:
-    """Refuse what cannot name a queue or topic (reference 14)."""
+    """Refuse what cannot name a queue or topic."""
     if not name:
         raise Refused(INVALID_ARGUMENT, "The name of an entity cannot be empty.")
     if len(name) > NAME_CHARACTERS_MAX:
@@ -129,7 +129,7 @@ def validate_name(name: str) -> None:
 
 
 def validate_subscription_name(name: str) -> None:
-    """Refuse what cannot name a subscription among those of its topic (reference 14)."""
+    """Refuse what cannot name a subscription among those of its topic."""
     if not 1 <= len(name) <= SUBSCRIPTION_CHARACTERS_MAX:
         raise Refused(
             INVALID_ARGUMENT,
@@ -147,7 +147,7 @@ def validate_subscription_name(name: str) -> None:
 
 
 def validate_rule_name(name: str) -> None:
-    """Refuse what cannot name a rule of a subscription (reference 14)."""
+    """Refuse what cannot name a rule of a subscription."""
     if not 1 <= len(name) <= RULE_CHARACTERS_MAX:
         raise Refused(
             INVALID_ARGUMENT,

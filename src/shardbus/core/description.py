@@ -27,7 +27,7 @@ STATUSES: Final = (
     RECEIVE_DISABLED_STATUS,
 )
 # Of the half-disabled ones a topic, which is only sent to, and a subscription, which is only
-# received from, have one each (reference 10.9).
+# received from, have one each.
 TOPIC_STATUSES: Final = (ACTIVE_STATUS, DISABLED_STATUS, SEND_DISABLED_STATUS)
 SUBSCRIPTION_STATUSES: Final = (ACTIVE_STATUS, DISABLED_STATUS, RECEIVE_DISABLED_STATUS)
 DELIVERY_COUNT_MAX: Final = 2000

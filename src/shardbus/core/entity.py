@@ -34,7 +34,7 @@ STATE_KB_PREMIUM: Final = 1024
 
 @final
 class QueueSpec:
-    """Everything an entity can be told (reference 14), made with the defaults of Standard.
+    """Everything an entity can be told, made with the defaults of Standard.
 
     Fill it in, then treat it as a value: an entity's spec is replaced, never changed.
     `size_mb` is the size of each fragment. `is_partitioned` is the creator's wish until
@@ -91,7 +91,7 @@ class QueueSpec:
         return self.size_mb * MEGABYTE
 
     def state_bytes_max(self) -> int:
-        """How large the state of a session may be (reference 17)."""
+        """How large the state of a session may be."""
         is_premium = self.message_kb_max >= STATE_KB_PREMIUM
         return STATE_KB_PREMIUM * 1024 if is_premium else STATE_BYTES_MAX
 

@@ -323,7 +323,7 @@ class Entrance:
         return entries
 
     def _adapt(self, entry: Entry) -> None:
-        """Let the subscription's time to live end that of the topic (reference 10.3), and keep a
+        """Let the subscription's time to live end that of the topic, and keep a
         session where one is required (11).
         """
         rules = self._ledger.rules

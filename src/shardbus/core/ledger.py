@@ -313,7 +313,7 @@ class Ledger:
     # Going.
 
     def expire(self, entries: list[Entry]) -> None:
-        """Deferred ones are never dead-lettered (reference 20, number 21)."""
+        """Deferred ones are never dead-lettered."""
         if not self.rules.dead_letters_on_expiry:
             self.forget(entries)
             return

@@ -48,7 +48,7 @@ SHORT_STATE_BYTES_MAX: Final = 1024
 DEFERRED_COUNT_MAX: Final = 250
 DEFERRED_BYTES_MAX: Final = 16 * 1024 * 1024
 CANCEL_COUNT_MAX: Final = 10_000
-# What settlements may change of a message's properties, all of them together (reference 17).
+# What settlements may change of a message's properties, all of them together.
 MODIFIED_BYTES_MAX: Final = 64 * 1024
 DELAY_MS_MAX: Final = 7 * 24 * 3600 * 1000
 

@@ -97,7 +97,7 @@ def correlation_filter(
 
 
 def default_rule(now_ms: int) -> RuleSpec:
-    """What a subscription has when its creator gave no rule: everything (reference 13.1)."""
+    """What a subscription has when its creator gave no rule: everything."""
     return RuleSpec(DEFAULT_RULE_NAME, FilterSpec(TRUE_FILTER), now_ms)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a value when it is stored as a property of a given kind (reference 13.4)."""
+"""What becomes of a value when it is stored as a property of a given kind."""
 
 from __future__ import annotations
 

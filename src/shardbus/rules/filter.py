@@ -77,7 +77,7 @@ CORRELATION_FIELDS: Final = (
     system.REPLY_TO_SESSION_ID,
     system.CONTENT_TYPE,
 )
-"""In the order of the wire's list (reference 7.3)."""
+"""In the order of the wire's list."""
 
 
 @final

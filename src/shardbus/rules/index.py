@@ -1,4 +1,4 @@
-"""All rules of all subscriptions of a topic, and what they make of a message (reference 13.1)."""
+"""All rules of all subscriptions of a topic, and what they make of a message."""
 
 from __future__ import annotations
 

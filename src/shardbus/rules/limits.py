@@ -1,4 +1,4 @@
-"""Every bound of the rule language, one constant each (reference 13.4)."""
+"""Every bound of the rule language, one constant each."""
 
 from typing import Final
 

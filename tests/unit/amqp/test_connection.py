@@ -90,7 +90,6 @@ def test_the_same_conversation_byte_by_byte() -> None:
 
 
 def test_the_server_offers_its_mechanisms_in_order() -> None:
-    """Reference 1.3."""
     server = Connection(ConnectionConfig(), True, 0)
     server.receive(SASL_HEADER, 0)
 
@@ -152,7 +151,7 @@ def test_another_protocol_gets_our_header_and_is_closed(first: bytes) -> None:
 
 
 def test_a_peer_may_pipeline_everything_before_the_first_answer() -> None:
-    """Python pipelines header, open, begin and both $cbs attaches on channel 1 (reference 1.3)."""
+    """Python pipelines header, open, begin and both $cbs attaches on channel 1."""
     server = Connection(NO_SASL, True, 0)
     pipelined = (
         AMQP_HEADER
@@ -274,7 +273,7 @@ def test_an_empty_frame_is_a_heart_beat_and_nothing_else() -> None:
 
 
 def test_the_peer_gets_a_heart_beat_at_half_its_patience() -> None:
-    """Reference 1.4: JavaScript closes after twice its 60 s without a frame."""
+    """JavaScript closes after twice its 60 s without a frame."""
     server = Connection(NO_SASL, True, 0)
     server.receive(AMQP_HEADER + open_frame(idle_timeout_ms=60_000), 1_000)
     server.take_output()

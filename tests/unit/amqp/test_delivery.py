@@ -111,7 +111,6 @@ def test_an_empty_overlay_takes_a_property_away() -> None:
 
 
 def test_every_stamp_has_the_type_of_the_reference() -> None:
-    """Reference 5.2."""
     stamp = Stamp(
         sequence_number=2**60,
         enqueued_time_ms=1,
@@ -182,7 +181,7 @@ def test_sections_out_of_order_are_put_in_order() -> None:
 
 
 def test_the_senders_own_annotations_are_kept_and_ours_replaced() -> None:
-    """Reference 5.2: broker-owned names from a sender are overwritten."""
+    """Broker-owned names from a sender are overwritten."""
     annotations: Value = {
         Symbol("x-opt-sequence-number"): 999,
         Symbol("x-opt-partition-key"): "key",
@@ -217,7 +216,7 @@ def test_annotations_of_any_size_fit(size: int) -> None:
 
 
 def test_an_overlay_replaces_and_adds_application_properties() -> None:
-    """Reference 5.2: dead-letter reason and description are application properties."""
+    """Dead-letter reason and description are application properties."""
     overlay = {"DeadLetterReason": encode("new"), "DeadLetterErrorDescription": encode("text")}
     stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
 
@@ -247,7 +246,7 @@ def test_an_overlay_keeps_the_type_of_a_value_also_of_null() -> None:
 
 
 def test_the_time_to_live_of_the_stamp_replaces_the_senders() -> None:
-    """Reference 5.4: header.ttl keeps the effective TTL."""
+    """Header.ttl keeps the effective TTL."""
     stamp = Stamp(sequence_number=1, enqueued_time_ms=1, ttl_ms=500)
     sent = section(0x70, [True, None, Uint(9000)]) + DATA
 
@@ -264,7 +263,7 @@ def test_a_message_can_be_shown_without_its_body() -> None:
 
 
 def test_the_expiry_is_written_only_when_asked() -> None:
-    """Reference 5.4: absolute-expiry-time."""
+    """Absolute-expiry-time."""
     stamp = Stamp(sequence_number=1, enqueued_time_ms=1)
     assert delivered(PROPERTIES + DATA, stamp)[0x73] == ["id", None, None, "label"]
 

@@ -30,7 +30,7 @@ TAG = bytes(range(16))
 
 
 def test_an_attach_reply_echoes_the_termini_byte_for_byte() -> None:
-    """Reference 3.4: Python compares the echoed address with the one it sent."""
+    """Python compares the echoed address with the one it sent."""
     bare = Bare()
     attach = receiver_attach(3)
     attach.source = bytes.fromhex("005328d00000000a00000001b10000000161")
@@ -55,7 +55,7 @@ def test_an_attach_reply_echoes_the_termini_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("empty", [None, "00532945", "005329c00100", "005329d00000000400000000"])
 def test_an_empty_terminus_is_answered_by_one_that_is_not(empty: str | None) -> None:
-    """Reference 3.4: Python drops a link whose terminus is null or an empty list."""
+    """Python drops a link whose terminus is null or an empty list."""
     bare = Bare()
     attach = sender_attach()
     attach.target = None if empty is None else bytes.fromhex(empty)
@@ -68,7 +68,7 @@ def test_an_empty_terminus_is_answered_by_one_that_is_not(empty: str | None) -> 
 
 
 def test_the_owner_may_answer_with_termini_of_its_own() -> None:
-    """Reference 3.6: a session receiver is told which session it got."""
+    """A session receiver is told which session it got."""
     bare = Bare()
     link = bare.attach(receiver_attach())
     source = Source()
@@ -86,7 +86,6 @@ def test_the_owner_may_answer_with_termini_of_its_own() -> None:
 
 
 def test_a_refusal_is_attach_with_null_termini_and_detach_in_one_output() -> None:
-    """Reference 3.5."""
     bare = Bare()
     link = bare.attach(receiver_attach(1))
 
@@ -117,7 +116,7 @@ def test_a_refused_client_hears_of_it_once() -> None:
 
 
 def test_flow_and_deliveries_wait_for_the_answer_to_an_attach() -> None:
-    """Reference 3.6: the answer may be a long poll away."""
+    """The answer may be a long poll away."""
     bare = Bare()
     outlet = bare.attach(receiver_attach(0))
     inlet = bare.attach(sender_attach(1))
@@ -208,7 +207,7 @@ def test_a_detach_is_answered_once_and_the_handle_is_free_again() -> None:
 
 
 def test_crossing_detaches_are_not_answered_twice() -> None:
-    """Reference 3.5: a second detach makes JavaScript drop the connection."""
+    """A second detach makes JavaScript drop the connection."""
     lane = Lane()
     lane.sender.detach()
     lane.inlet.detach(AmqpError("amqp:link:detach-forced", "idle"))
@@ -298,7 +297,7 @@ def test_sending_without_credit_is_a_mistake_of_the_caller() -> None:
 
 
 def test_a_drain_is_answered_with_the_credit_used_up() -> None:
-    """Reference 4: JavaScript closes the link when the answer does not come."""
+    """JavaScript closes the link when the answer does not come."""
     bare = Bare()
     link = bare.attach(receiver_attach())
     link.accept()
@@ -319,7 +318,7 @@ def test_a_drain_is_answered_with_the_credit_used_up() -> None:
 
 
 def test_a_drain_without_credit_is_reported_and_answered_too() -> None:
-    """Python drains with zero credit when it closes (reference 4)."""
+    """Python drains with zero credit when it closes."""
     bare = Bare()
     link = bare.attach(receiver_attach())
     link.accept()
@@ -376,7 +375,7 @@ def test_granting_the_same_credit_again_says_nothing() -> None:
 
 
 def test_a_senders_idea_of_its_own_credit_is_ignored() -> None:
-    """The Python SDK sends link-credit 10000 on its sender links (reference 19.1, 12)."""
+    """The Python SDK sends link-credit 10000 on its sender links."""
     bare = Bare()
     link = bare.attach(sender_attach())
     link.accept()
@@ -389,7 +388,7 @@ def test_a_senders_idea_of_its_own_credit_is_ignored() -> None:
 
 
 def test_more_deliveries_than_credit_are_not_punished() -> None:
-    """Reference 4: the Python SDK resets its own credit."""
+    """The Python SDK resets its own credit."""
     bare = Bare()
     link = bare.attach(sender_attach())
     link.accept()

@@ -90,7 +90,7 @@ def test_a_message_of_qpid_proton_is_read_in_full() -> None:
     ],
 )
 def test_message_ids_of_every_type_become_text_and_stay_raw(identifier: Value, text: str) -> None:
-    """Responses echo value and type (reference 2.2)."""
+    """Responses echo value and type."""
     head = scan_message(section(0x73, [identifier]) + DATA)
 
     assert head.message_id == text
@@ -126,7 +126,7 @@ def test_sections_are_found_where_they_are() -> None:
 
 
 def test_sections_may_come_in_any_order() -> None:
-    """The Python SDK writes delivery annotations after message annotations (reference 5.1)."""
+    """The Python SDK writes delivery annotations after message annotations."""
     head = scan_message(FOOTER + DATA + APPLICATION + PROPERTIES + ANNOTATIONS + HEADER)
 
     assert (head.message_id, head.partition_key, head.durable) == ("id", "k", True)
@@ -134,7 +134,7 @@ def test_sections_may_come_in_any_order() -> None:
 
 
 def test_a_message_without_a_body_is_a_message() -> None:
-    """`body=None` of the Python SDK (reference 5.1)."""
+    """`body=None` of the Python SDK."""
     head = scan_message(PROPERTIES)
 
     assert (head.message_id, head.body_length) == ("id", 0)
@@ -188,7 +188,6 @@ def test_null_annotations_are_as_good_as_none() -> None:
 
 
 def test_a_batch_is_one_message_per_data_section() -> None:
-    """Reference 5.5."""
     messages = [encode_data_message(bytes([65 + number]) * 300) for number in range(3)]
 
     assert split_batch(PROPERTIES + ANNOTATIONS + encode_batch(messages)) == messages
@@ -236,7 +235,7 @@ def test_a_request_is_decoded_and_its_answer_echoes_the_id() -> None:
 
 
 def test_an_answer_without_anything_still_has_all_sections() -> None:
-    """The SDKs dereference header, properties and application properties (reference 19)."""
+    """The SDKs dereference header, properties and application properties."""
     head = scan_message(build_message())
 
     assert head.header_length > 0

@@ -118,7 +118,7 @@ def test_an_attach_keeps_the_bytes_of_its_termini() -> None:
 
 
 def test_settle_modes_come_in_any_width_but_not_any_value() -> None:
-    """The SDKs send ubyte or uint (reference 20, conflict 3)."""
+    """The SDKs send ubyte or uint (conflict 3)."""
     wide = bytes.fromhex("005312 c0 0d 05 a1016e 43 42 7000000001 5001")
     assert decode_attach(reader_of(wide, codes.ATTACH)).snd_settle_mode == 1
 
@@ -173,7 +173,7 @@ def test_a_transfer_in_one_join_reads_as_the_general_encoding_does() -> None:
 
 
 def test_the_message_format_zero_is_written_out() -> None:
-    """JavaScript does not decode a payload whose format is null (reference 4)."""
+    """JavaScript does not decode a payload whose format is null."""
     assert transfer_tail(0, True, False) == b"\x43\x41\x42"
 
 
@@ -232,7 +232,7 @@ def test_a_disposition_with_a_long_state_takes_the_wide_list() -> None:
 
 
 def test_an_error_always_has_three_fields() -> None:
-    """The Python SDK indexes all three (reference 9)."""
+    """The Python SDK indexes all three."""
     encoded = encode_error(AmqpError("amqp:not-found", "gone"))
 
     assert encoded[:6] == b"\x00\x53\x1d\xc0\x18\x03"
@@ -281,7 +281,7 @@ def test_every_delivery_state_survives_the_wire(state: DeliveryState) -> None:
 
 
 def test_modified_leaves_out_what_is_false_only_at_the_end() -> None:
-    """Abandon of .NET is modified with an empty list (reference 6)."""
+    """Abandon of .NET is modified with an empty list."""
     empty = decode_state(bytes.fromhex("00532745"))
 
     assert isinstance(empty, Modified)
@@ -334,7 +334,7 @@ def test_a_target_and_a_coordinator_are_told_apart() -> None:
 
 
 def test_a_terminus_is_never_an_empty_list() -> None:
-    """The Python SDK takes an empty list for a missing terminus (reference 3.4)."""
+    """The Python SDK takes an empty list for a missing terminus."""
     assert encode_terminus(Target()) == bytes.fromhex("005329c0020140")
     assert encode_terminus(None) == b"\x40"
 

@@ -15,7 +15,7 @@ def _reader(encoded: bytes, code: int) -> Reader:
 
 
 def test_mechanisms_are_an_array_of_symbols() -> None:
-    """Reference 1.3: .NET fails when MSSBCBS is not in the list."""
+    """.NET fails when MSSBCBS is not in the list."""
     encoded = sasl.encode_mechanisms((sasl.MSSBCBS, sasl.PLAIN))
 
     golden = "005340 c0 13 01 e0 10 02 a3 07" + b"MSSBCBS".hex() + "05" + b"PLAIN".hex()

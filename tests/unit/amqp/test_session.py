@@ -213,7 +213,7 @@ def test_more_transfers_than_the_window_allows_are_an_error() -> None:
 
 
 def test_delivery_ids_are_contiguous_over_the_links_of_a_session() -> None:
-    """Reference 4: JavaScript insists on it."""
+    """JavaScript insists on it."""
     lane = Lane()
     other = lane.session.attach_receiver("other", source="queue")
     lane.run()

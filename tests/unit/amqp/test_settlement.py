@@ -65,7 +65,7 @@ def test_settling_twice_or_settling_what_was_sent_settled_says_nothing() -> None
 
 
 def test_a_settlement_handshake_is_confirmed() -> None:
-    """Reference 6: rcv-settle-mode second; Python stalls 60 s without the confirmation."""
+    """Rcv-settle-mode second; Python stalls 60 s without the confirmation."""
     lane = Lane()
     lane.receiver.grant(10)
     lane.run()

@@ -149,7 +149,6 @@ def test_a_transfer_from_the_wrong_end_is_an_error() -> None:
 
 @pytest.mark.parametrize("frames", [1, 3])
 def test_a_message_beyond_the_limit_ends_its_link_only(frames: int) -> None:
-    """Reference 5.6 and 9."""
     bare = Bare()
     large = bare.attach(sender_attach(0))
     large.accept(max_message_size=100)

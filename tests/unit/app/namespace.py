@@ -9,7 +9,7 @@ from shardbus.app.client import Answer
 
 
 class Namespace:
-    """Keeps queues as the elements that were put; answers as reference 15 says."""
+    """Keeps queues as the elements that were put; answers as management over ATOM does."""
 
     def __init__(self) -> None:
         self.queues: dict[str, dict[str, str]] = {}

@@ -76,7 +76,7 @@ def test_a_token_for_the_namespace_covers_its_entities(authorizer: Authorizer) -
 
 
 def test_the_python_sdks_own_token_is_accepted() -> None:
-    """Reference 19.1: the SDK takes the expiry from the machine's clock, so ours stands at 0."""
+    """The SDK takes the expiry from the machine's clock, so ours stands at 0."""
 
     class ClockAtZero:
         def now_ms(self) -> int:
@@ -107,7 +107,7 @@ def test_a_key_name_encoded_twice_is_understood(authorizer: Authorizer) -> None:
 def test_lower_case_escapes_and_the_query_of_the_javascript_sdk_are_accepted(
     authorizer: Authorizer,
 ) -> None:
-    """Reference 15.1: the HMAC is over the raw text, the comparison over the path."""
+    """The HMAC is over the raw text, the comparison over the path."""
     token = root_token("https://localhost:5300/orders?api-version=2021-05")
     resource = quote("https://localhost:5300/orders?api-version=2021-05", safe="").lower()
     signed = mint_raw(resource, DEVELOPMENT_KEY)
@@ -180,7 +180,7 @@ KEPT_OUT = [
 def test_what_is_forged_expired_or_for_something_else_is_kept_out(
     authorizer: Authorizer, token: str, audience: str, kind: object, reason: str
 ) -> None:
-    """R34; issue 2, bad input: no or forged or expired token."""
+    """R34: no or forged or expired token."""
     with pytest.raises(Refused) as refusal:
         authorizer.verify_token(token, audience)
 

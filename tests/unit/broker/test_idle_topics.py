@@ -1,4 +1,4 @@
-"""Topics and subscriptions that nobody uses are deleted after their time (reference 10.7)."""
+"""Topics and subscriptions that nobody uses are deleted after their time."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Where entities may forward to (R27, reference 10.6)."""
+"""Where entities may forward to (R27)."""
 
 import asyncio
 

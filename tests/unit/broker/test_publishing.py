@@ -1,4 +1,4 @@
-"""Who gets which copy of a published message (R30, reference 13.1)."""
+"""Who gets which copy of a published message (R30)."""
 
 import pytest
 
@@ -172,7 +172,7 @@ def test_an_action_can_set_the_time_to_live_within_the_topics(
 
 
 def test_a_filter_that_fails_makes_a_dead_letter_with_the_reason() -> None:
-    """Reference 11: the name of the exception, and what it says."""
+    """The name of the exception, and what it says."""
     publisher = told(
         subscription(2, sql_rule("bad", "1/0 = 1")),
         subscription(3, sql_rule("bad", "1/0 = 1"), dead_letters=False),

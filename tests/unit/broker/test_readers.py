@@ -350,7 +350,7 @@ def test_peeking_shows_what_is_claimed(queue: Queue) -> None:
 
 
 def test_using_a_reader_is_using_the_entity(queue: Queue) -> None:
-    """AutoDeleteOnIdle goes by this (reference 10.7)."""
+    """AutoDeleteOnIdle goes by this."""
     readers = readers_of(queue)
     queue.do(readers.open(MAIN_LINE, NAME, OWNER))
     queue.house.pass_s(100)

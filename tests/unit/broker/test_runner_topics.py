@@ -40,7 +40,7 @@ def test_a_topic_accepts_nothing_before_its_subscriptions_are_told(house: House)
 
 
 def test_a_scheduled_message_goes_to_those_who_match_when_it_becomes_active(house: House) -> None:
-    """Reference 10.4: topics evaluate filters when the message activates."""
+    """Topics evaluate filters when the message activates."""
     topic = news(house, "early")
     at_ms = house.clock.now_ms() + 60_000
 

@@ -161,7 +161,6 @@ def test_a_description_becomes_the_rules_of_fragments() -> None:
 
 
 def test_the_state_of_a_session_may_be_larger_in_premium() -> None:
-    """Reference 17."""
     sizes = [
         rules_of(new_queue_spec(tier_named(tier), is_partitioned=False), 0).state_bytes_max
         for tier in (STANDARD, PREMIUM)

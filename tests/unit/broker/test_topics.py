@@ -129,7 +129,6 @@ def test_subscriptions_of_a_partitioned_topic_count_for_no_limit_of_partitioned_
 
 
 def test_a_topic_has_no_more_subscriptions_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reference 17."""
     monkeypatch.setattr(namespace_subscriptions, "SUBSCRIPTIONS_MAX", 2)
     world = World()
     create_topic(world)
@@ -153,7 +152,7 @@ def test_a_topic_has_no_more_subscriptions_than_it_may(monkeypatch: pytest.Monke
 def test_a_topic_has_no_more_filters_than_it_may(
     limit: str, filter: FilterSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reference 13.4: counted over all subscriptions; a replaced one is not one more."""
+    """Counted over all subscriptions; a replaced one is not one more."""
     monkeypatch.setattr(namespace_subscriptions, limit, 2)
     world = World()
     topic = create_topic(world)

@@ -1,4 +1,4 @@
-"""Names and addresses as the SDKs write them (reference 2.4, 3.1)."""
+"""Names and addresses as the SDKs write them."""
 
 import pytest
 

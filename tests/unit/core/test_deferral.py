@@ -250,7 +250,6 @@ def test_dead_letters_can_be_deferred_too() -> None:
 
 
 def test_an_expired_deferred_message_is_removed_and_never_dead_lettered() -> None:
-    """Reference 20, number 21."""
     desk = Desk(rules(dead_letters_on_expiry=True))
     deferred(desk, b"a", ttl_ms=500)
 

@@ -201,7 +201,6 @@ def test_a_message_without_an_id_has_no_digest() -> None:
 def test_a_duplicate_has_the_same_id_and_where_partitioned_the_same_key(
     one: Message, other: Message, is_partitioned: bool, is_same: bool
 ) -> None:
-    """Reference 10.5."""
     same = digest_of(one, is_partitioned) == digest_of(other, is_partitioned)
 
     assert same == is_same

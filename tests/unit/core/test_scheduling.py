@@ -82,7 +82,6 @@ def test_what_was_stored_with_its_moment_alone_is_enqueued_at_that_moment() -> N
 
 
 def test_when_it_is_due_it_is_enqueued_anew_with_a_new_number() -> None:
-    """Reference 10.1."""
     desk = Desk()
     [number] = desk.send(b"abc", scheduled_at_ms=LATER_MS)
     [other] = desk.send(b"d")
@@ -157,7 +156,6 @@ def test_a_million_scheduled_messages_leave_nothing_in_memory() -> None:
 
 
 def test_time_to_live_counts_from_the_moment_it_is_enqueued() -> None:
-    """Reference 10.3."""
     desk = Desk()
     [number] = desk.send(b"a", ttl_ms=1_000, scheduled_at_ms=LATER_MS)
     assert desk.shelf.entries[number].expires_at_ms == LATER_MS + 1_000
@@ -202,7 +200,7 @@ def test_cancelling_one_that_is_not_there_cancels_none() -> None:
 
 
 def test_a_message_that_was_activated_cannot_be_cancelled() -> None:
-    """Reference 7.2: cancel uses the scheduled number, which is gone."""
+    """Cancel uses the scheduled number, which is gone."""
     desk = Desk()
     [number] = desk.send(b"a", scheduled_at_ms=LATER_MS)
     desk.wait(5_000)

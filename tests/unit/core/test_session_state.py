@@ -32,7 +32,7 @@ def test_a_session_has_no_state_at_first() -> None:
 
 
 def test_a_state_that_was_set_is_read_by_the_next_holder_even_after_a_reload() -> None:
-    """Reference 10.8: it survives even with no messages."""
+    """It survives even with no messages."""
     desk = session_desk()
     held = desk.accept("a")
     desk.do(SetState(held.token, b"abc"))

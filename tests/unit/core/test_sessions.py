@@ -144,7 +144,7 @@ def test_deferred_messages_are_of_the_session_in_any_spelling() -> None:
 
 
 def test_a_named_session_is_held_although_it_has_no_messages() -> None:
-    """Reference 3.6: it comes into existence when it is locked."""
+    """It comes into existence when it is locked."""
     desk = session_desk()
 
     accepted = desk.accept("s")
@@ -283,7 +283,6 @@ def test_sessions_are_given_out_again_after_a_reload() -> None:
 
 
 def test_releasing_returns_unsettled_messages_uncounted_and_in_order() -> None:
-    """Reference 3.6."""
     desk = session_desk(max_delivery_count=1)
     desk.send(b"1", b"2", b"3", session_id="a")
     held = desk.accept("a")
@@ -309,7 +308,6 @@ def test_releasing_what_is_not_held_is_done_all_the_same() -> None:
 
 
 def test_a_hold_that_expires_counts_what_was_delivered_and_unsettled() -> None:
-    """Reference 3.6."""
     desk = session_desk()
     desk.send(b"1", b"2", b"3", session_id="a")
     held = desk.accept("a")
@@ -395,7 +393,7 @@ def test_a_renewed_hold_expires_at_its_new_deadline() -> None:
 
 @pytest.mark.parametrize(("how", "count"), [(ABANDON, 1), (RELEASE, 0)])
 def test_an_abandoned_message_comes_first_again_in_its_session(how: int, count: int) -> None:
-    """Reference 3.6: the same message is redelivered first."""
+    """The same message is redelivered first."""
     desk = session_desk()
     desk.send(b"1", b"2", session_id="a")
     held = desk.accept("a")
@@ -419,7 +417,7 @@ def test_receive_and_delete_works_in_a_session_also_for_what_came_back() -> None
 
 
 def test_dead_letters_are_received_without_a_session() -> None:
-    """Reference 3.6: the dead-letter line is not sessionful."""
+    """The dead-letter line is not sessionful."""
     desk = session_desk()
     desk.send(b"1", session_id="a")
     held = desk.accept("a")

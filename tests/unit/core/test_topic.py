@@ -1,5 +1,5 @@
 """A topic numbers what is sent and keeps only what is scheduled; a subscription takes over what
-comes (reference 10, 11, 13.1).
+comes.
 """
 
 import pytest
@@ -172,7 +172,7 @@ def test_delivered_messages_are_there_after_a_reload() -> None:
 
 
 def test_the_time_to_live_of_the_subscription_ends_that_of_the_topic() -> None:
-    """The topic's default caps at publishing, then the subscription's again (reference 10.3)."""
+    """The topic's default caps at publishing, then the subscription's again."""
     desk = Desk(rules(default_ttl_ms=5_000, dead_letters_on_expiry=True))
     long, short = entry(1, b"long"), entry(2, b"short", expires_at_ms=START_MS + 1_000)
 

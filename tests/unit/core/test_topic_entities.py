@@ -162,7 +162,7 @@ REFUSED = [
 def test_a_value_outside_its_range_is_refused_by_name(
     kind: str, name: str, value: object, reason: str
 ) -> None:
-    """R7, R35, reference 10.9."""
+    """R7, R35."""
     tier = tier_named(STANDARD)
     spec = new_queue_spec(tier, is_partitioned=True)
     setattr(spec, name, value)

@@ -1,4 +1,4 @@
-"""The Python SDK's administration client, unmodified, against the endpoint (R31, reference 15)."""
+"""The Python SDK's administration client, unmodified, against the endpoint (R31)."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -152,7 +152,6 @@ def test_access_rules_go_both_ways(tmp_path: Path) -> None:
 
 
 def test_failures_are_the_exceptions_that_users_catch(tmp_path: Path) -> None:
-    """Reference 15.4."""
 
     def work(client: ServiceBusAdministrationClient) -> None:
         client.create_queue("q")

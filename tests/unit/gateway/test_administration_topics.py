@@ -1,4 +1,4 @@
-"""The Python SDK's administration client, unmodified, and topics (R30, R31, reference 15)."""
+"""The Python SDK's administration client, unmodified, and topics (R30, R31)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

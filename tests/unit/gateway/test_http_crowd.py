@@ -1,4 +1,4 @@
-"""Many HTTP connections at once: who stays, and what they can make us hold (issue 6, 5)."""
+"""Many HTTP connections at once: who stays, and what they can make us hold."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

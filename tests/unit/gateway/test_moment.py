@@ -33,7 +33,7 @@ def test_a_duration_is_read(text: str, duration_ms: int) -> None:
     "text", [INFINITE, "P10675199DT2H48M5.477539S", "P10675200D", "P99999999D"]
 )
 def test_the_largest_time_span_is_infinite_in_every_spelling(text: str) -> None:
-    """Reference 14: Python writes it back with fewer digits."""
+    """Python writes it back with fewer digits."""
     assert parse_duration("AutoDeleteOnIdle", text) == INFINITE_MS
 
 

@@ -1,4 +1,4 @@
-"""Requests as .NET, Java and older clients write them, and the answers they read (reference 15)."""
+"""Requests as .NET, Java and older clients write them, and the answers they read."""
 
 from xml.etree import ElementTree
 
@@ -159,7 +159,7 @@ def test_dotnet_creates_a_queue_with_everything() -> None:
     assert spec.dead_letters_on_expiration and not spec.is_batched
     assert (spec.forward_to, spec.forward_dead_letters_to) == ("home", "home")
     assert (spec.status, spec.user_metadata) == ("SendDisabled", "of .NET")
-    # "AutoDeleteOnIdle of a forwarding source auto-set to max" (reference 10.6).
+    # "AutoDeleteOnIdle of a forwarding source auto-set to max".
     assert (spec.auto_delete_idle_ms, spec.is_partitioned) == (INFINITE_MS, True)
     [rule] = spec.access_rules
     assert (rule.name, rule.primary_key, rule.secondary_key) == ("worker", "one", "two")
@@ -274,7 +274,7 @@ def test_a_whole_description_that_is_sent_back_changes_what_it_changes() -> None
 def test_descriptions_have_their_elements_in_the_order_of_the_contract(
     path: str, name: str, order: str
 ) -> None:
-    """Reference 15.2: what is not set is left out, all else is there."""
+    """What is not set is left out, all else is there."""
     endpoint = prepared()
     ask(endpoint, "PUT", "/orders", DOTNET_QUEUE.encode())
     forwarding = "<Status>Active</Status><ForwardTo>sb://localhost/home</ForwardTo>"
@@ -293,7 +293,7 @@ def test_descriptions_have_their_elements_in_the_order_of_the_contract(
 
 
 def test_counts_have_a_namespace_of_their_own_under_one_prefix() -> None:
-    """Reference 15.3: one client finds the prefix by the only attribute of CountDetails."""
+    """One client finds the prefix by the only attribute of CountDetails."""
     response = ask(prepared(), "GET", "/home")
 
     details = description(response).find(f"{{{CONNECT}}}CountDetails")
@@ -321,7 +321,7 @@ def test_counts_have_a_namespace_of_their_own_under_one_prefix() -> None:
 def test_what_a_request_does_hangs_on_its_method_and_if_match(
     method: str, path: str, match: str | None, status: int
 ) -> None:
-    """Reference 15.1: PUT creates, PUT with `If-Match: *` updates."""
+    """PUT creates, PUT with `If-Match: *` updates."""
     headers = {} if match is None else {"if_match": match}
 
     response = ask(prepared(), method, f"{path}?api-version=2021-05", entry(), **headers)

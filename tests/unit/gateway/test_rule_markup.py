@@ -181,7 +181,7 @@ def test_more_values_than_a_rule_may_have_are_refused() -> None:
 
 
 def test_what_is_written_has_the_letters_that_strict_readers_want() -> None:
-    """Reference 15.3: the JavaScript SDK looks for `i:type` and cuts five characters."""
+    """The JavaScript SDK looks for `i:type` and cuts five characters."""
     rule = RuleSpec("r", correlation_filter({"To": "y"}, [TypedValue("n", "int", "7")]), 0)
 
     written = write_rule(rule)

@@ -327,7 +327,6 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(
 
 
 def test_an_error_carries_its_code_and_a_tracking_line() -> None:
-    """Reference 15.4."""
     endpoint = Endpoint()
     ask(endpoint, "PUT", "/q", entry())
 

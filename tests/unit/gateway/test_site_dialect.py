@@ -1,4 +1,4 @@
-"""What clients of the service rely on in management over HTTP (reference 22, 23)."""
+"""What clients of the service rely on in management over HTTP."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""ForwardTo over ATOM: how it is written, and who may set it (R27, reference 10.6 and 15.1)."""
+"""ForwardTo over ATOM: how it is written, and who may set it (R27)."""
 
 import asyncio
 

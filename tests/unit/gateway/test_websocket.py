@@ -140,7 +140,7 @@ def run(scenario: Callable[[Client], Awaitable[None]]) -> Client:
     ],
 )
 def test_the_request_of_every_sdk_opens_a_websocket(path: str) -> None:
-    """R32; reference 1.2. The last is how the Java SDK asks, and it looks for the phrase."""
+    """R32. The last is how the Java SDK asks, and it looks for the phrase."""
 
     async def scenario(client: Client) -> None:
         client.connect()

@@ -25,7 +25,7 @@ def switched(method: str = "GET", is_open: bool = False, **changed: str) -> dict
 
 
 def test_the_answer_proves_that_the_request_was_understood() -> None:
-    """RFC 6455, 1.3 and 4.2.2; reference 1.2: the subprotocol is echoed."""
+    """RFC 6455, 1.3 and 4.2.2: the subprotocol is echoed."""
     assert switched() == {
         "Upgrade": "websocket",
         "Connection": "Upgrade",

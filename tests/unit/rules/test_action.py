@@ -1,4 +1,4 @@
-"""SQL actions: what they change (reference 13.4)."""
+"""SQL actions: what they change."""
 
 import pytest
 

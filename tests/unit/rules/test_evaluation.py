@@ -1,4 +1,4 @@
-"""What filters say about messages: logic, types, functions and errors (reference 13.3)."""
+"""What filters say about messages: logic, types, functions and errors."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Correlation filters and rules: what is refused, and what they compare (reference 13.2)."""
+"""Correlation filters and rules: what is refused, and what they compare."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""All rules of a topic: what each subscription gets (reference 13.1), and at what cost."""
+"""All rules of a topic: what each subscription gets, and at what cost."""
 
 import pytest
 

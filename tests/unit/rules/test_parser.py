@@ -1,4 +1,4 @@
-"""Every production of the grammar (reference 13.3 and 13.4), by what it is parsed to."""
+"""Every production of the grammar, by what it is parsed to."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The emulator's `Config.json`: read as it is, and written (reference 18)."""
+"""The emulator's `Config.json`: read as it is, and written."""
 
 import json
 from typing import Final

@@ -64,13 +64,13 @@ from shardbus.gateway.amqp.ways import way_of
 CBS_NODE: Final = "$cbs"
 DESTINATION: Final = "com.microsoft:transfer-destination-address"
 BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
-# "Premium: 1 MB default; to 100 MB; batches 1 MB" (reference 17).
+# "Premium: 1 MB default; to 100 MB; batches 1 MB".
 BATCH_BYTES_MAX: Final = 1024 * 1024
 COORDINATOR_BYTES_MAX: Final = 64 * 1024
 # What a request adds to the message that it carries.
 REQUEST_BYTES: Final = 64 * 1024
 REQUEST_BYTES_MIN: Final = 1024 * 1024
-# "link without traffic: 10 min" (reference 1.5).
+# "link without traffic: 10 min".
 LINK_IDLE_MS: Final = 600_000
 # A token and what is around it: anybody may send one.
 TOKEN_BYTES_MAX: Final = 64 * 1024

@@ -81,7 +81,7 @@ class Grants:
         return is_answered
 
     async def put_token(self, request: Request) -> Response:
-        """Answer a put-token request (reference 2.2): whatever its type says, the body decides.
+        """Answer a put-token request: whatever its type says, the body decides.
 
         Who shows a good token for what does not exist is told so here, where SDKs ask first, and
         gets no grant: an entity of that name that comes later is asked for anew.

@@ -14,7 +14,7 @@ from shardbus.core.message import MAIN_LINE
 from shardbus.gateway.amqp.fields import Fields
 from shardbus.gateway.amqp.session_hold import SessionHold, SessionHolds, session_lost
 
-# "batch delete: 500 Standard, 4000 Premium" (reference 17).
+# "batch delete: 500 Standard, 4000 Premium".
 DELETE_COUNT_MAX: Final = 500
 PREMIUM_DELETE_COUNT_MAX: Final = 4_000
 

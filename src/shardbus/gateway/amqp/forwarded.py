@@ -1,4 +1,4 @@
-"""Stored messages as they are forwarded to another entity (R27, reference 10.6)."""
+"""Stored messages as they are forwarded to another entity (R27)."""
 
 from __future__ import annotations
 

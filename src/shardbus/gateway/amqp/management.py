@@ -1,4 +1,4 @@
-"""The $management node of an entity (reference 7): who may ask for what, and for how long."""
+"""The $management node of an entity: who may ask for what, and for how long."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from shardbus.gateway.amqp.transactions import Enlistment
 
 _PREFIX: Final = "com.microsoft:"
 SERVER_TIMEOUT: Final = "com.microsoft:server-timeout"
-# Texts differ on the prefix; all SDKs leave it out (reference 20).
+# Texts differ on the prefix; all SDKs leave it out.
 LINK_NAMES: Final = ("associated-link-name", "com.microsoft:associated-link-name")
 # What a request may take when it does not say, and at most.
 TIMEOUT_MS: Final = 60_000
@@ -220,7 +220,7 @@ def _receiving(
 
 
 def _ruling(rules: RuleOperations) -> dict[str, _Operation]:
-    # "Manage in docs; the service accepts Listen on the subscription" (reference 2.5).
+    # "Manage in docs; the service accepts Listen on the subscription".
     rights = MANAGE | LISTEN
     return {
         "add-rule": _Operation(rules.add, rights),

@@ -67,7 +67,7 @@ STRANGER_LINKS_MAX: Final = 64
 IDLE_TIMEOUT_MS_MIN: Final = 500
 STRANGER_LOOK_MS_MIN: Final = 1_000
 # "no put-token after connecting: 20 s; connection open, no link ever created: 60 s; all links gone:
-# 300 s" (reference 1.5).
+# 300 s".
 NO_TOKEN_MS: Final = 20_000
 NO_LINK_MS: Final = 60_000
 LINKS_GONE_MS: Final = 300_000

@@ -1,4 +1,4 @@
-"""How many receivers wait at each entity, over all connections (reference 17)."""
+"""How many receivers wait at each entity, over all connections."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def response_to(failure: Refused | Unavailable, host: str = "") -> Response:
     kind = kind_of(failure)
     status = kind.status
     if status == 413:
-        # HTTP's own status; the management node has none but that of a quota (reference 7.4).
+        # HTTP's own status; the management node has none but that of a quota.
         status = 403
     elif kind is OUTCOME_UNKNOWN:
         # The status that the SDKs know for this condition.

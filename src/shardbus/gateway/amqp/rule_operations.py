@@ -1,4 +1,4 @@
-"""Management requests about the rules of a subscription (reference 7.2 and 7.3)."""
+"""Management requests about the rules of a subscription."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from shardbus.rules.document import property_of, typed_value
 
 # What one answer tells of rules, at least one: JavaScript asks for all of them at once.
 RULES_BYTES_MAX: Final = 4 * 1024 * 1024
-# "CompatibilityLevel 20 always" (reference 13.4).
+# "CompatibilityLevel 20 always".
 COMPATIBILITY_LEVEL: Final = 20
 
 RULE_DESCRIPTION: Final = 0x13700000004
 EMPTY_RULE_ACTION: Final = 0x13700000005
 SQL_RULE_ACTION: Final = 0x13700000006
-# One hexadecimal digit fewer than those above: so has everybody else (reference 7.3).
+# One hexadecimal digit fewer than those above: so has everybody else.
 SQL_FILTER_CODE: Final = 0x1370000006
 TRUE_FILTER_CODE: Final = 0x1370000007
 FALSE_FILTER_CODE: Final = 0x1370000008

@@ -1,4 +1,4 @@
-"""Stored messages as rules see them, and with what the action of a rule changed (reference 13)."""
+"""Stored messages as rules see them, and with what the action of a rule changed."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.tier import INFINITE_MS
 from shardbus.gateway.amqp.stored import LATEST_MS
 
-# "message headers/properties: single <= 32 KB, total <= 64 KB" (reference 17).
+# "message headers/properties: single <= 32 KB, total <= 64 KB".
 PROPERTY_BYTES_MAX: Final = 32 * 1024
 HEADER_BYTES_MAX: Final = 64 * 1024
 

@@ -1,4 +1,4 @@
-"""The message sessions that links of one connection hold or wait for (reference 3.6)."""
+"""The message sessions that links of one connection hold or wait for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardbus.gateway.amqp.inbound import Shell
 SESSION_FILTER: Final = "com.microsoft:session-filter"
 LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
 TIMEOUT: Final = "com.microsoft:timeout"
-# "Without it the server waits 65 s" (reference 3.3).
+# "Without it the server waits 65 s".
 WAIT_MS: Final = 65_000
 WAIT_MS_MAX: Final = 3_600_000
 

@@ -1,4 +1,4 @@
-"""Management requests about sessions (reference 7.2): they are only translated here."""
+"""Management requests about sessions: they are only translated here."""
 
 from __future__ import annotations
 

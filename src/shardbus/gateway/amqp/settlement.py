@@ -1,4 +1,4 @@
-"""What a client says of a message it received, as a command of the core (reference 6)."""
+"""What a client says of a message it received, as a command of the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stored message as clients get it, delivered or peeked (reference 5)."""
+"""A stored message as clients get it, delivered or peeked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a namespace may do in a second, when its operator limits it (reference 9, 17)."""
+"""What a namespace may do in a second, when its operator limits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transactions of one connection: what is enlisted in them, and how they end (reference 8).
+"""The transactions of one connection: what is enlisted in them, and how they end.
 
 Nothing of a transaction has happened before it is committed: what is sent waits here, and what is
 settled stays locked. So rolling back is forgetting.
@@ -32,7 +32,7 @@ from shardbus.gateway.amqp.counts import AmqpCounts
 from shardbus.gateway.amqp.totals import Totals
 from shardbus.gateway.amqp.ways import Way
 
-# "100 messages per transaction", "2 min" (reference 8 and 17).
+# "100 messages per transaction", "2 min".
 COMPATIBLE_MESSAGES_MAX: Final = 100
 LIFETIME_MS: Final = 120_000
 TRANSACTION_ID_BYTES: Final = 16

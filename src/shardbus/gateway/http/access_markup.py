@@ -1,4 +1,4 @@
-"""The access rules in a description: as XML, and completed with keys and dates (reference 15.2)."""
+"""The access rules in a description: as XML, and completed with keys and dates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entity management over ATOM: create, show, list, update and delete (reference 15)."""
+"""Entity management over ATOM: create, show, list, update and delete."""
 
 from __future__ import annotations
 

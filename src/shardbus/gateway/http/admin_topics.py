@@ -1,4 +1,4 @@
-"""Management of subscriptions and rules over ATOM: what is below a topic (reference 15)."""
+"""Management of subscriptions and rules over ATOM: what is below a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, subscriptions and rules as ATOM documents (reference 14, 15)."""
+"""Topics, subscriptions and rules as ATOM documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The elements of a description, each read as the type it must have (reference 14)."""
+"""The elements of a description, each read as the type it must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may let an entity forward to another (reference 10.6, 15.1)."""
+"""Who may let an entity forward to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP messaging: send, receive, complete, unlock and renew (R33, reference 16)."""
+"""HTTP messaging: send, receive, complete, unlock and renew (R33)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from shardbus.gateway.http.throttling import Throttle, pay
 
 WAIT_MS_MAX: Final = 60_000
 """How long a receive waits at most, and unless it says otherwise."""
-# "≤ 256 KB / 1 MB over HTTP even for large-message Premium" (reference 16).
+# "≤ 256 KB / 1 MB over HTTP even for large-message Premium".
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
 
 _SECONDS: Final = re.compile(r"(\d{1,6})(?:\.(\d{1,3})\d{0,6})?", re.ASCII)

@@ -1,4 +1,4 @@
-"""What HTTP messaging refuses in other words than the catalogue's (reference 16)."""
+"""What HTTP messaging refuses in other words than the catalogue's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules in XML: what clients send, and what both strict readers accept (reference 15.2, 15.3)."""
+"""Rules in XML: what clients send, and what both strict readers accept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardbus.gateway.http.markup import Element, tag
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.typed_markup import read_pairs, write_pairs
 
-# "CompatibilityLevel 20 always" (reference 13.4).
+# "CompatibilityLevel 20 always".
 _LEVEL: Final = "20"
 _FIELDS: Final = (
     "CorrelationId",

@@ -1,4 +1,4 @@
-"""Requests that send: one message in the body, or a batch of them in JSON (reference 16)."""
+"""Requests that send: one message in the body, or a batch of them in JSON."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Site:
         return self._error(kind, message, self._is_json(request), request.peer)
 
     def _refused(self, refusal: Refused, text: str, is_json: bool, peer: str) -> Response:
-        """A refusal as an answer (reference 15.4), or in the words of the JSON API."""
+        """A refusal as an answer, or in the words of the JSON API."""
         response = self._error(refusal.kind, text, is_json, peer)
         if response.status == HTTPStatus.UNAUTHORIZED:
             response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))

@@ -1,4 +1,4 @@
-"""The URLs of messages: where clients send, receive and settle (reference 16)."""
+"""The URLs of messages: where clients send, receive and settle."""
 
 from __future__ import annotations
 

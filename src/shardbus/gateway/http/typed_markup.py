@@ -1,4 +1,4 @@
-"""Values that keep their type, in XML: the properties and parameters of rules (reference 15.2)."""
+"""Values that keep their type, in XML: the properties and parameters of rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom properties: what a client adds to a message, as headers and in JSON (reference 16).
+"""Custom properties: what a client adds to a message, as headers and in JSON.
 
 A text stands in double quotes, as JSON writes it; numbers and booleans stand bare; a moment is an
 RFC 1123 date in quotes. A bare value that is none of these is a text too, as the service has it.
@@ -34,7 +34,7 @@ from shardbus.gateway.http.message import Request
 from shardbus.gateway.http.moment import format_http_date, parse_http_date
 from shardbus.gateway.http.refusal import invalid, shown
 
-# "message headers/properties: single <= 32 KB, total <= 64 KB" (reference 17).
+# "message headers/properties: single <= 32 KB, total <= 64 KB".
 PROPERTY_BYTES_MAX: Final = 32 * 1024
 PROPERTIES_BYTES_MAX: Final = 64 * 1024
 # What clients take: Python's gives up after 100 header lines, or one of 64 KB.

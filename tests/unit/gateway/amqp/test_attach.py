@@ -1,4 +1,4 @@
-"""Which links are let in, and how the others are turned away (reference 3)."""
+"""Which links are let in, and how the others are turned away."""
 
 import re
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Deferred messages: set aside by who received them, fetched by number (reference 7.2)."""
+"""Deferred messages: set aside by who received them, fetched by number."""
 
 import pytest
 

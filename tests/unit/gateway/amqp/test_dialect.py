@@ -1,4 +1,4 @@
-"""What clients of the service rely on in tokens, texts and rules over AMQP (reference 22, 23)."""
+"""What clients of the service rely on in tokens, texts and rules over AMQP."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Who may stay when there are many, and what strangers can make us hold (issue 6, 5)."""
+"""Who may stay when there are many, and what strangers can make us hold."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +45,6 @@ def stranger(bench: Bench, host: str = "") -> Client:
 
 
 def test_strangers_make_room_for_newcomers_and_are_told_why(small: Bench) -> None:
-    """Reference 17."""
     known = small.client()
     strangers = [stranger(small) for _ in range(3)]
 

@@ -1,4 +1,4 @@
-"""Connections and links on which nothing happens (reference 1.5), in virtual time."""
+"""Connections and links on which nothing happens, in virtual time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a message may carry (reference 17), and what it says about its own end (reference 5.4)."""
+"""What a message may carry, and what it says about its own end."""
 
 import pytest
 

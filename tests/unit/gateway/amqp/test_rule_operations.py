@@ -73,7 +73,7 @@ def names(desk: Desk) -> list[Value]:
 def test_the_rule_that_a_subscription_is_made_with_is_a_true_filter(
     bench: Bench, desk: Desk
 ) -> None:
-    """Reference 7.3: descriptors are ulongs, an action is never null."""
+    """Descriptors are ulongs, an action is never null."""
     created_at_ms = bench.namespace.rules(PATH)[0].created_at_ms
 
     assert listed(desk) == [
@@ -177,7 +177,6 @@ def test_a_page_ends_before_it_is_too_large_to_be_sent(
 
 
 def test_a_name_that_is_taken_is_refused_in_any_case(desk: Desk) -> None:
-    """Reference 7.2."""
     add(desk, "Mine", sql("1=1"))
     answer = add(desk, "mINE", sql("1=0"))
 
@@ -186,7 +185,6 @@ def test_a_name_that_is_taken_is_refused_in_any_case(desk: Desk) -> None:
 
 
 def test_a_rule_that_does_not_exist_cannot_be_removed(desk: Desk) -> None:
-    """Reference 7.2."""
     answer = desk.ask("remove-rule", {"rule-name": "what"})
 
     assert status_of(answer) == Int(404)

@@ -88,7 +88,7 @@ SYSTEM: list[tuple[int, values.Value]] = [
 def test_system_properties_are_read_from_their_sections(
     number: int, expected: values.Value
 ) -> None:
-    """Reference 13.3; what is not set is null."""
+    """What is not set is null."""
     assert RuleView(WHOLE).system(number) == expected
     unset = False if number == system.FORCE_PERSISTENCE else None
     assert RuleView(DATA).system(number) == unset
@@ -128,7 +128,7 @@ KINDS: list[tuple[Value, int, values.Value]] = [
 def test_application_properties_keep_their_types_there_and_back(
     value: Value, kind: int, expected: values.Value
 ) -> None:
-    """Reference 5.1: described types of the SDKs included."""
+    """Described types of the SDKs included."""
     found = RuleView(message({"Name": value})).properties()
 
     assert found == {"name": Property("Name", kind, expected)}
@@ -159,7 +159,7 @@ def test_a_decimal_that_is_no_number_has_no_value() -> None:
 
 
 def test_a_long_time_to_live_is_told_by_two_moments() -> None:
-    """Reference 5.4: the header's ends at 49.7 days."""
+    """The header's ends at 49.7 days."""
     payload = section(0x70, [None, None, Uint(0xFFFFFFFF)]) + section(
         0x73, [None] * 8 + [Timestamp(10_000_000_000), Timestamp(0)]
     )
@@ -174,7 +174,6 @@ def changed(payload: bytes, action: str) -> Changes:
 
 
 def test_texts_that_an_action_sets_are_written_where_receivers_read_them() -> None:
-    """Reference 13.4."""
     changes = changed(
         WHOLE,
         "SET sys.MessageId = 'm'; SET sys.CorrelationId = 'c'; SET sys.To = 't'; "
@@ -287,7 +286,7 @@ def test_values_are_packed_as_amqp_encodes_them() -> None:
 def test_an_action_cannot_set_more_properties_than_a_message_may_have(
     action: str, reason: str
 ) -> None:
-    """Reference 17: 32 KB for one, 64 KB for all."""
+    """32 KB for one, 64 KB for all."""
     payload = message({"big": "x" * 17_000})
 
     with pytest.raises(ValueError, match=reason):

@@ -12,7 +12,7 @@ from tests.unit.gateway.amqp.client import Client
 from tests.unit.gateway.amqp.desk import Desk, condition_of, status_of, tokens_of
 
 LOST = Symbol("com.microsoft:session-lock-lost")
-# "last-updated-time 253402300800000 lists sessions having messages or state" (reference 7.2).
+# "last-updated-time 253402300800000 lists sessions having messages or state".
 ALL = Timestamp(253_402_300_800_000)
 
 

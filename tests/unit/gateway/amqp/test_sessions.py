@@ -1,4 +1,4 @@
-"""Session receivers: the wait for a session, what holds it, and how it is lost (reference 3.6)."""
+"""Session receivers: the wait for a session, what holds it, and how it is lost."""
 
 import pytest
 

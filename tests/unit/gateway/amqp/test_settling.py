@@ -1,4 +1,4 @@
-"""What clients say of messages they received, and what they are told in return (reference 6)."""
+"""What clients say of messages they received, and what they are told in return."""
 
 import pytest
 

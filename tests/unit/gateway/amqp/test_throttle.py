@@ -1,4 +1,4 @@
-"""Credits per second: what is refused, what waits, and what is only counted (reference 9)."""
+"""Credits per second: what is refused, what waits, and what is only counted."""
 
 from collections.abc import Iterator
 

@@ -81,7 +81,6 @@ def topic(bench: Bench, request: pytest.FixtureRequest) -> str:
 def test_a_subscription_is_found_however_its_address_is_written(
     bench: Bench, topic: str, address: str
 ) -> None:
-    """Reference 3.1."""
     bench.subscribe(topic, "All")
     bench.publish("nEWs", message(b"a"))
 
@@ -99,7 +98,6 @@ def test_every_subscription_gets_its_own_copy(bench: Bench, topic: str) -> None:
 
 
 def test_a_message_that_nobody_wants_is_accepted_and_gone(bench: Bench, topic: str) -> None:
-    """Reference 13.1."""
     no = bench.subscribe(topic, "no", [rule("no", FilterSpec("false"))])
     bench.publish(topic, message(b"a"))
 
@@ -123,7 +121,7 @@ def test_filters_of_each_kind_choose(bench: Bench, topic: str) -> None:
 
 
 def test_actions_change_their_copies_only_and_each_gives_one(bench: Bench, topic: str) -> None:
-    """Reference 13.1: RuleName says which rule made a copy."""
+    """RuleName says which rule made a copy."""
     rules = [
         rule("plain", FilterSpec("true")),
         rule("also", FilterSpec("true")),
@@ -172,7 +170,6 @@ def test_what_settling_changes_of_a_copy_comes_on_top_of_its_action(
 def test_an_error_in_a_filter_is_a_dead_letter_unless_the_subscription_says_no(
     bench: Bench, topic: str
 ) -> None:
-    """Reference 13.1 and 11."""
     broken = rule("broken", sql_filter("1 / n = 1"))
     strict = bench.subscribe(topic, "strict", [broken])
     spec = QueueSpec()
@@ -241,7 +238,6 @@ def test_sessions_of_a_subscription(bench: Bench, topic: str) -> None:
     "address", ["News", "News/$DeadLetterQueue", "News/$Transfer/$DeadLetterQueue"]
 )
 def test_nothing_is_received_from_a_topic(bench: Bench, topic: str, address: str) -> None:
-    """Reference 3.5."""
     client = bench.client()
     link = client.receiver(address, 1)
     bench.pass_s()
@@ -251,7 +247,6 @@ def test_nothing_is_received_from_a_topic(bench: Bench, topic: str, address: str
 
 @pytest.mark.parametrize("suffix", ["", "/$DeadLetterQueue", "/$Transfer/$DeadLetterQueue"])
 def test_nothing_is_sent_to_a_subscription(bench: Bench, topic: str, suffix: str) -> None:
-    """Reference 3.5."""
     client = bench.client()
     link = client.sender(bench.subscribe(topic, "s") + suffix)
     bench.pass_s()
@@ -314,7 +309,6 @@ def test_duplicates_are_dropped_for_all_subscriptions(bench: Bench) -> None:
 def test_a_disabled_topic_takes_nothing_and_its_subscriptions_still_give(
     bench: Bench, topic: str
 ) -> None:
-    """Reference 10.9."""
     path = bench.subscribe(topic, "s")
     bench.publish(topic, message(b"a"))
     client = bench.client()
@@ -335,7 +329,6 @@ def test_a_disabled_topic_takes_nothing_and_its_subscriptions_still_give(
 def test_a_disabled_subscription_gives_nothing_and_goes_on_collecting(
     bench: Bench, topic: str
 ) -> None:
-    """Reference 10.9."""
     path = bench.subscribe(topic, "s")
     client = bench.client()
     link = client.receiver(path, 5)
@@ -368,7 +361,7 @@ def test_deleting_a_topic_ends_the_links_to_it_and_to_its_subscriptions(
 
 
 def test_the_rules_of_access_of_a_topic_reach_its_subscriptions(bench: Bench) -> None:
-    """Reference 2.5: the addressed entity, then its parents."""
+    """The addressed entity, then its parents."""
     spec = QueueSpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "read"), AccessRule("writer", SEND, "write")]
     bench.create_topic("guarded", spec=spec)
@@ -383,7 +376,7 @@ def test_the_rules_of_access_of_a_topic_reach_its_subscriptions(bench: Bench) ->
     assert reader.bodies(received) == [b"a"]
     assert writer.detach_error(refused).condition == "amqp:unauthorized-access"
     answer = Desk(bench, reader, path).ask("enumerate-rules", {"top": Int(1), "skip": Int(0)})
-    assert status_of(answer) == Int(200), "Listen is enough for rules (reference 20, row 26)"
+    assert status_of(answer) == Int(200), "Listen is enough for rules"
     answer = Desk(bench, writer, path).ask("remove-rule", {"rule-name": "$Default"})
     assert status_of(answer) == Int(401)
 
@@ -417,7 +410,7 @@ def schedule(desk: Desk, *payloads: bytes) -> list[Value]:
 
 
 def test_what_is_scheduled_at_a_topic_is_matched_when_it_is_due(bench: Bench, topic: str) -> None:
-    """Reference 10.4: and can be cancelled until then."""
+    """And can be cancelled until then."""
     early = bench.subscribe(topic, "early")
     desk = Desk(bench, bench.client(), topic)
     at_ms = bench.clock.now_ms() + 60_000
@@ -439,7 +432,6 @@ def test_what_is_scheduled_at_a_topic_is_matched_when_it_is_due(bench: Bench, to
 def test_a_subscription_never_shows_what_is_scheduled_at_its_topic(
     bench: Bench, topic: str
 ) -> None:
-    """Reference 20, row 27."""
     path = bench.subscribe(topic, "s")
     schedule(
         Desk(bench, bench.client(), topic),

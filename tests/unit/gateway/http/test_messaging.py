@@ -305,7 +305,7 @@ def test_the_status_of_an_entity_is_kept(web: Web, status: str, sends: int, rece
     ],
 )
 def test_an_entity_that_is_not_there_is_gone(web: Web, method: str, path: str) -> None:
-    """Reference 16: 410."""
+    """410."""
     assert web.fetch(method, path, b"x").status == 410
 
 
@@ -347,7 +347,7 @@ def test_nobody_sends_or_receives_without_a_good_token(web: Web, token: str) -> 
 
 
 def test_a_message_that_is_too_large_is_refused_and_the_largest_is_not(web: Web) -> None:
-    """Reference 16, 17: 403."""
+    """403."""
     overhead = 64
     assert web.fetch("POST", "/q/messages", bytes(256 * 1024 - overhead)).status == 201
 
@@ -373,7 +373,6 @@ def test_a_full_queue_says_so_and_loses_nothing() -> None:
 
 
 def test_a_throttled_client_is_told_to_wait() -> None:
-    """Reference 9."""
     web = Web(credits_per_s=2)
     web.send("q")
     web.lock("q")
@@ -505,7 +504,7 @@ def test_user_properties_are_simple_values(web: Web, value: object) -> None:
 
 
 def test_properties_have_their_limits(web: Web) -> None:
-    """Reference 17: 32 KB each, 64 KB together."""
+    """32 KB each, 64 KB together."""
 
     def status(properties: dict[str, str]) -> int:
         batch = json.dumps([{"Body": "x", "UserProperties": properties}]).encode()

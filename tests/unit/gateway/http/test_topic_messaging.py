@@ -159,7 +159,7 @@ def test_nothing_is_sent_below_a_topic(web: Web, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["news/subscriptions/none", "none/subscriptions/eu"])
 def test_a_subscription_that_is_not_there_is_gone(web: Web, path: str) -> None:
-    """Reference 16: 410."""
+    """410."""
     make_topic(web)
 
     assert web.lock(path).status == 410
