@@ -10,13 +10,16 @@ from tests.tidy.source import ROOT, python_files, shown, text_files
 _HERE = Path(__file__)
 _NOTES = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\bpdb\.set_trace|\bbreakpoint\(")
 _PATHS = re.compile(r"(?<![\w.])/(root|home|work|opt|Users)/\w")
+_ELSEWHERE = re.compile(r"\b[Rr]eference §?\d|\b[Ii]ssue \d")
 _INDEXES = re.compile(r"--(extra-)?index-url|--find-links|\bfile://|\"resolved\"")
 _IGNORES = re.compile(r"#\s*(type: ignore|noqa|fmt: off)")
 _REASONED = re.compile(r"# type: ignore\[[a-z-, ]+\]  # \w|# noqa: [A-Z0-9, ]+(  # \w| - \w)")
 
 
 @pytest.mark.parametrize(
-    ("what", "pattern"), [("note", _NOTES), ("machine path", _PATHS)], ids=["notes", "paths"]
+    ("what", "pattern"),
+    [("note", _NOTES), ("machine path", _PATHS), ("citation of what is not here", _ELSEWHERE)],
+    ids=["notes", "paths", "citations"],
 )
 def test_no_text_holds_a_leftover(what: str, pattern: re.Pattern[str]) -> None:
     offences = [

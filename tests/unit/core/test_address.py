@@ -121,7 +121,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize(("name", "reason"), FORBIDDEN)
 def test_a_forbidden_name_is_refused_with_its_reason(name: str, reason: str) -> None:
-    """Issue 2, bad input: a name with forbidden characters."""
+    """A name with forbidden characters."""
     with pytest.raises(Refused) as refusal:
         validate_name(name)
 

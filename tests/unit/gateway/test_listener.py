@@ -255,7 +255,7 @@ def test_a_client_that_never_says_anything_is_closed(
 def test_a_port_in_use_is_reported_with_what_to_do(
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Issue 2, bad input: a port in use."""
+    """A port in use."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
 
@@ -321,7 +321,7 @@ STALLED_HANDSHAKE = b"\x16\x03\x01\x02\x00"
 def test_a_full_reception_lets_the_oldest_of_the_noisiest_peer_go(
     tmp_path: Path, loop_factory: Callable[[], asyncio.AbstractEventLoop], said: bytes
 ) -> None:
-    """Issue 6, 5: whoever floods the door keeps nobody else out."""
+    """Whoever floods the door keeps nobody else out."""
     server, _ = certificate(tmp_path)
 
     async def main() -> None:
