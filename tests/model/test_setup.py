@@ -7,15 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.queue_options import Form, QueueOption
 from shardbus.app.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, Rule, Typed
 from shardbus.app.setup.arm_writer import write_template
 from shardbus.app.setup.canonical import duration_text, rights_form, rule_form
 from shardbus.app.setup.emulator import write_emulator
 from shardbus.app.setup.files import read_json
 from shardbus.app.setup.model import (
-    FORWARDS,
-    OPTIONS,
     RIGHTS,
     SUBSCRIPTIONS_SEGMENT,
     AccessRule,
@@ -24,6 +21,7 @@ from shardbus.app.setup.model import (
 )
 from shardbus.app.setup.toml_form import read_toml
 from shardbus.app.setup.toml_writer import write_toml
+from shardbus.core.entity_property import DESTINATION, DURATION, FLAG, MEGABYTES, NUMBER
 
 EXAMPLES_MAX = 60
 LETTERS = "abcXYZ019"
@@ -45,22 +43,17 @@ TYPED = st.one_of(
 )
 
 
-def element_texts(option: QueueOption) -> st.SearchStrategy[str]:
-    match option.form:
-        case Form.SWITCH:
-            return st.sampled_from(["true", "false"])
-        case Form.NUMBER:
-            return st.integers(0, 10**9).map(str)
-        case Form.GIGABYTES:
-            return st.integers(1, 80).map(lambda gigabytes: str(gigabytes * 1024))
-        case Form.DURATION:
-            return DURATIONS
-        case Form.TEXT:
-            return PATHS | st.just("") if option.element in FORWARDS else TEXTS
+TEXTS_OF = {
+    FLAG: st.sampled_from(["true", "false"]),
+    NUMBER: st.integers(0, 10**9).map(str),
+    MEGABYTES: st.integers(1, 80).map(lambda gigabytes: str(gigabytes * 1024)),
+    DURATION: DURATIONS,
+    DESTINATION: PATHS | st.just(""),
+}
 
 
 def elements_of(kind: EntityKind) -> st.SearchStrategy[dict[str, str]]:
-    every = {option.element: element_texts(option) for option in OPTIONS[kind.word]}
+    every = {each.element: TEXTS_OF.get(each.form, TEXTS) for each in kind.options}
     return st.fixed_dictionaries({}, optional=every)
 
 

@@ -6,13 +6,11 @@ from typing import Final
 from xml.etree import ElementTree
 
 from shardbus.app.failures import CommandError
-
-ATOM: Final = "http://www.w3.org/2005/Atom"
-CONNECT: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-# Ours, beside `content` in an entry, where Atom allows foreign elements: the dialect has no element
-# that tells the number of fragments.
-EXTENSION: Final = "urn:shardbus"
+from shardbus.core import entity_property
+from shardbus.core.entity_property import Property, options_of
+from shardbus.gateway.http.atom import ATOM, EXTENSION
+from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.descriptions import COUNTS, DESCRIPTION_OF, elements_of
 
 _COUNT_NAMES: Final = {
     "ActiveMessageCount": "active",
@@ -21,70 +19,31 @@ _COUNT_NAMES: Final = {
     "TransferMessageCount": "transfer",
     "TransferDeadLetterMessageCount": "transfer_dead_letter",
 }
-# The order in which the dialect writes them; a strict reader of the original refuses any other.
-QUEUE_ELEMENTS: Final = (
-    "LockDuration",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "RequiresSession",
-    "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration",
-    "DuplicateDetectionHistoryTimeWindow",
-    "MaxDeliveryCount",
-    "EnableBatchedOperations",
-    "Status",
-    "AutoDeleteOnIdle",
-    "EnablePartitioning",
-    "EnableExpress",
-    "ForwardTo",
-    "UserMetadata",
-    "ForwardDeadLetteredMessagesTo",
-    "MaxMessageSizeInKilobytes",
-)
-
-
-TOPIC_ELEMENTS: Final = (
-    "DefaultMessageTimeToLive",
-    "MaxSizeInMegabytes",
-    "RequiresDuplicateDetection",
-    "DuplicateDetectionHistoryTimeWindow",
-    "EnableBatchedOperations",
-    "Status",
-    "SupportOrdering",
-    "AutoDeleteOnIdle",
-    "EnablePartitioning",
-    "EnableExpress",
-    "UserMetadata",
-    "MaxMessageSizeInKilobytes",
-)
-SUBSCRIPTION_ELEMENTS: Final = (
-    "LockDuration",
-    "RequiresSession",
-    "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration",
-    "DeadLetteringOnFilterEvaluationExceptions",
-    "MaxDeliveryCount",
-    "EnableBatchedOperations",
-    "Status",
-    "ForwardTo",
-    "ForwardDeadLetteredMessagesTo",
-    "AutoDeleteOnIdle",
-    "UserMetadata",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class EntityKind:
-    """A kind of entity: its word, the name of its description, and the elements clients write."""
+    """A kind of entity: its word, the name of its description, and what people are asked about.
+
+    `elements` are in the dialect's order: a strict reader of the original refuses any other.
+    """
 
     word: str
     description: str
+    options: tuple[Property, ...]
     elements: tuple[str, ...]
 
 
-QUEUE: Final = EntityKind("queue", "QueueDescription", QUEUE_ELEMENTS)
-TOPIC: Final = EntityKind("topic", "TopicDescription", TOPIC_ELEMENTS)
-SUBSCRIPTION: Final = EntityKind("subscription", "SubscriptionDescription", SUBSCRIPTION_ELEMENTS)
+def _kind(word: str) -> EntityKind:
+    options = tuple(options_of(word))
+    known = {each.element for each in options}
+    elements = tuple(name for name in elements_of(word) if name in known)
+    return EntityKind(word, DESCRIPTION_OF[word], options, elements)
+
+
+QUEUE: Final = _kind(entity_property.QUEUE)
+TOPIC: Final = _kind(entity_property.TOPIC)
+SUBSCRIPTION: Final = _kind(entity_property.SUBSCRIPTION)
 
 
 class AtomError(CommandError):

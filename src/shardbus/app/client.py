@@ -10,8 +10,6 @@ from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from shardbus.app.atom import (
-    ATOM,
-    CONNECT,
     Described,
     EntityKind,
     parse,
@@ -25,6 +23,8 @@ from shardbus.app.atom import (
 from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
 from shardbus.app.rule_atom import Rule, read_rule, write_rule
 from shardbus.app.sas import Credential
+from shardbus.gateway.http.atom import ATOM
+from shardbus.gateway.http.described import CONNECT
 
 API_VERSION: Final = "2024-05"
 TOKEN_LIFETIME_S: Final = 300

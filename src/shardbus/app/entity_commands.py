@@ -7,8 +7,8 @@ from shardbus.app.access import Options, access_from
 from shardbus.app.atom import Described, EntityKind
 from shardbus.app.client import Management
 from shardbus.app.console import Console, run_command
+from shardbus.app.entity_options import MB_PER_GB
 from shardbus.app.failures import Usage
-from shardbus.app.queue_options import MB_PER_GB
 
 
 def run(options: Options, act: Callable[[Management, Console], None]) -> None:

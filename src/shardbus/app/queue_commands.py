@@ -5,7 +5,6 @@ import click
 from shardbus.app.access import Options, access_options
 from shardbus.app.atom import QUEUE, Described
 from shardbus.app.console import Console, Json, table
-from shardbus.app.duration import to_words
 from shardbus.app.entity_commands import (
     changes,
     delete_entity,
@@ -14,7 +13,7 @@ from shardbus.app.entity_commands import (
     size_line,
     size_text,
 )
-from shardbus.app.queue_options import QUEUE_OPTIONS, elements_from, option_parameters
+from shardbus.app.entity_options import elements_from, option_parameters, property_rows
 
 
 def _name() -> click.Argument:
@@ -26,9 +25,7 @@ def queue() -> None:
     """Create, show, list, update and delete queues."""
 
 
-@queue.command(
-    params=[_name(), *option_parameters(QUEUE_OPTIONS, is_update=False), *access_options()]
-)
+@queue.command(params=[_name(), *option_parameters(QUEUE, is_update=False), *access_options()])
 def create(name: str, **options: str | int | bool | None) -> None:
     """Create the queue NAME."""
     run(options, lambda bus, to: _show(to, bus.create(QUEUE, name, _elements(options))))
@@ -46,9 +43,7 @@ def list_queues(**options: str | int | bool | None) -> None:
     run(options, lambda bus, to: _show_all(to, bus.entities(QUEUE, "$Resources/queues")))
 
 
-@queue.command(
-    params=[_name(), *option_parameters(QUEUE_OPTIONS, is_update=True), *access_options()]
-)
+@queue.command(params=[_name(), *option_parameters(QUEUE, is_update=True), *access_options()])
 def update(name: str, **options: str | int | bool | None) -> None:
     """Change properties of the queue NAME."""
     run(options, lambda bus, to: _show(to, bus.update(QUEUE, name, changes(_elements(options)))))
@@ -61,7 +56,7 @@ def delete(name: str, **options: str | int | bool | None) -> None:
 
 
 def _elements(options: Options) -> dict[str, str]:
-    return elements_from(QUEUE_OPTIONS, options)
+    return elements_from(QUEUE, options)
 
 
 def _show(to: Console, described: Described) -> None:
@@ -109,14 +104,7 @@ def _rows(described: Described) -> list[tuple[str, ...]]:
         ("size", f"{described.size_bytes} bytes"),
         ("messages", str(described.message_count)),
         *((f"  {kind.replace('_', ' ')}", str(n)) for kind, n in described.counts.items()),
-        ("lock duration", to_words(elements.get("LockDuration", ""))),
-        ("maximum deliveries", elements.get("MaxDeliveryCount", "")),
-        ("default time to live", to_words(elements.get("DefaultMessageTimeToLive", ""))),
-        ("dead-letter on expiry", elements.get("DeadLetteringOnMessageExpiration", "")),
-        ("sessions", elements.get("RequiresSession", "")),
-        ("duplicate detection", elements.get("RequiresDuplicateDetection", "")),
-        ("forwards to", elements.get("ForwardTo", "")),
-        ("forwards dead letters to", elements.get("ForwardDeadLetteredMessagesTo", "")),
+        *property_rows(QUEUE, elements),
         ("created", elements.get("CreatedAt", "")),
         *(("warning", warning) for warning in described.warnings),
     ]

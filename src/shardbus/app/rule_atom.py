@@ -4,7 +4,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.etree import ElementTree
 
-from shardbus.app.atom import ATOM, CONNECT, AtomError
+from shardbus.app.atom import (
+    AtomError,
+)
+from shardbus.gateway.http.atom import ATOM
+from shardbus.gateway.http.described import CONNECT
 
 SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
 TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"

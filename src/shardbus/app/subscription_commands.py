@@ -7,10 +7,8 @@ import click
 from shardbus.app.access import Options, access_options
 from shardbus.app.atom import SUBSCRIPTION, Described
 from shardbus.app.console import Console, Json, table
-from shardbus.app.duration import to_words
 from shardbus.app.entity_commands import changes, delete_entity, run
-from shardbus.app.entity_options import SUBSCRIPTION_OPTIONS
-from shardbus.app.queue_options import elements_from, option_parameters
+from shardbus.app.entity_options import elements_from, option_parameters, property_rows
 from shardbus.app.rule_atom import Rule
 from shardbus.app.rule_options import Texts, is_rule_given, rule_from, rule_parameters
 
@@ -29,7 +27,7 @@ def subscription() -> None:
 @subscription.command(
     params=[
         *_arguments(),
-        *option_parameters(SUBSCRIPTION_OPTIONS, is_update=False),
+        *option_parameters(SUBSCRIPTION, is_update=False),
         *rule_parameters(),
         *access_options(),
     ]
@@ -51,7 +49,7 @@ def create(
         return rule_from(DEFAULT_RULE, options, *lists)
 
     path = path_of(topic, name)
-    elements = elements_from(SUBSCRIPTION_OPTIONS, options)
+    elements = elements_from(SUBSCRIPTION, options)
     run(
         options,
         lambda bus, to: _show(to, topic, bus.create(SUBSCRIPTION, path, elements, rule())),
@@ -75,7 +73,7 @@ def list_subscriptions(topic: str, **options: str | int | bool | None) -> None:
 @subscription.command(
     params=[
         *_arguments(),
-        *option_parameters(SUBSCRIPTION_OPTIONS, is_update=True),
+        *option_parameters(SUBSCRIPTION, is_update=True),
         *access_options(),
     ]
 )
@@ -102,7 +100,7 @@ def path_of(topic: str, name: str) -> str:
 
 
 def _elements(options: Options) -> dict[str, str]:
-    return elements_from(SUBSCRIPTION_OPTIONS, options)
+    return elements_from(SUBSCRIPTION, options)
 
 
 def _show(to: Console, topic: str, described: Described) -> None:
@@ -144,17 +142,7 @@ def _rows(topic: str, described: Described) -> list[tuple[str, ...]]:
         ("availability", elements.get("EntityAvailabilityStatus", "")),
         ("messages", str(described.message_count)),
         *((f"  {kind.replace('_', ' ')}", str(n)) for kind, n in described.counts.items()),
-        ("lock duration", to_words(elements.get("LockDuration", ""))),
-        ("maximum deliveries", elements.get("MaxDeliveryCount", "")),
-        ("default time to live", to_words(elements.get("DefaultMessageTimeToLive", ""))),
-        ("dead-letter on expiry", elements.get("DeadLetteringOnMessageExpiration", "")),
-        (
-            "dead-letter on filter errors",
-            elements.get("DeadLetteringOnFilterEvaluationExceptions", ""),
-        ),
-        ("sessions", elements.get("RequiresSession", "")),
-        ("forwards to", elements.get("ForwardTo", "")),
-        ("forwards dead letters to", elements.get("ForwardDeadLetteredMessagesTo", "")),
+        *property_rows(SUBSCRIPTION, elements),
         ("created", elements.get("CreatedAt", "")),
         *(("warning", warning) for warning in described.warnings),
     ]

@@ -5,7 +5,6 @@ import click
 from shardbus.app.access import Options, access_options
 from shardbus.app.atom import TOPIC, Described
 from shardbus.app.console import Console, Json, table
-from shardbus.app.duration import to_words
 from shardbus.app.entity_commands import (
     changes,
     delete_entity,
@@ -14,8 +13,7 @@ from shardbus.app.entity_commands import (
     size_line,
     size_text,
 )
-from shardbus.app.entity_options import TOPIC_OPTIONS
-from shardbus.app.queue_options import elements_from, option_parameters
+from shardbus.app.entity_options import elements_from, option_parameters, property_rows
 
 
 def _name() -> click.Argument:
@@ -27,9 +25,7 @@ def topic() -> None:
     """Create, show, list, update and delete topics."""
 
 
-@topic.command(
-    params=[_name(), *option_parameters(TOPIC_OPTIONS, is_update=False), *access_options()]
-)
+@topic.command(params=[_name(), *option_parameters(TOPIC, is_update=False), *access_options()])
 def create(name: str, **options: str | int | bool | None) -> None:
     """Create the topic NAME."""
     run(options, lambda bus, to: _show(to, bus.create(TOPIC, name, _elements(options))))
@@ -47,9 +43,7 @@ def list_topics(**options: str | int | bool | None) -> None:
     run(options, lambda bus, to: _show_all(to, bus.entities(TOPIC, "$Resources/topics")))
 
 
-@topic.command(
-    params=[_name(), *option_parameters(TOPIC_OPTIONS, is_update=True), *access_options()]
-)
+@topic.command(params=[_name(), *option_parameters(TOPIC, is_update=True), *access_options()])
 def update(name: str, **options: str | int | bool | None) -> None:
     """Change properties of the topic NAME."""
     run(options, lambda bus, to: _show(to, bus.update(TOPIC, name, changes(_elements(options)))))
@@ -62,7 +56,7 @@ def delete(name: str, **options: str | int | bool | None) -> None:
 
 
 def _elements(options: Options) -> dict[str, str]:
-    return elements_from(TOPIC_OPTIONS, options)
+    return elements_from(TOPIC, options)
 
 
 def _show(to: Console, described: Described) -> None:
@@ -113,8 +107,7 @@ def _rows(described: Described) -> list[tuple[str, ...]]:
         ("  SQL filters", elements.get("SqlFilterCount", "")),
         ("  correlation filters", elements.get("CorrelationFilterCount", "")),
         ("scheduled", str(described.counts["scheduled"])),
-        ("default time to live", to_words(elements.get("DefaultMessageTimeToLive", ""))),
-        ("duplicate detection", elements.get("RequiresDuplicateDetection", "")),
+        *property_rows(TOPIC, elements),
         ("created", elements.get("CreatedAt", "")),
     ]
     return [row for row in rows if row[1]]

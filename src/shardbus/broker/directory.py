@@ -8,7 +8,10 @@ from functools import partial
 from typing import Protocol, final
 
 from shardbus.broker.guarded import guarded
-from shardbus.core.entity import QUEUE, TOPIC, Entity
+from shardbus.core.entity import (
+    Entity,
+)
+from shardbus.core.entity_property import QUEUE, TOPIC
 from shardbus.core.tier import INFINITE_MS
 
 

@@ -23,17 +23,15 @@ from shardbus.broker.storage import Worker
 from shardbus.broker.turn import Turns, TurnTaker
 from shardbus.core.access import AccessRule
 from shardbus.core.address import validate_name, validate_subscription_name
-from shardbus.core.description import changed, validate_kind
+from shardbus.core.description import changed, validate
 from shardbus.core.entity import (
-    QUEUE,
-    SUBSCRIPTION,
-    TOPIC,
     Entity,
     QueueSpec,
     new_queue_spec,
     spread_fragments,
     subscription_path,
 )
+from shardbus.core.entity_property import QUEUE, SUBSCRIPTION, TOPIC
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     NOT_ALLOWED,
@@ -403,7 +401,7 @@ class Namespace:
         validate_name(name)
         settled = spec.copy()
         settled.is_partitioned = self.settings.tier.is_partitioned(spec.is_partitioned)
-        validate_kind(kind, settled, self.settings.tier)
+        validate(kind, settled, self.settings.tier)
         return await self._in_turn(name, lambda: self._create(name, settled, kind))
 
     async def _create(self, name: str, spec: QueueSpec, kind: str) -> Entity:
@@ -464,7 +462,7 @@ class Namespace:
     ) -> Entity:
         topic = self.topic(topic_name)
         take_after(spec, topic.spec)
-        validate_kind(SUBSCRIPTION, spec, self.settings.tier)
+        validate(SUBSCRIPTION, spec, self.settings.tier)
         path = subscription_path(topic.name, name)
         self._subscriptions.check_new(topic, path, rules)
         settle_forwarding(self._directory, path, SUBSCRIPTION, spec, None)
@@ -477,7 +475,7 @@ class Namespace:
         if self.settings.tier.partitioning != CHOSEN or kind == SUBSCRIPTION:
             spec.is_partitioned = old.spec.is_partitioned
         changed(old.spec, spec, kind)
-        validate_kind(kind, spec, self.settings.tier)
+        validate(kind, spec, self.settings.tier)
         settle_forwarding(self._directory, old.name, kind, spec, old.spec)
         self._subscriptions.check_message_size(old, spec)
         await self._fragments.check_whole(old, "updated")

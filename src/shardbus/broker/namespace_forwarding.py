@@ -6,7 +6,11 @@ from typing import Final
 
 from shardbus.broker.directory import Directory
 from shardbus.broker.host import EntityStatistics
-from shardbus.core.entity import TOPIC, Entity, QueueSpec
+from shardbus.core.entity import (
+    Entity,
+    QueueSpec,
+)
+from shardbus.core.entity_property import TOPIC
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, Refused, RefusedAt
 from shardbus.core.limits import HOPS_MAX
 from shardbus.core.tier import INFINITE_MS

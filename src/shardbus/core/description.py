@@ -8,16 +8,21 @@ from shardbus.core.access import KEY_CHARACTERS_MAX, KEY_NAME_CHARACTERS_MAX, RU
 from shardbus.core.entity import (
     ACTIVE_STATUS,
     DISABLED_STATUS,
-    QUEUE,
     RECEIVE_DISABLED_STATUS,
     SEND_DISABLED_STATUS,
-    SUBSCRIPTION,
-    TOPIC,
     Entity,
     QueueSpec,
 )
+from shardbus.core.entity_property import (
+    DURATION,
+    PROPERTIES,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Property,
+    properties_of,
+)
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
-from shardbus.core.limits import LOCK_MS_MAX, LOCK_MS_MIN
 from shardbus.core.tier import DAY_MS, INFINITE_MS, Tier
 
 STATUSES: Final = (
@@ -28,68 +33,41 @@ STATUSES: Final = (
 )
 # Of the half-disabled ones a topic, which is only sent to, and a subscription, which is only
 # received from, have one each.
-TOPIC_STATUSES: Final = (ACTIVE_STATUS, DISABLED_STATUS, SEND_DISABLED_STATUS)
-SUBSCRIPTION_STATUSES: Final = (ACTIVE_STATUS, DISABLED_STATUS, RECEIVE_DISABLED_STATUS)
-DELIVERY_COUNT_MAX: Final = 2000
-TTL_MS_MIN: Final = 1000
-DUPLICATE_WINDOW_MS_MIN: Final = 20_000
-DUPLICATE_WINDOW_MS_MAX: Final = 7 * DAY_MS
-AUTO_DELETE_IDLE_MS_MIN: Final = 300_000
+STATUSES_OF: Final[dict[str, tuple[str, ...]]] = {
+    QUEUE: STATUSES,
+    TOPIC: (ACTIVE_STATUS, DISABLED_STATUS, SEND_DISABLED_STATUS),
+    SUBSCRIPTION: (ACTIVE_STATUS, DISABLED_STATUS, RECEIVE_DISABLED_STATUS),
+}
 USER_METADATA_CHARACTERS_MAX: Final = 1024
 MESSAGE_KB_PREMIUM_MIN: Final = 1024
 
 
-def validate(spec: QueueSpec, tier: Tier) -> None:
-    """Refuse a queue that breaks a rule of the tier, or asks for what is not there yet."""
-    _validate_times(spec, tier)
-    _validate_delivery(spec, tier)
-    _validate_duplicates(spec, tier)
-    _validate_size(spec, tier)
-    _validate_words(spec, STATUSES)
-    validate_access_rules(spec.access_rules)
+def validate(kind: str, spec: QueueSpec, tier: Tier) -> None:
+    """Refuse what breaks a rule of the tier, or asks for what is not there yet."""
+    if tier.is_basic and kind != QUEUE:
+        raise _invalid("A basic namespace has no topics.")
+    for each in properties_of(kind):
+        if each.high:
+            _within(each, each.integer(spec))
+    _validate_ttl(spec, tier)
+    if kind != TOPIC:
+        _validate_delivery(spec, tier)
+    if kind != SUBSCRIPTION:
+        _validate_duplicates(spec, tier)
+        _validate_size(spec, tier)
+        validate_access_rules(spec.access_rules)
+    _validate_words(spec, STATUSES_OF[kind])
     _refuse_not_implemented(spec)
-
-
-def validate_topic(spec: QueueSpec, tier: Tier) -> None:
-    """Refuse a topic that breaks a rule of the tier, or asks for what is not there yet."""
-    _refuse_basic(tier)
-    _validate_times(spec, tier)
-    _validate_duplicates(spec, tier)
-    _validate_size(spec, tier)
-    _validate_words(spec, TOPIC_STATUSES)
-    validate_access_rules(spec.access_rules)
-    _refuse_not_implemented(spec)
-
-
-def validate_subscription(spec: QueueSpec, tier: Tier) -> None:
-    """Refuse a subscription that breaks a rule of the tier, or asks for what is not there yet."""
-    _refuse_basic(tier)
-    _validate_times(spec, tier)
-    _validate_delivery(spec, tier)
-    _validate_words(spec, SUBSCRIPTION_STATUSES)
-    _refuse_not_implemented(spec)
-
-
-def validate_kind(kind: str, spec: QueueSpec, tier: Tier) -> None:
-    """Refuse what `validate`, `validate_topic` or `validate_subscription` does."""
-    if kind == TOPIC:
-        validate_topic(spec, tier)
-    elif kind == SUBSCRIPTION:
-        validate_subscription(spec, tier)
-    else:
-        validate(spec, tier)
 
 
 def changed(old: QueueSpec, new: QueueSpec, kind: str = QUEUE) -> None:
     """Refuse an update that changes what is fixed at creation (R6)."""
-    if old.is_partitioned != new.is_partitioned:
-        raise _immutable("EnablePartitioning", kind)
-    if old.requires_session != new.requires_session:
-        raise _immutable("RequiresSession", kind)
-    if old.requires_duplicate_detection != new.requires_duplicate_detection:
-        raise _immutable("RequiresDuplicateDetection", kind)
-    if old.is_subscription_partitioned != new.is_subscription_partitioned:
-        raise _immutable("EnableSubscriptionPartitioning", kind)
+    for each in PROPERTIES:
+        if each.is_fixed and each.value(old) != each.value(new):
+            raise _invalid(
+                f"The value for the {each.element} property of an existing {kind.capitalize()} "
+                "cannot be changed."
+            )
 
 
 def fragment_size_mb(entity: Entity, asked_mb: int, tier: Tier) -> int:
@@ -106,9 +84,7 @@ def fragment_size_mb(entity: Entity, asked_mb: int, tier: Tier) -> int:
     return asked_mb
 
 
-def _validate_times(spec: QueueSpec, tier: Tier) -> None:
-    _within("DefaultMessageTimeToLive", spec.default_ttl_ms, TTL_MS_MIN, INFINITE_MS)
-    _within("AutoDeleteOnIdle", spec.auto_delete_idle_ms, AUTO_DELETE_IDLE_MS_MIN, INFINITE_MS)
+def _validate_ttl(spec: QueueSpec, tier: Tier) -> None:
     if spec.default_ttl_ms > tier.ttl_ms_max:
         raise _invalid(
             f"DefaultMessageTimeToLive is more than the {tier.ttl_ms_max // DAY_MS} days "
@@ -117,8 +93,6 @@ def _validate_times(spec: QueueSpec, tier: Tier) -> None:
 
 
 def _validate_delivery(spec: QueueSpec, tier: Tier) -> None:
-    _within("LockDuration", spec.lock_ms, LOCK_MS_MIN, LOCK_MS_MAX)
-    _within("MaxDeliveryCount", spec.delivery_count_max, 1, DELIVERY_COUNT_MAX)
     if tier.is_basic and spec.requires_session:
         raise _invalid("A basic namespace has neither sessions nor duplicate detection.")
     if tier.is_basic and (spec.forward_to or spec.forward_dead_letters_to):
@@ -126,12 +100,6 @@ def _validate_delivery(spec: QueueSpec, tier: Tier) -> None:
 
 
 def _validate_duplicates(spec: QueueSpec, tier: Tier) -> None:
-    _within(
-        "DuplicateDetectionHistoryTimeWindow",
-        spec.duplicate_window_ms,
-        DUPLICATE_WINDOW_MS_MIN,
-        DUPLICATE_WINDOW_MS_MAX,
-    )
     if tier.is_basic and spec.requires_duplicate_detection:
         raise _invalid("A basic namespace has neither sessions nor duplicate detection.")
     if tier.is_premium and spec.is_express:
@@ -166,11 +134,6 @@ def _validate_words(spec: QueueSpec, statuses: tuple[str, ...]) -> None:
         raise _invalid(f"Status is '{spec.status}'; it can be set to {', '.join(statuses)}.")
     if len(spec.user_metadata) > USER_METADATA_CHARACTERS_MAX:
         raise _invalid(f"UserMetadata has more than {USER_METADATA_CHARACTERS_MAX} characters.")
-
-
-def _refuse_basic(tier: Tier) -> None:
-    if tier.is_basic:
-        raise _invalid("A basic namespace has no topics.")
 
 
 def validate_access_rules(rules: list[AccessRule]) -> None:
@@ -211,18 +174,14 @@ def _refuse_not_implemented(spec: QueueSpec) -> None:
         )
 
 
-def _within(name: str, value: int, low: int, high: int) -> None:
-    if low <= value <= high:
+def _within(each: Property, value: int) -> None:
+    if each.low <= value <= each.high:
         return
-    unit = "" if name.startswith("Max") else " ms"
-    if high == INFINITE_MS:
-        raise _invalid(f"{name} is {value}{unit}; it must be at least {low}{unit}.")
-    raise _invalid(f"{name} is {value}{unit}; it must be from {low} to {high}{unit}.")
-
-
-def _immutable(name: str, kind: str) -> Refused:
-    return _invalid(
-        f"The value for the {name} property of an existing {kind.capitalize()} cannot be changed."
+    unit = " ms" if each.form == DURATION else ""
+    if each.high == INFINITE_MS:
+        raise _invalid(f"{each.element} is {value}{unit}; it must be at least {each.low}{unit}.")
+    raise _invalid(
+        f"{each.element} is {value}{unit}; it must be from {each.low} to {each.high}{unit}."
     )
 
 

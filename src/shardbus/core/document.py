@@ -15,6 +15,9 @@ class Fields:
         self._values: dict[str, object] = value
         self._what = what
 
+    def has(self, name: str) -> bool:
+        return name in self._values
+
     def text(self, name: str) -> str:
         value = self.value(name)
         if not isinstance(value, str):
@@ -23,7 +26,7 @@ class Fields:
 
     def text_or(self, name: str, otherwise: str) -> str:
         """The text, or another one where the field is missing: it came later than others."""
-        return self.text(name) if name in self._values else otherwise
+        return self.text(name) if self.has(name) else otherwise
 
     def integer(self, name: str) -> int:
         value = self.value(name)

@@ -7,6 +7,17 @@ from typing import Final, final
 
 from shardbus.core.access import AccessRule, rule_from_document
 from shardbus.core.document import Fields
+from shardbus.core.entity_property import (
+    DURATION,
+    FLAG,
+    MEGABYTES,
+    NUMBER,
+    PROPERTIES,
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Property,
+)
 from shardbus.core.limits import STATE_BYTES_MAX
 from shardbus.core.rule_spec import RuleSpec, rule_spec_from_document
 from shardbus.core.tier import INFINITE_MS, Tier
@@ -14,10 +25,6 @@ from shardbus.core.tier import INFINITE_MS, Tier
 DOCUMENT_VERSION: Final = 1
 # Of topics and subscriptions, which programs that know only queues must not misread.
 TOPIC_DOCUMENT_VERSION: Final = 2
-
-QUEUE: Final = "queue"
-TOPIC: Final = "topic"
-SUBSCRIPTION: Final = "subscription"
 
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 
@@ -36,12 +43,12 @@ STATE_KB_PREMIUM: Final = 1024
 class QueueSpec:
     """Everything an entity can be told, made with the defaults of Standard.
 
-    Fill it in, then treat it as a value: an entity's spec is replaced, never changed.
+    Fill it in, then treat it as a value: an entity's spec is replaced, never changed. The table
+    `entity_property.PROPERTIES` says all about each, and which kinds of entities heed it; a
+    subscription's size, partitioning and message size are those of its topic.
     `size_mb` is the size of each fragment. `is_partitioned` is the creator's wish until
-    `Tier.is_partitioned` has settled it. The last four are for topics and subscriptions only, and
-    of the others each kind of entity heeds its own; a subscription's size, partitioning and message
-    size are those of its topic. `forward_to` is a path; `forward_to_written` is the URI that named
-    it, if it was one, and so with dead letters.
+    `Tier.is_partitioned` has settled it. `forward_to` is a path; `forward_to_written` is the URI
+    that named it, if it was one, and so with dead letters.
     """
 
     def __init__(self) -> None:
@@ -72,7 +79,7 @@ class QueueSpec:
         self.filters_before_publishing = False
 
     def copy(self) -> QueueSpec:
-        return topic_spec_from_document(self.to_topic_document())
+        return spec_from_document(self.to_document())
 
     def forwards(self) -> bool:
         """Whether messages are forwarded; those of sessions never are, but their dead letters."""
@@ -96,45 +103,11 @@ class QueueSpec:
         return STATE_KB_PREMIUM * 1024 if is_premium else STATE_BYTES_MAX
 
     def to_document(self) -> dict[str, object]:
-        document: dict[str, object] = {
-            "lock_ms": self.lock_ms,
-            "size_mb": self.size_mb,
-            "requires_duplicate_detection": self.requires_duplicate_detection,
-            "duplicate_window_ms": self.duplicate_window_ms,
-            "requires_session": self.requires_session,
-            "default_ttl_ms": self.default_ttl_ms,
-            "dead_letters_on_expiration": self.dead_letters_on_expiration,
-            "delivery_count_max": self.delivery_count_max,
-            "is_batched": self.is_batched,
-            "is_anonymous_accessible": self.is_anonymous_accessible,
-            "access_rules": [rule.to_document() for rule in self.access_rules],
-            "status": self.status,
-            "auto_delete_idle_ms": self.auto_delete_idle_ms,
-            "is_partitioned": self.is_partitioned,
-            "is_express": self.is_express,
-            "forward_to": self.forward_to,
-            "forward_dead_letters_to": self.forward_dead_letters_to,
-            "user_metadata": self.user_metadata,
-            "message_kb_max": self.message_kb_max,
-        }
-        # Only where there are some: programs from before know nothing of them.
-        for name, written in (
-            ("forward_to_written", self.forward_to_written),
-            ("forward_dead_letters_to_written", self.forward_dead_letters_to_written),
-        ):
-            if written:
-                document[name] = written
+        document: dict[str, object] = {each.name: each.value(self) for each in PROPERTIES}
+        document["access_rules"] = [rule.to_document() for rule in self.access_rules]
+        document["forward_to_written"] = self.forward_to_written
+        document["forward_dead_letters_to_written"] = self.forward_dead_letters_to_written
         return document
-
-    def to_topic_document(self) -> dict[str, object]:
-        """With what topics and subscriptions have beyond queues."""
-        return {
-            **self.to_document(),
-            "dead_letters_on_filter_errors": self.dead_letters_on_filter_errors,
-            "supports_ordering": self.supports_ordering,
-            "is_subscription_partitioned": self.is_subscription_partitioned,
-            "filters_before_publishing": self.filters_before_publishing,
-        }
 
 
 @final
@@ -232,7 +205,6 @@ class Entity:
         }
         if self.kind != QUEUE:
             document["version"] = TOPIC_DOCUMENT_VERSION
-            document["spec"] = self.spec.to_topic_document()
             document["topic_id"] = self.topic_id
             document["rules"] = [rule.to_document() for rule in self.rules]
         return json.dumps(document, separators=(",", ":"))
@@ -294,11 +266,10 @@ def entity_from_json(text: str) -> Entity:
     fields = Fields(value, "entity")
     kind = _checked_kind(fields.text("kind"), fields.integer("version"))
     is_queue = kind == QUEUE
-    spec = fields.value("spec")
     entity = Entity(
         fields.integer("entity_id"),
         fields.text("name"),
-        spec_from_document(spec) if is_queue else topic_spec_from_document(spec),
+        spec_from_document(fields.value("spec")),
         fields.integer("created_at_ms"),
     )
     entity.kind = kind
@@ -315,41 +286,23 @@ def entity_from_json(text: str) -> Entity:
 
 def spec_from_document(value: object) -> QueueSpec:
     """The spec that `to_document` described; ValueError when it is none."""
-    fields = Fields(value, "queue description")
+    fields = Fields(value, "description")
     spec = QueueSpec()
-    spec.lock_ms = fields.integer("lock_ms")
-    spec.size_mb = fields.integer("size_mb")
-    spec.requires_duplicate_detection = fields.boolean("requires_duplicate_detection")
-    spec.duplicate_window_ms = fields.integer("duplicate_window_ms")
-    spec.requires_session = fields.boolean("requires_session")
-    spec.default_ttl_ms = fields.integer("default_ttl_ms")
-    spec.dead_letters_on_expiration = fields.boolean("dead_letters_on_expiration")
-    spec.delivery_count_max = fields.integer("delivery_count_max")
-    spec.is_batched = fields.boolean("is_batched")
-    spec.is_anonymous_accessible = fields.boolean("is_anonymous_accessible")
+    for each in PROPERTIES:
+        if fields.has(each.name) or not each.is_late:
+            each.put(spec, _recorded(each, fields))
     spec.access_rules = [rule_from_document(rule) for rule in fields.values("access_rules")]
-    spec.status = fields.text("status")
-    spec.auto_delete_idle_ms = fields.integer("auto_delete_idle_ms")
-    spec.is_partitioned = fields.boolean("is_partitioned")
-    spec.is_express = fields.boolean("is_express")
-    spec.forward_to = fields.text("forward_to")
-    spec.forward_dead_letters_to = fields.text("forward_dead_letters_to")
     spec.forward_to_written = fields.text_or("forward_to_written", "")
     spec.forward_dead_letters_to_written = fields.text_or("forward_dead_letters_to_written", "")
-    spec.user_metadata = fields.text("user_metadata")
-    spec.message_kb_max = fields.integer("message_kb_max")
     return spec
 
 
-def topic_spec_from_document(value: object) -> QueueSpec:
-    """The spec that `to_topic_document` described; ValueError when it is none."""
-    spec = spec_from_document(value)
-    fields = Fields(value, "description")
-    spec.dead_letters_on_filter_errors = fields.boolean("dead_letters_on_filter_errors")
-    spec.supports_ordering = fields.boolean("supports_ordering")
-    spec.is_subscription_partitioned = fields.boolean("is_subscription_partitioned")
-    spec.filters_before_publishing = fields.boolean("filters_before_publishing")
-    return spec
+def _recorded(each: Property, fields: Fields) -> int | str:
+    if each.form == FLAG:
+        return fields.boolean(each.name)
+    if each.form in (NUMBER, MEGABYTES, DURATION):
+        return fields.integer(each.name)
+    return fields.text(each.name)
 
 
 def _checked_kind(kind: str, version: int) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
-from shardbus.app.atom import ATOM, CONNECT, EXTENSION
 from shardbus.app.client import Answer
+from shardbus.gateway.http.atom import ATOM, EXTENSION
+from shardbus.gateway.http.described import CONNECT
 
 
 class Namespace:

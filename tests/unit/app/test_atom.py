@@ -5,8 +5,6 @@ from xml.etree import ElementTree
 import pytest
 
 from shardbus.app.atom import (
-    ATOM,
-    CONNECT,
     QUEUE,
     AtomError,
     read_entities,
@@ -14,6 +12,8 @@ from shardbus.app.atom import (
     read_error,
     write_entity,
 )
+from shardbus.gateway.http.atom import ATOM
+from shardbus.gateway.http.described import CONNECT
 
 ENTRY = """<entry xmlns="http://www.w3.org/2005/Atom"><id>https://bus/q1</id>
 <title type="text">q1</title>{extension}<content type="application/xml">

@@ -5,11 +5,14 @@ import threading
 
 import pytest
 
-from shardbus.app.atom import ATOM, QUEUE
+from shardbus.app.atom import (
+    QUEUE,
+)
 from shardbus.app.client import Answer, HttpTransport, Management
 from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
 from shardbus.app.sas import Credential
 from shardbus.broker.sas import mint_token
+from shardbus.gateway.http.atom import ATOM
 from tests.unit.app.namespace import Namespace
 
 ENDPOINT = "http://127.0.0.1:5300"

@@ -6,7 +6,10 @@ import pytest
 
 from shardbus.broker.forwarding import not_kept, target_of
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.core.entity import TOPIC, Entity
+from shardbus.core.entity import (
+    Entity,
+)
+from shardbus.core.entity_property import TOPIC
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, ErrorKind, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.tier import INFINITE_MS

@@ -6,7 +6,11 @@ import pytest
 
 from shardbus.broker import namespace_subscriptions
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.core.entity import SUBSCRIPTION, TOPIC, Entity, QueueSpec
+from shardbus.core.entity import (
+    Entity,
+    QueueSpec,
+)
+from shardbus.core.entity_property import SUBSCRIPTION, TOPIC
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     INVALID_ARGUMENT,

@@ -5,6 +5,7 @@ import pytest
 from shardbus.core.access import LISTEN, AccessRule
 from shardbus.core.description import changed, fragment_size_mb, validate
 from shardbus.core.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
+from shardbus.core.entity_property import QUEUE
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
 from shardbus.core.placement import even_hash_starts
 from shardbus.core.tier import BASIC, DAY_MS, OLDER, PREMIUM, STANDARD, Tier, tier_named
@@ -21,7 +22,7 @@ def edited(tier: Tier, name: str, value: object) -> QueueSpec:
 def test_the_defaults_of_every_tier_are_valid(name: str) -> None:
     tier = tier_named(name)
 
-    validate(new_queue_spec(tier, is_partitioned=True), tier)
+    validate(QUEUE, new_queue_spec(tier, is_partitioned=True), tier)
 
 
 REFUSED = [
@@ -56,7 +57,7 @@ def test_a_value_outside_its_range_is_refused_by_name(
     tier = tier_named(tier_name)
 
     with pytest.raises(Refused) as refusal:
-        validate(edited(tier, name, value), tier)
+        validate(QUEUE, edited(tier, name, value), tier)
 
     assert refusal.value.kind is INVALID_ARGUMENT
     assert reason in refusal.value.message
@@ -85,7 +86,7 @@ ALLOWED = [
 def test_the_ends_of_a_range_are_allowed(tier_name: str, name: str, value: object) -> None:
     tier = tier_named(tier_name)
 
-    validate(edited(tier, name, value), tier)
+    validate(QUEUE, edited(tier, name, value), tier)
 
 
 LATER = [
@@ -100,7 +101,7 @@ def test_what_the_bus_cannot_honour_yet_is_refused_and_not_ignored(
     tier = tier_named(STANDARD)
 
     with pytest.raises(Refused) as refusal:
-        validate(edited(tier, name, value), tier)
+        validate(QUEUE, edited(tier, name, value), tier)
 
     assert refusal.value.kind is NOT_IMPLEMENTED
     assert property_name in refusal.value.message
@@ -121,7 +122,7 @@ def test_access_rules_are_checked(rules: list[AccessRule], reason: str) -> None:
     tier = tier_named(STANDARD)
 
     with pytest.raises(Refused, match=reason):
-        validate(edited(tier, "access_rules", rules), tier)
+        validate(QUEUE, edited(tier, "access_rules", rules), tier)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,12 @@ def unusual_spec() -> QueueSpec:
     spec.forward_dead_letters_to = "graveyard"
     spec.user_metadata = "größe"
     spec.message_kb_max = 2048
+    spec.dead_letters_on_filter_errors = False
+    spec.supports_ordering = False
+    spec.is_subscription_partitioned = True
+    spec.filters_before_publishing = True
+    spec.forward_to_written = "sb://host/next"
+    spec.forward_dead_letters_to_written = "sb://host/graveyard"
     return spec
 
 

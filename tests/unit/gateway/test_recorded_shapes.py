@@ -5,8 +5,11 @@ from xml.etree import ElementTree
 import pytest
 
 from shardbus.core.tier import INFINITE_MS
-from shardbus.gateway.http.atom import ATOM, COUNTS
+from shardbus.gateway.http.atom import (
+    ATOM,
+)
 from shardbus.gateway.http.described import CONNECT, INSTANCE
+from shardbus.gateway.http.descriptions import COUNTS
 from shardbus.gateway.http.message import Response
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, element, entry

@@ -15,8 +15,12 @@ from shardbus.core.address import NAME_CHARACTERS_MAX
 from shardbus.core.errors import Refused
 from shardbus.core.tier import OLDER, PREMIUM
 from shardbus.gateway.http.admin import Admin
-from shardbus.gateway.http.atom import ATOM, COUNTS, EXTENSION
+from shardbus.gateway.http.atom import (
+    ATOM,
+    EXTENSION,
+)
 from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.descriptions import COUNTS
 from shardbus.gateway.http.message import Request, Response
 from shardbus.gateway.http.site import Site
 from shardbus.stores.base import FragmentId

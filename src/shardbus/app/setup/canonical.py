@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from shardbus.app.atom import SUBSCRIPTION, Described, EntityKind
-from shardbus.app.queue_options import Form, QueueOption
 from shardbus.app.rule_atom import CORRELATION, FALSE, SQL, TRUE, Rule, Typed
-from shardbus.app.setup.model import FORWARDS, OPTIONS, RIGHTS
+from shardbus.app.setup.model import RIGHTS
 from shardbus.core.address import path_of
+from shardbus.core.entity_property import DESTINATION, DURATION, FLAG, MEGABYTES, NUMBER, Property
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.moment import format_duration, parse_duration
 
@@ -48,17 +48,15 @@ _FINE_DURATION: Final = re.compile(r"\.\d{4}")
 _SAME_FILTERS: Final = {"1=1": TRUE, "1=0": FALSE}
 
 
-def element_text(option: QueueOption, text: str) -> str:
+def element_text(each: Property, text: str) -> str:
     """The canonical text of an element; ValueError with what is allowed when it can be none."""
-    match option.form:
-        case Form.DURATION:
-            return duration_text(text)
-        case Form.SWITCH:
-            return switch_text(text)
-        case Form.NUMBER | Form.GIGABYTES:
-            return number_text(text)
-        case Form.TEXT:
-            return path_of(text) if option.element in FORWARDS else text
+    if each.form == DURATION:
+        return duration_text(text)
+    if each.form == FLAG:
+        return switch_text(text)
+    if each.form in (NUMBER, MEGABYTES):
+        return number_text(text)
+    return path_of(text) if each.form == DESTINATION else text
 
 
 def duration_text(text: str) -> str:
@@ -85,9 +83,9 @@ def number_text(text: str) -> str:
 def described_elements(kind: EntityKind, described: Described) -> dict[str, str]:
     """What the bus says of an entity, as far as a file can say it; sizes are of each fragment."""
     elements = {
-        option.element: element_text(option, described.elements[option.element])
-        for option in OPTIONS[kind.word]
-        if described.elements.get(option.element)
+        each.element: element_text(each, described.elements[each.element])
+        for each in kind.options
+        if described.elements.get(each.element)
     }
     if kind is not SUBSCRIPTION and described.size_max_mb:
         each_mb = described.size_max_mb // (described.fragment_count or 1)

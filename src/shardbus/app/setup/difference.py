@@ -15,7 +15,6 @@ from shardbus.app.setup.current import Current
 from shardbus.app.setup.model import (
     DEFAULT_RULE,
     FORWARDS,
-    OPTIONS,
     AccessRule,
     Blueprint,
     Entity,
@@ -137,7 +136,7 @@ class _Planner:
         if old.kind is not entity.kind:
             self._block(entity, f"there is a {old.kind.word} of this name")
             return
-        fixed = {option.element for option in OPTIONS[entity.kind.word] if option.is_fixed}
+        fixed = {each.element for each in entity.kind.options if each.is_fixed}
         changes = [
             Change(name, old.elements.get(name, ""), text)
             for name, text in entity.elements.items()

@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.entity_options import SUBSCRIPTION_OPTIONS, TOPIC_OPTIONS
+from shardbus.app.atom import EntityKind
 from shardbus.app.failures import Usage
-from shardbus.app.queue_options import QUEUE_OPTIONS, QueueOption
 from shardbus.app.rule_atom import Rule
 
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
@@ -15,12 +13,6 @@ FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 RIGHTS: Final = ("Manage", "Send", "Listen")
 # A file is for one namespace, which has at most this many entities of each kind anyway.
 ENTITIES_MAX: Final = 100_000
-
-OPTIONS: Final[dict[str, tuple[QueueOption, ...]]] = {
-    QUEUE.word: QUEUE_OPTIONS,
-    TOPIC.word: TOPIC_OPTIONS,
-    SUBSCRIPTION.word: SUBSCRIPTION_OPTIONS,
-}
 
 
 class SetupError(Usage):

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from shardbus.app.console import Json
-from shardbus.app.queue_options import Form
 from shardbus.app.rule_atom import CORRELATION, FALSE, SQL, Rule, Typed
 from shardbus.app.setup.canonical import INT_MAX, INT_MIN, typed_form
-from shardbus.app.setup.model import DEFAULT_RULE, OPTIONS, Entity
+from shardbus.app.setup.model import DEFAULT_RULE, Entity
+from shardbus.core.entity_property import FLAG, MEGABYTES, NUMBER
 
 
 def entity_properties(entity: Entity, *, without: Sequence[str] = ()) -> dict[str, Json]:
     """The elements as JSON values, in the order of the table."""
     return {
-        option.element: _value(option.form, entity.elements[option.element])
-        for option in OPTIONS[entity.kind.word]
-        if option.element in entity.elements and option.element not in without
+        each.element: _value(each.form, entity.elements[each.element])
+        for each in entity.kind.options
+        if each.element in entity.elements and each.element not in without
     }
 
 
@@ -47,10 +47,10 @@ def rule_properties(rule: Rule, path: str, losses: list[str], *, suffix: str) ->
     return properties
 
 
-def _value(form: Form, text: str) -> Json:
-    if form is Form.SWITCH:
+def _value(form: str, text: str) -> Json:
+    if form == FLAG:
         return text == "true"
-    return int(text) if form in (Form.NUMBER, Form.GIGABYTES) else text
+    return int(text) if form in (NUMBER, MEGABYTES) else text
 
 
 def _json_value(value: Typed, where: str, losses: list[str]) -> Json:

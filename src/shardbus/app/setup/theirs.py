@@ -3,11 +3,10 @@
 from typing import Final
 
 from shardbus.app.atom import EntityKind
-from shardbus.app.queue_options import Form
 from shardbus.app.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, Rule, Typed
 from shardbus.app.setup.canonical import INT_MAX, INT_MIN, element_text, rule_form
-from shardbus.app.setup.model import OPTIONS
 from shardbus.app.setup.node import Node
+from shardbus.core.entity_property import DESTINATION, TEXT, WORD
 
 # Clients read them and nobody sets them, or they mean nothing to this bus.
 _PASSED_OVER: Final = (
@@ -45,15 +44,15 @@ def read_elements(kind: EntityKind, properties: Node | None, warnings: list[str]
     elements: dict[str, str] = {}
     if properties is None:
         return elements
-    for option in OPTIONS[kind.word]:
-        node = properties.get(option.element)
-        if node is None or (option.form is not Form.TEXT and node.value == ""):
+    for each in kind.options:
+        node = properties.get(each.element)
+        if node is None or (each.form not in (WORD, TEXT, DESTINATION) and node.value == ""):
             continue
         try:
-            elements[option.element] = element_text(option, node.plain())
+            elements[each.element] = element_text(each, node.plain())
         except ValueError as error:
             raise node.wrong(str(error)) from error
-    known = [option.element for option in OPTIONS[kind.word]]
+    known = [each.element for each in kind.options]
     warn_unknown(properties, [*known, *_PASSED_OVER], warnings)
     return elements
 

@@ -9,11 +9,10 @@ from typing import Final, final
 
 from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.duration import to_iso
-from shardbus.app.queue_options import MB_PER_GB, Form, QueueOption
+from shardbus.app.entity_options import MB_PER_GB
 from shardbus.app.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, Rule, Typed
 from shardbus.app.setup.canonical import TYPES, element_text, rights_form, rule_form
 from shardbus.app.setup.model import (
-    OPTIONS,
     SUBSCRIPTIONS_SEGMENT,
     AccessRule,
     Blueprint,
@@ -22,6 +21,7 @@ from shardbus.app.setup.model import (
 )
 from shardbus.app.setup.node import Node
 from shardbus.app.setup.theirs import typed_value
+from shardbus.core.entity_property import DURATION, FLAG, MEGABYTES, NUMBER, Property
 
 ENTITY_KEYS: Final = ("queue", "topic", "access-rule")
 """What a file may hold beside settings."""
@@ -68,18 +68,14 @@ def read_toml(
     return checked(blueprint)
 
 
-def option_key(option: QueueOption) -> str:
-    return option.flag.removeprefix("--")
-
-
 def _entity(kind: EntityKind, node: Node, prefix: str) -> Entity:
-    options = OPTIONS[kind.word]
-    node.refuse_unknown(["name", *map(option_key, options), *_BELOW[kind.word]])
+    known = [each.option for each in kind.options]
+    node.refuse_unknown(["name", *known, *_BELOW[kind.word]])
     elements: dict[str, str] = {}
-    for option in options:
-        value = node.get(option_key(option))
+    for each in kind.options:
+        value = node.get(each.option)
         if value is not None:
-            elements[option.element] = _element(option, value)
+            elements[each.element] = _element(each, value)
     return Entity(
         kind,
         prefix + node.need("name").name(),
@@ -92,19 +88,17 @@ def _entity(kind: EntityKind, node: Node, prefix: str) -> Entity:
     )
 
 
-def _element(option: QueueOption, node: Node) -> str:
+def _element(each: Property, node: Node) -> str:
     try:
-        match option.form:
-            case Form.SWITCH:
-                return "true" if node.switch() else "false"
-            case Form.NUMBER:
-                return element_text(option, str(node.number()))
-            case Form.GIGABYTES:
-                return element_text(option, str(node.number() * MB_PER_GB))
-            case Form.DURATION:
-                return element_text(option, to_iso(node.text()))
-            case Form.TEXT:
-                return element_text(option, node.text())
+        if each.form == FLAG:
+            return "true" if node.switch() else "false"
+        if each.form == NUMBER:
+            return element_text(each, str(node.number()))
+        if each.form == MEGABYTES:
+            return element_text(each, str(node.number() * MB_PER_GB))
+        if each.form == DURATION:
+            return element_text(each, to_iso(node.text()))
+        return element_text(each, node.text())
     except ValueError as error:
         raise node.wrong(str(error)) from error
 

@@ -6,11 +6,12 @@ from typing import Final
 
 from shardbus.app.atom import QUEUE, TOPIC
 from shardbus.app.duration import FOREVER_ISO, to_words
-from shardbus.app.queue_options import MB_PER_GB, Form, QueueOption
+from shardbus.app.entity_options import MB_PER_GB
 from shardbus.app.rule_atom import FALSE, SQL, Rule, Typed
 from shardbus.app.setup.canonical import typed_form
-from shardbus.app.setup.model import OPTIONS, AccessRule, Blueprint, Entity
-from shardbus.app.setup.toml_form import FIELD_KEYS, option_key
+from shardbus.app.setup.model import AccessRule, Blueprint, Entity
+from shardbus.app.setup.toml_form import FIELD_KEYS
+from shardbus.core.entity_property import DURATION, FLAG, MEGABYTES, NUMBER, Property
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _CONTROL: Final = re.compile("[\x7f]")
@@ -30,9 +31,9 @@ def write_toml(blueprint: Blueprint, *, with_keys: bool) -> str:
 
 def _entity(header: str, entity: Entity, with_keys: bool) -> list[str]:
     lines = [("name", _text(entity.name))]
-    for option in OPTIONS[entity.kind.word]:
-        if option.element in entity.elements:
-            lines.append((option_key(option), _element(option, entity.elements[option.element])))
+    for each in entity.kind.options:
+        if each.element in entity.elements:
+            lines.append((each.option, _element(each, entity.elements[each.element])))
     if entity.rules is not None and not entity.rules:
         lines.append(("rule", "[]"))
     blocks = [_block(header, lines)]
@@ -72,18 +73,16 @@ def _block(header: str, lines: list[tuple[str, str]]) -> str:
     return f"[[{header}]]\n" + "".join(f"{key} = {value}\n" for key, value in lines)
 
 
-def _element(option: QueueOption, text: str) -> str:
-    match option.form:
-        case Form.SWITCH | Form.NUMBER:
-            return text
-        case Form.GIGABYTES:
-            return str(int(text) // MB_PER_GB)
-        case Form.DURATION:
-            # One word is shorter than ISO; two are no form that can be read back.
-            words = "forever" if text == FOREVER_ISO else to_words(text)
-            return _text(text if " " in words or "." in words else words)
-        case Form.TEXT:
-            return _text(text)
+def _element(each: Property, text: str) -> str:
+    if each.form in (FLAG, NUMBER):
+        return text
+    if each.form == MEGABYTES:
+        return str(int(text) // MB_PER_GB)
+    if each.form == DURATION:
+        # One word is shorter than ISO; two are no form that can be read back.
+        words = "forever" if text == FOREVER_ISO else to_words(text)
+        return _text(text if " " in words or "." in words else words)
+    return _text(text)
 
 
 def _table(values: tuple[Typed, ...]) -> str:

@@ -10,7 +10,11 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import MANAGE
 from shardbus.core.description import fragment_size_mb
-from shardbus.core.entity import TOPIC, Entity, QueueSpec
+from shardbus.core.entity import (
+    Entity,
+    QueueSpec,
+)
+from shardbus.core.entity_property import QUEUE, TOPIC
 from shardbus.core.errors import INVALID_ARGUMENT, Refused, not_found
 from shardbus.gateway.http.access_markup import complete_rules
 from shardbus.gateway.http.admin_topics import (
@@ -29,11 +33,10 @@ from shardbus.gateway.http.atom import (
     TOPIC_DESCRIPTION,
     Page,
     Writer,
-    fill_spec,
     read_entry,
 )
-from shardbus.gateway.http.atom_topics import ShownTopic, TopicWriter, fill_topic
 from shardbus.gateway.http.described import Described, described_by
+from shardbus.gateway.http.descriptions import Shown, entity_entry, fill_spec
 from shardbus.gateway.http.forwarding import authorize_forwarding
 from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import XML, Request, Response
@@ -95,27 +98,20 @@ class Admin:
         if request.method not in ("GET", "HEAD"):
             return method_not_allowed("GET, HEAD")
         if path == "$resources/queues":
-            return await self._list(request, writer)
+            return await self._list(request, QUEUE, "Queues", writer)
         if path == "$resources/topics":
-            return await self._list_topics(request, writer)
+            return await self._list(request, TOPIC, "Topics", writer)
         if path == "$namespaceinfo":
             sku = self._namespace.settings.tier.name.capitalize()
             return Response(200, XML, writer.namespace(sku, self._namespace.created_at_ms))
         raise not_found(request.path)
 
-    async def _list(self, request: Request, writer: Writer) -> Response:
-        page = page_of(request, "Queues", "$Resources/queues", self._namespace.count())
-        shown = self._namespace.page(page.skip, page.top)
-        counted = await in_portions(self._namespace.statistics, shown)
-        queues = list(zip(shown, counted, strict=True))
-        return Response(200, XML, writer.queues(queues, page.skip, page.next_skip, page.top))
-
-    async def _list_topics(self, request: Request, writer: Writer) -> Response:
-        page = page_of(request, "Topics", "$Resources/topics", self._namespace.count(TOPIC))
-        found = self._namespace.page(page.skip, page.top, TOPIC)
-        topics = await in_portions(self._shown_topic, found)
-        shown = TopicWriter(writer).topics(topics, page.skip, page.next_skip, page.top)
-        return Response(200, XML, shown)
+    async def _list(self, request: Request, kind: str, title: str, writer: Writer) -> Response:
+        path = f"$Resources/{title.lower()}"
+        page = page_of(request, title, path, self._namespace.count(kind))
+        found = self._namespace.page(page.skip, page.top, kind)
+        entries = await in_portions(lambda entity: self._entry(entity, writer), found)
+        return Response(200, XML, writer.feed(page, entries))
 
     async def _entity(self, request: Request, version: str, writer: Writer) -> Response:
         match request.method:
@@ -176,26 +172,21 @@ class Admin:
         return spec
 
     async def _shown(self, status: int, entity: Entity, writer: Writer) -> Response:
-        if entity.is_topic():
-            shown = await self._shown_topic(entity)
-            return Response(status, XML, TopicWriter(writer).topic(shown))
-        statistics = await self._namespace.statistics(entity)
-        return Response(status, XML, writer.queue(entity, statistics))
+        return Response(status, XML, writer.document(await self._entry(entity, writer)))
 
-    async def _shown_topic(self, entity: Entity) -> ShownTopic:
+    async def _entry(self, entity: Entity, writer: Writer) -> str:
         statistics = await self._namespace.statistics(entity)
-        return ShownTopic(entity, statistics, self._namespace.filter_counts(entity))
+        counts = self._namespace.filter_counts(entity) if entity.is_topic() else (0, 0)
+        return entity_entry(writer, Shown(entity, statistics, counts))
 
 
 def _fill(spec: QueueSpec, name: str, described: Described) -> None:
-    if name == QUEUE_DESCRIPTION:
-        fill_spec(spec, described)
-    elif name == TOPIC_DESCRIPTION:
-        fill_topic(spec, described)
-    else:
+    kind = {QUEUE_DESCRIPTION: QUEUE, TOPIC_DESCRIPTION: TOPIC}.get(name)
+    if kind is None:
         raise Refused(
             INVALID_ARGUMENT, f"A {name} belongs under the subscriptions of a topic, not here."
         )
+    fill_spec(kind, spec, described)
 
 
 def _api_version(request: Request) -> str:

@@ -9,6 +9,7 @@ from typing import Final, TypeVar, final
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
 from shardbus.core.entity import Entity, subscription_path
+from shardbus.core.entity_property import SUBSCRIPTION
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.rule_spec import RuleSpec
 from shardbus.gateway.http.atom import (
@@ -19,7 +20,7 @@ from shardbus.gateway.http.atom import (
     read_description,
     read_entry,
 )
-from shardbus.gateway.http.atom_topics import TopicWriter, fill_subscription
+from shardbus.gateway.http.descriptions import Shown, entity_entry, fill_spec, rule_entry
 from shardbus.gateway.http.forwarding import authorize_forwarding
 from shardbus.gateway.http.message import XML, Request, Response
 from shardbus.gateway.http.rule_markup import read_rule
@@ -73,20 +74,17 @@ class TopicAdmin:
         self._authorizer = authorizer
 
     async def respond(self, request: Request, path: TopicPath, writer: Writer) -> Response:
-        shown = TopicWriter(writer)
         if path.rule:
-            return await self._rule(request, path, shown)
+            return await self._rule(request, path, writer)
         if path.is_rules or not path.subscription:
             check_named(request)
         if path.is_rules:
-            return self._list_rules(request, path, shown)
+            return self._list_rules(request, path, writer)
         if path.subscription:
-            return await self._subscription(request, path, shown)
-        return await self._list_subscriptions(request, path, shown)
+            return await self._subscription(request, path, writer)
+        return await self._list_subscriptions(request, path, writer)
 
-    async def _subscription(
-        self, request: Request, path: TopicPath, writer: TopicWriter
-    ) -> Response:
+    async def _subscription(self, request: Request, path: TopicPath, writer: Writer) -> Response:
         name = path.subscription_path()
         match request.method:
             case "GET" | "HEAD":
@@ -96,7 +94,7 @@ class TopicAdmin:
                 described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
                 old = self._namespace.subscription(name).spec
                 spec = old.copy()
-                fill_subscription(spec, described)
+                fill_spec(SUBSCRIPTION, spec, described)
                 authorize_forwarding(request, spec, old, self._authorizer, self._namespace)
                 entity = await self._namespace.update_subscription(name, spec)
                 return await self._shown(200, entity, writer)
@@ -110,14 +108,14 @@ class TopicAdmin:
     async def _create(self, request: Request, path: TopicPath) -> Entity:
         described = read_description(request.body, SUBSCRIPTION_DESCRIPTION)
         spec = self._namespace.new_spec()
-        fill_subscription(spec, described)
+        fill_spec(SUBSCRIPTION, spec, described)
         authorize_forwarding(request, spec, None, self._authorizer, self._namespace)
         rule = described.element("DefaultRuleDescription")
         rules: list[RuleSpec] = [] if rule is None else [read_rule(rule, "")]
         return await self._namespace.create_subscription(path.topic, path.subscription, spec, rules)
 
     async def _list_subscriptions(
-        self, request: Request, path: TopicPath, writer: TopicWriter
+        self, request: Request, path: TopicPath, writer: Writer
     ) -> Response:
         if request.method not in ("GET", "HEAD"):
             return method_not_allowed("GET, HEAD")
@@ -125,12 +123,10 @@ class TopicAdmin:
         known = self._namespace.subscriptions(topic)
         page = page_of(request, "Subscriptions", f"{topic.name}/Subscriptions", len(known))
         shown = known[page.skip : page.skip + page.top]
-        counted = await in_portions(self._namespace.statistics, shown)
-        return Response(
-            200, XML, writer.subscriptions(page, list(zip(shown, counted, strict=True)))
-        )
+        entries = await in_portions(lambda entity: self._entry(entity, writer), shown)
+        return Response(200, XML, writer.feed(page, entries))
 
-    async def _rule(self, request: Request, path: TopicPath, writer: TopicWriter) -> Response:
+    async def _rule(self, request: Request, path: TopicPath, writer: Writer) -> Response:
         name = path.subscription_path()
         match request.method:
             case "GET" | "HEAD":
@@ -148,20 +144,24 @@ class TopicAdmin:
                 return Response(200, XML)
         return method_not_allowed(ENTITY_METHODS)
 
-    def _list_rules(self, request: Request, path: TopicPath, writer: TopicWriter) -> Response:
+    def _list_rules(self, request: Request, path: TopicPath, writer: Writer) -> Response:
         if request.method not in ("GET", "HEAD"):
             return method_not_allowed("GET, HEAD")
         entity = self._namespace.subscription(path.subscription_path())
         page = page_of(request, "Rules", f"{entity.name}/Rules", len(entity.rules))
         rules = self._namespace.rules(entity.name)[page.skip : page.skip + page.top]
-        return Response(200, XML, writer.rules(page, entity, rules))
+        return Response(
+            200, XML, writer.feed(page, [rule_entry(writer, entity, rule) for rule in rules])
+        )
 
-    async def _shown(self, status: int, entity: Entity, writer: TopicWriter) -> Response:
-        statistics = await self._namespace.statistics(entity)
-        return Response(status, XML, writer.subscription(entity, statistics))
+    async def _shown(self, status: int, entity: Entity, writer: Writer) -> Response:
+        return Response(status, XML, writer.document(await self._entry(entity, writer)))
 
-    def _shown_rule(self, name: str, rule: RuleSpec, writer: TopicWriter) -> str:
-        return writer.rule(self._namespace.subscription(name), rule)
+    async def _entry(self, entity: Entity, writer: Writer) -> str:
+        return entity_entry(writer, Shown(entity, await self._namespace.statistics(entity)))
+
+    def _shown_rule(self, name: str, rule: RuleSpec, writer: Writer) -> str:
+        return writer.document(rule_entry(writer, self._namespace.subscription(name), rule))
 
 
 async def in_portions(

@@ -6,7 +6,10 @@ from typing import Final, final
 
 from shardbus.broker.namespace import PAGE_COUNT_MAX, Namespace
 from shardbus.core.access import LISTEN, MANAGE
-from shardbus.core.entity import QUEUE, TOPIC, Entity
+from shardbus.core.entity import (
+    Entity,
+)
+from shardbus.core.entity_property import QUEUE, TOPIC
 from shardbus.gateway.http.api_call import Answer, Call
 from shardbus.gateway.http.api_route import NAME, Parameter, Route
 from shardbus.gateway.http.documents_entities import (

@@ -10,7 +10,7 @@ from shardbus.broker.auth import Grant
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import ALL_RIGHTS, right_names
-from shardbus.core.entity import QUEUE, SUBSCRIPTION, TOPIC
+from shardbus.core.entity_property import QUEUE, SUBSCRIPTION, TOPIC
 from shardbus.core.errors import ALL_KINDS
 from shardbus.gateway.http.documents_entities import (
     AVAILABILITY,

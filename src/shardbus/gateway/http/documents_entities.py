@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from shardbus.broker.host import AVAILABLE_STATUS, LIMITED_STATUS, EntityStatistics
+from shardbus.core import entity_property
 from shardbus.core.access import right_names
-from shardbus.core.entity import MEGABYTE, QUEUE, SUBSCRIPTION, TOPIC, Entity, QueueSpec
+from shardbus.core.entity import (
+    MEGABYTE,
+    Entity,
+    QueueSpec,
+)
+from shardbus.core.entity_property import QUEUE, SUBSCRIPTION, TOPIC, Property, shown_of
 from shardbus.core.rule_spec import FILTER_KINDS, RuleSpec, TypedValue
 from shardbus.core.tier import INFINITE_MS
 from shardbus.gateway.http.documents_schema import (
@@ -31,30 +37,13 @@ AVAILABILITY: Final[Schema] = one_of(AVAILABLE_STATUS, LIMITED_STATUS)
 SIZE_BYTES_MAX: Final[Schema] = described(COUNT, "Size of a fragment times fragments.")
 PARTIAL: Final[Schema] = described(FLAG, "Fragments that cannot be counted are left out.")
 
-_OF_ALL: Final[dict[str, Schema]] = {
-    "auto_delete_idle_ms": DURATION,
-    "default_ttl_ms": DURATION,
-    "is_batched": FLAG,
-    "is_partitioned": FLAG,
-    "message_kb_max": COUNT,
-    "size_mb": described(COUNT, "The size of each fragment."),
-    "size_mb_max": described(COUNT, "The size of all fragments together."),
-    "supports_ordering": FLAG,
-    "user_metadata": TEXT,
-}
-_OF_RECEIVED: Final[dict[str, Schema]] = {
-    "dead_letters_on_expiration": FLAG,
-    "delivery_count_max": COUNT,
-    "forward_to": TEXT_OR_NONE,
-    "forward_dead_letters_to": TEXT_OR_NONE,
-    "lock_ms": DURATION,
-    "requires_session": FLAG,
-}
-_OF_SENT: Final[dict[str, Schema]] = {
-    "access_rules": list_of(object_of({"name": TEXT, "rights": list_of(TEXT)})),
-    "duplicate_window_ms": DURATION,
-    "is_express": FLAG,
-    "requires_duplicate_detection": FLAG,
+_SCHEMAS: Final[dict[str, Schema]] = {
+    entity_property.FLAG: FLAG,
+    entity_property.NUMBER: COUNT,
+    entity_property.MEGABYTES: COUNT,
+    entity_property.DURATION: DURATION,
+    entity_property.TEXT: TEXT,
+    entity_property.DESTINATION: TEXT_OR_NONE,
 }
 _STATE: Final[dict[str, Schema]] = {
     "availability": AVAILABILITY,
@@ -90,6 +79,17 @@ _TYPED_VALUES: Final[Schema] = list_of(
 )
 
 
+def _description_schema(kind: str) -> Schema:
+    members = {
+        each.name: described(_SCHEMAS[each.form], each.note) if each.note else _SCHEMAS[each.form]
+        for each in shown_of(kind)
+    }
+    members["size_mb_max"] = described(COUNT, "The size of all fragments together.")
+    if kind != SUBSCRIPTION:
+        members["access_rules"] = list_of(object_of({"name": TEXT, "rights": list_of(TEXT)}))
+    return object_of(members)
+
+
 def _entity(kind: str, description: str, runtime: str, more: dict[str, Schema]) -> Schema:
     return object_of(
         {
@@ -118,11 +118,9 @@ def _page(member: str, schema: str) -> Schema:
 
 
 ENTITY_SCHEMAS: Final[dict[str, Schema]] = {
-    "QueueDescription": object_of({**_OF_ALL, **_OF_RECEIVED, **_OF_SENT}),
-    "TopicDescription": object_of({**_OF_ALL, **_OF_SENT, "filters_before_publishing": FLAG}),
-    "SubscriptionDescription": object_of(
-        {**_OF_ALL, **_OF_RECEIVED, "dead_letters_on_filter_errors": FLAG}
-    ),
+    "QueueDescription": _description_schema(QUEUE),
+    "TopicDescription": _description_schema(TOPIC),
+    "SubscriptionDescription": _description_schema(SUBSCRIPTION),
     "Runtime": object_of(_RUNTIME),
     "TopicRuntime": object_of(_TOPIC_RUNTIME),
     "Queue": _entity(QUEUE, "QueueDescription", "Runtime", {}),
@@ -162,38 +160,24 @@ ENTITY_SCHEMAS: Final[dict[str, Schema]] = {
 
 
 def queue_document(entity: Entity, statistics: EntityStatistics) -> Document:
-    spec = entity.spec
-    description = {**_of_all(entity), **_of_received(spec), **_of_sent(spec)}
-    return _document(entity, statistics, description, _runtime(entity, statistics))
+    return _document(entity, statistics, _runtime(entity, statistics))
 
 
 def topic_document(
     entity: Entity, statistics: EntityStatistics, filter_counts: tuple[int, int]
 ) -> Document:
     """`filter_counts` are those of SQL and of correlation filters."""
-    spec = entity.spec
-    description = {
-        **_of_all(entity),
-        **_of_sent(spec),
-        "filters_before_publishing": spec.filters_before_publishing,
-    }
     runtime = {
         **_state(entity, statistics),
         "subscriptions": statistics.subscription_count,
         "sql_filters": filter_counts[0],
         "correlation_filters": filter_counts[1],
     }
-    return _document(entity, statistics, description, runtime)
+    return _document(entity, statistics, runtime)
 
 
 def subscription_document(entity: Entity, statistics: EntityStatistics) -> Document:
-    spec = entity.spec
-    description = {
-        **_of_all(entity),
-        **_of_received(spec),
-        "dead_letters_on_filter_errors": spec.dead_letters_on_filter_errors,
-    }
-    document = _document(entity, statistics, description, _runtime(entity, statistics))
+    document = _document(entity, statistics, _runtime(entity, statistics))
     return {**document, "topic": entity.topic_name(), "short_name": entity.short_name()}
 
 
@@ -219,9 +203,7 @@ def page_document(count: int, skip: int, member: str, shown: list[Document]) -> 
     return {"count": count, "skip": skip, member: shown}
 
 
-def _document(
-    entity: Entity, statistics: EntityStatistics, description: Document, runtime: Document
-) -> Document:
+def _document(entity: Entity, statistics: EntityStatistics, runtime: Document) -> Document:
     used_ms = max(entity.accessed_at_ms, statistics.last_used_ms, statistics.subscriptions_used_ms)
     return {
         "name": entity.name,
@@ -231,47 +213,30 @@ def _document(
         "created_at": format_moment(entity.created_at_ms),
         "updated_at": format_moment(entity.updated_at_ms),
         "accessed_at": format_moment(used_ms) if used_ms else None,
-        "description": description,
+        "description": _description(entity),
         "runtime": runtime,
     }
 
 
-def _of_all(entity: Entity) -> Document:
+def _description(entity: Entity) -> Document:
     spec = entity.spec
-    return {
-        "auto_delete_idle_ms": _duration(spec.auto_delete_idle_ms),
-        "default_ttl_ms": _duration(spec.default_ttl_ms),
-        "is_batched": spec.is_batched,
-        "is_partitioned": spec.is_partitioned,
-        "message_kb_max": spec.message_kb_max,
-        "size_mb": spec.size_mb,
-        "size_mb_max": entity.size_mb_max(),
-        "supports_ordering": spec.supports_ordering,
-        "user_metadata": spec.user_metadata,
-    }
-
-
-def _of_received(spec: QueueSpec) -> Document:
-    return {
-        "dead_letters_on_expiration": spec.dead_letters_on_expiration,
-        "delivery_count_max": spec.delivery_count_max,
-        "forward_to": spec.forward_to or None,
-        "forward_dead_letters_to": spec.forward_dead_letters_to or None,
-        "lock_ms": _duration(spec.lock_ms),
-        "requires_session": spec.requires_session,
-    }
-
-
-def _of_sent(spec: QueueSpec) -> Document:
-    return {
+    document: Document = {each.name: _shown(each, spec) for each in shown_of(entity.kind)}
+    document["size_mb_max"] = entity.size_mb_max()
+    if not entity.is_subscription():
         # Their keys are management's business: a document that is shown around has none.
-        "access_rules": [
+        document["access_rules"] = [
             {"name": rule.name, "rights": right_names(rule.rights)} for rule in spec.access_rules
-        ],
-        "duplicate_window_ms": _duration(spec.duplicate_window_ms),
-        "is_express": spec.is_express,
-        "requires_duplicate_detection": spec.requires_duplicate_detection,
-    }
+        ]
+    return document
+
+
+def _shown(each: Property, spec: QueueSpec) -> int | str | None:
+    if each.form == entity_property.DURATION:
+        duration_ms = each.integer(spec)
+        return None if duration_ms >= INFINITE_MS else duration_ms
+    if each.form == entity_property.DESTINATION:
+        return each.text(spec) or None
+    return each.value(spec)
 
 
 def _state(entity: Entity, statistics: EntityStatistics) -> Document:
@@ -303,7 +268,3 @@ def _runtime(entity: Entity, statistics: EntityStatistics) -> Document:
 
 def _typed(values: list[TypedValue]) -> list[Document]:
     return [{"name": value.name, "type": value.kind, "value": value.text} for value in values]
-
-
-def _duration(duration_ms: int) -> int | None:
-    return None if duration_ms >= INFINITE_MS else duration_ms

@@ -17,7 +17,11 @@ from shardbus.broker.host import (
     FragmentStatistics,
 )
 from shardbus.broker.namespace import Namespace
-from shardbus.core.entity import MEGABYTE, TOPIC, Entity
+from shardbus.core.entity import (
+    MEGABYTE,
+    Entity,
+)
+from shardbus.core.entity_property import TOPIC
 from shardbus.gateway.http.counts import ENTITIES_MAX, HttpCounts
 from shardbus.gateway.http.exposition import COUNTER, GAUGE, Family
 from shardbus.gateway.readings import (
