@@ -36,6 +36,7 @@ async def drain(simulation: Simulation) -> None:
     """Fragments come back, old locks run out, and every message comes out."""
     await _until(simulation, simulation.is_whole, CALM_S_MAX, "fragments come back")
     await _until(simulation, lambda: _is_settled(simulation), CALM_S_MAX, "promises are kept")
+    await _until(simulation, lambda: _is_roomy(simulation), CALM_S_MAX, "disks have room")
     for plan in simulation.plans:
         await Sender(simulation, plan).probe()
     longest_ms = max(plan.rules.lock_ms for plan in simulation.plans)
@@ -51,6 +52,11 @@ async def drain(simulation: Simulation) -> None:
     await asyncio.sleep(1)
     for plan in simulation.plans:
         _check_empty(simulation, plan, LINES, "after the drain")
+
+
+def _is_roomy(simulation: Simulation) -> bool:
+    """Whether every broker has seen that its disk is not full any more: it looks now and then."""
+    return not any(store.shortage for store in simulation.stores)
 
 
 def _is_settled(simulation: Simulation) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from shardbus.core.change import Append, Remove
+from shardbus.core.change import Append, RecordChange, Remove
 from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import Entry
+from shardbus.core.records import PREPARED
 from shardbus.core.runs import Runs
 from shardbus.stores.base import (
     Due,
@@ -160,11 +161,20 @@ class Filling:
 
 
 def _brings(commit: FragmentCommit) -> bool:
-    """Whether there is more than before; a message whose moment has come is only moved."""
+    """Whether there is more than before; a message whose moment has come is only moved.
+
+    Messages that are promised to a transaction come with the promise, which may be refused, and
+    not when it is kept.
+    """
     new = gone = 0
+    is_kept = False
     for change in commit.changes:
-        if isinstance(change, Append):
-            new += len(change.entries)
+        if isinstance(change, RecordChange) and change.kind == PREPARED:
+            is_kept = change.data is None
+            new += not is_kept
+        elif isinstance(change, Append):
+            new += 0 if is_kept else len(change.entries)
+            is_kept = False
         elif isinstance(change, Remove):
             gone += len(change.sequence_numbers)
     return new > gone
