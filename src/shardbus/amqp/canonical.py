@@ -1,9 +1,10 @@
 """A message as its specification has it, of one that a careless client wrote otherwise.
 
 A message that was received with the Python SDK and is sent again has binary where it had text; the
-SDK's older transport writes annotation names as strings; descriptors may be symbols. The service
-takes all of these. They are written anew when they arrive, so that everything behind the gateway,
-and every receiver, meets one form only.
+SDK's older transport writes annotation names as strings; descriptors may be symbols, or numbers of
+eight bytes, neither of which the Python SDK can read. The service takes all of these. They are
+written anew when they arrive, so that everything behind the gateway, and every receiver, meets one
+form only.
 """
 
 from typing import Final
