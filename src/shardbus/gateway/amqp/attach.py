@@ -119,6 +119,10 @@ class _Use:
     def entity_id(self) -> int:
         return self.handle.entity.entity_id
 
+    def touch(self) -> None:
+        """Something else is done for the link: it is not idle until the next look."""
+        self._seen_count = -1
+
     def idle_ms(self, now_ms: int) -> int:
         """How long nothing was sent, received or waited for, as far as was looked."""
         count = self.link.delivery_count
@@ -159,6 +163,8 @@ class Attacher:
             shared.transaction_rules, shared.transactor, shell, shared.counts, shared.totals
         )
         self._uses: dict[int, _Use] = {}
+        # By the names of their links; of two that have one name, the later.
+        self._named: dict[str, _Use] = {}
         self._links: set[int] = set()
         self._is_paused = False
 
@@ -259,12 +265,24 @@ class Attacher:
             context.cancel()
         use.link.detach(error)
 
+    def _remember(self, use: _Use) -> None:
+        self._uses[id(use.link)] = use
+        self._named[use.link.name] = use
+
+    def _touch(self, link_name: str) -> None:
+        """A request was made for a link (associated-link-name): that keeps it from idling."""
+        use = self._named.get(link_name)
+        if use is not None:
+            use.touch()
+
     def _forget(self, link: Link) -> None:
         use = self._uses.pop(id(link), None)
         if use is None:
             return
         if use.is_receiver:
             self._shared.receivers.leave(use.entity_id)
+        if self._named.get(link.name) is use:
+            del self._named[link.name]
         context = link.context
         if isinstance(context, Outbound) and context.hold is not None:
             self._holds.remove(use.entity_id, link.name, context.hold)
@@ -315,10 +333,10 @@ class Attacher:
         handle = self._find(LISTEN | SEND, address, told=LISTEN)
         _check_line(handle, address)
         node = f"{address.entity}/{address.line}/$management"
-        self._uses[id(link)] = _Use(link, handle, LISTEN | SEND, address.entity)
+        self._remember(_Use(link, handle, LISTEN | SEND, address.entity))
         if link.is_sender:
             return self._accept_response(link, node)
-        desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace)
+        desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace, self._touch)
         enlistment = Enlistment(self._transactions, handle)
         management = ManagementNode(address, desk, self._grants, enlistment, self._shared.throttle)
         request_link = RequestLink(
@@ -362,7 +380,7 @@ class Attacher:
         link.context = inbound
         use = _Use(link, handle, SEND, address.entity)
         use.way = way
-        self._uses[id(link)] = use
+        self._remember(use)
         size = handle.entity.spec.message_bytes_max()
         events = link.accept(max_message_size=size, properties=self._batch_properties(size))
         inbound.open()
@@ -437,7 +455,7 @@ class Attacher:
         self._shared.receivers.enter(use.entity_id)
         use.is_receiver = True
         use.line = address.line
-        self._uses[id(link)] = use
+        self._remember(use)
 
     def _new_outbound(
         self, link: Link, handle: EntityHandle, dispatcher: Dispatcher, *, is_session: bool = False
