@@ -23,6 +23,7 @@ from shardbus.core.errors import (
     ENTITY_DISABLED,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
+    NOT_FOUND,
     Refused,
     Unavailable,
     not_found,
@@ -228,6 +229,9 @@ class Attacher:
 
     def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links to an entity that need one of these rights and no other."""
+        if rights & SEND:
+            is_gone = refusal.kind is NOT_FOUND
+            self._transactions.spoil_at(entity_id, refusal, is_gone=is_gone)
         for use in list(self._uses.values()):
             if use.entity_id == entity_id and not use.rights & ~rights:
                 self._detach(use, amqp_error(refusal, self._shell.addressed_host))

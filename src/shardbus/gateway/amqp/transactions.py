@@ -220,6 +220,18 @@ class Transactions:
             self._forget_bytes(opened)
             opened.parts = {}
 
+    def spoil_at(self, entity_id: int, refusal: Refused, *, is_gone: bool) -> None:
+        """An entity takes nothing more: what would send to it comes to nothing.
+
+        Of one that `is_gone` everything does; otherwise what was received is settled all the same.
+        """
+        for opened in list(self._open.values()):
+            for (home_id, _), part in opened.parts.items():
+                work = part.work
+                if home_id == entity_id and (is_gone or work.messages or work.scheduled):
+                    self.spoil(opened.transaction_id, refusal)
+                    break
+
     def add_bytes(self, opened: OpenTransaction, size_bytes: int) -> None:
         if self._size_bytes + size_bytes > BYTES_MAX:
             raise Refused(
