@@ -454,8 +454,14 @@ class AmqpSession:
 
 
 def _ids_in_range(owners: dict[int, Link], first: i64, last: i64) -> list[int]:
-    """The ids from first to last (serial numbers) that are known, at the cost of the smaller."""
+    """The ids from first to last (serial numbers) that are known, at the cost of the smaller.
+
+    Raises WireError when they are the wrong way round, which would mean nearly all there are.
+    """
     count: i64 = ((last - first) & UINT_MAX) + 1
+    if last < first and count > UINT_MAX >> 1:
+        text = f"a disposition from delivery {first} back to delivery {last}"
+        raise WireError(errors.INVALID_FIELD, text)
     if count == 1 or not owners:
         return [first] if first in owners else []
     if count <= len(owners):
