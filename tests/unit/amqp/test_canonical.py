@@ -102,6 +102,15 @@ def test_descriptors_may_be_numbers_of_eight_bytes() -> None:
     assert canonical(sent) == made
 
 
+def test_properties_of_more_fields_than_there_are_can_be_delivered_and_not_sent() -> None:
+    sent = properties("id", *[None] * 12, "fourteen") + BODY
+
+    assert scan_message(sent).is_loose
+    with pytest.raises(DecodeError, match="14 fields"):
+        canonical(sent)
+    assert not scan_message(properties("id", *[None] * 11, "thirteen") + BODY).is_loose
+
+
 def test_a_message_that_is_as_it_should_be_is_not_written_anew() -> None:
     sent = properties("id", None, "to") + section(0x74, {"a": b"binary"}) + BODY
 
