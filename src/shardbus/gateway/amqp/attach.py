@@ -111,6 +111,7 @@ class _Use:
         self.rights = rights
         self.entity = entity
         self.way = entity
+        self.way_id = handle.entity.entity_id
         self.is_receiver = False
         self.line = MAIN_LINE
         self._seen_count = -1
@@ -233,7 +234,7 @@ class Attacher:
             is_gone = refusal.kind is NOT_FOUND
             self._transactions.spoil_at(entity_id, refusal, is_gone=is_gone)
         for use in list(self._uses.values()):
-            if use.entity_id == entity_id and not use.rights & ~rights:
+            if entity_id in (use.entity_id, use.way_id) and not use.rights & ~rights:
                 self._detach(use, amqp_error(refusal, self._shell.addressed_host))
 
     def detach_forwarding(self, entity: Entity) -> None:
@@ -383,7 +384,8 @@ class Attacher:
         inbound = Inbound(link, handle.router, self._shell, enlistment, self._shared.throttle)
         link.context = inbound
         use = _Use(link, handle, SEND, address.entity)
-        use.way = way
+        if named is not None:
+            use.way, use.way_id = way, named.entity.entity_id
         self._remember(use)
         size = handle.entity.spec.message_bytes_max()
         events = link.accept(max_message_size=size, properties=self._batch_properties(size))
