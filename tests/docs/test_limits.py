@@ -9,7 +9,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import descriptors, front, settings
 from shardbus.app.backups import kept
-from shardbus.broker import alarm, backup, backup_part, batches, outbox, slowdown
+from shardbus.broker import alarm, backup, backup_part, batches, browse, outbox, slowdown
 from shardbus.core import limits as core_limits
 from shardbus.core.limits import (
     DECIDE_MS_MAX,
@@ -72,6 +72,7 @@ SAID: Final = {
         protocol.GOODBYE_MS // SECOND,
         protocol.EXPELLED_GOODBYE_MS // SECOND,
     ],
+    "places in a partitioned entity": [browse.PLACES_MAX],
     "the wait for a moment": [alarm.LOOK_MS_MAX // SECOND],
     "the wait of a promised": [DECIDE_MS_MAX // SECOND],
     "keys of messages that are promised": [

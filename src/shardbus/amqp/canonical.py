@@ -1,9 +1,10 @@
 """A message as its specification has it, of one that a careless client wrote otherwise.
 
 A message that was received with the Python SDK and is sent again has binary where it had text; the
-SDK's older transport writes annotation names as strings; descriptors may be symbols. The service
-takes all of these. They are written anew when they arrive, so that everything behind the gateway,
-and every receiver, meets one form only.
+SDK's older transport writes annotation names as strings; descriptors may be symbols, or numbers of
+eight bytes, neither of which the Python SDK can read. The service takes all of these. They are
+written anew when they arrive, so that everything behind the gateway, and every receiver, meets one
+form only.
 """
 
 from typing import Final
@@ -13,11 +14,13 @@ from mypy_extensions import i64
 from shardbus.amqp import codes
 from shardbus.amqp.decoder import Reader, utf8
 from shardbus.amqp.encoder import compound, encode_symbol, encode_text
+from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.scan import PARTITION_KEY, VIA_PARTITION_KEY, enter_map, leave_map, section_code
 
 # Fields of the properties that hold a string, and those that hold a symbol.
 _TEXT_FIELDS: Final = frozenset([2, 3, 4, 10, 12])
 _SYMBOL_FIELDS: Final = frozenset([6, 7])
+_FIELDS_MAX: Final = 13
 _TEXT_ANNOTATIONS: Final = frozenset([PARTITION_KEY.decode(), VIA_PARTITION_KEY.decode()])
 
 
@@ -73,6 +76,9 @@ def _properties(reader: Reader) -> bytes:
             raw = _as_symbol(raw)
         fields.append(raw)
     reader.leave_list()
+    if len(fields) > _FIELDS_MAX:
+        # The Python SDK fails at what it has no name for, and at every page that it is on.
+        raise DecodeError(f"properties of {len(fields)} fields; there are {_FIELDS_MAX}")
     return compound(codes.LIST8, fields)
 
 

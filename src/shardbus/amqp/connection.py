@@ -199,7 +199,7 @@ class Connection:
         """
         if self._state == states.OPENED:
             self._state = advance(self._table, self._state, states.SEND_CLOSE)
-            self.write(amqp_frame(0, encode_close(error)))
+            self._write_close(error)
         elif self._state not in (states.CLOSED, states.CLOSE_SENT):
             self._fail(error)
 
@@ -529,8 +529,12 @@ class Connection:
             if not self._is_open_sent:
                 # Part 2, 2.4.1: a close may only follow an open.
                 self._send_open()
-            self.write(amqp_frame(0, encode_close(error)))
+            self._write_close(error)
         self._shut(error)
+
+    def _write_close(self, error: AmqpError | None) -> None:
+        told = None if error is None else error.within(self.frame_size_max)
+        self.write(amqp_frame(0, encode_close(told)))
 
     def _shut(self, error: AmqpError | None) -> None:
         """End every session and link and report that the connection is over."""

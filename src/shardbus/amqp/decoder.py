@@ -373,6 +373,7 @@ class Reader:
         if code == codes.ULONG0:
             return 0
         if code == codes.ULONG:
+            self.is_loose = True
             number = self.u64()
             return -1 if number > 0xFF else number
         if code == codes.SYMBOL8:

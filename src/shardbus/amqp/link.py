@@ -10,6 +10,7 @@ from shardbus.amqp.assembly import Assembly
 from shardbus.amqp.encoder import encode_uint
 from shardbus.amqp.errors import UsageError, WireError
 from shardbus.amqp.events import Delivery, Event
+from shardbus.amqp.frames import HEADER_SIZE
 from shardbus.amqp.limits import DELIVERY_TAG_MAX, UINT_MAX
 from shardbus.amqp.outcomes import AmqpError, DeliveryState, Rejected, encode_state
 from shardbus.amqp.performatives import (
@@ -132,7 +133,8 @@ class Link:
         """Answer the peer's attach; returns the events (flow, deliveries) that waited for it.
 
         Termini that are not given are echoed byte for byte (and never null). `max_message_size`
-        0 takes the connection's. A link that is over meanwhile is left alone.
+        0 takes the connection's. A link that is over meanwhile is left alone. An answer that no
+        frame of the peer's can hold becomes a refusal, and LinkDetached is among the events.
         """
         if self.state != states.ATTACH_RECEIVED:
             return []
@@ -142,6 +144,9 @@ class Link:
         attach.source = _terminus(source, self.remote_source_raw, _ANY_SOURCE)
         attach.target = _terminus(target, self.remote_target_raw, _ANY_TARGET)
         attach.properties = properties
+        if len(attach.encode()) + HEADER_SIZE > self.session.frame_size_max():
+            self.session.force_detach(self, _too_small("the answer to the attach"))
+            return self.session.connection.log.take()
         self._send_attach(attach)
         return self._release_held()
 
@@ -169,7 +174,8 @@ class Link:
             return
         self.state = advance(states.LINK, self.state, states.SEND_DETACH)
         self.forget_deliveries()
-        self.session.write_detach(self, encode_detach(self.handle, closed, error))
+        told = None if error is None else error.within(self.session.frame_size_max())
+        self.session.write_detach(self, encode_detach(self.handle, closed, told))
 
     def send(
         self,
@@ -233,7 +239,7 @@ class Link:
             elif self._unsettled.pop(delivery_id, None) is not None:
                 del self.session.outgoing[delivery_id]
                 confirmed.append(delivery_id)
-        self.session.write_dispositions(False, confirmed, True, encode_state(state))
+        self.session.write_dispositions(False, confirmed, True, self._encoded(state))
         self.wake_starved()
 
     def wake_starved(self) -> None:
@@ -267,7 +273,7 @@ class Link:
                 known.append(delivery_id)
                 if settled:
                     self._note_settled(delivery_id)
-        self.session.write_dispositions(True, known, settled, encode_state(state))
+        self.session.write_dispositions(True, known, settled, self._encoded(state))
         if settled:
             self.session.replenish()
 
@@ -368,6 +374,12 @@ class Link:
         attach.initial_delivery_count = self._initial_delivery_count if self.is_sender else -1
         attach.max_message_size = self.max_message_size
         return attach
+
+    def _encoded(self, state: DeliveryState | None) -> bytes:
+        """A state as a frame of the peer's can hold it: a long reason is cut."""
+        if isinstance(state, Rejected) and state.error is not None:
+            state = Rejected(state.error.within(self.session.frame_size_max()))
+        return encode_state(state)
 
     def _send_attach(self, attach: Attach) -> None:
         self.state = advance(states.LINK, self.state, states.SEND_ATTACH)
@@ -521,7 +533,7 @@ class Link:
         if delivery_id < 0:
             delivery_id = transfer.delivery_id
         if delivery_id >= 0 and not transfer.settled:
-            state = encode_state(Rejected(error))
+            state = self._encoded(Rejected(error))
             self.session.write_dispositions(True, [delivery_id], True, state)
         self.session.force_detach(self, error)
 
@@ -530,6 +542,10 @@ class Link:
         self._assembly.clear()
         self._held = []
         self._held_bytes = 0
+
+
+def _too_small(what: str) -> AmqpError:
+    return AmqpError(errors.FRAME_SIZE_TOO_SMALL, f"{what} does not fit into one frame")
 
 
 def _terminus(

@@ -21,6 +21,9 @@ from shardbus.amqp.encoder import (
 from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.types import Described, Value
 
+# All of a frame but the description of the error in it, at its longest: a disposition's.
+_AROUND_DESCRIPTION: Final = 160
+
 
 @final
 class AmqpError:
@@ -34,6 +37,16 @@ class AmqpError:
         self.condition = condition
         self.description = description
         self.info = info
+
+    def within(self, frame_size_max: int) -> "AmqpError":
+        """This error, its description cut if it is too long for a frame of that size."""
+        room = frame_size_max - _AROUND_DESCRIPTION
+        if 4 * len(self.description) <= room:
+            return self
+        encoded = self.description.encode()
+        if len(encoded) <= room:
+            return self
+        return AmqpError(self.condition, encoded[:room].decode(errors="ignore"), self.info)
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -312,6 +312,9 @@ def _scan_properties(reader: Reader, head: MessageHead) -> None:
         head.session_id = reader.text_field()
         head.group_sequence = reader.uint_field(-1)
         head.reply_to_session_id = reader.text_field()
+    if reader.fields_left > 0:
+        # Not refused here: messages that were stored are scanned, too.
+        reader.is_loose = True
     reader.leave_list()
 
 

@@ -36,6 +36,8 @@ _TRANSFER: Final = 0
 _FLOW: Final = 1
 _DRAINED: Final = 2
 _DETACH: Final = 3
+# All of a refused attach but the name of the link, at its longest.
+_AROUND_NAME: Final = 64
 
 
 @final
@@ -117,7 +119,8 @@ class AmqpSession:
         if self.state == states.MAPPED or self.state == states.BEGIN_SENT:
             self.state = advance(states.SESSION, self.state, states.SEND_END)
             self._clear_waiting()
-            self.write(encode_end(error))
+            told = None if error is None else error.within(self.frame_size_max())
+            self.write(encode_end(told))
 
     def begin(self) -> None:
         """The connection's: begin, or answer the peer's begin."""
@@ -172,6 +175,9 @@ class AmqpSession:
             self.connection.log.add(LinkOpened(own))
 
     def _on_remote_attach(self, attach: Attach) -> None:
+        if len(attach.name.encode()) + _AROUND_NAME > self.frame_size_max():
+            text = f"a link name of {len(attach.name)} characters cannot be answered in one frame"
+            raise WireError(errors.FRAME_SIZE_TOO_SMALL, text)
         handle = self._free_handle(attach.handle)
         # A peer that goes on attaching without taking back what was refused is cut off.
         if handle < 0 or self.connection.links_count >= 2 * self.connection.links_max:
@@ -430,10 +436,11 @@ class AmqpSession:
 
     def _free_handle(self, wanted: int) -> int:
         """A handle of ours, `wanted` if it can be; -1 when none is left."""
-        handle = wanted
+        handle = wanted if wanted <= self._remote_handle_max else 0
+        first = handle
         while handle in self._by_handle:
             handle = 0 if handle >= self._remote_handle_max else handle + 1
-            if handle == wanted:
+            if handle == first:
                 return -1
         return handle
 
@@ -447,8 +454,14 @@ class AmqpSession:
 
 
 def _ids_in_range(owners: dict[int, Link], first: i64, last: i64) -> list[int]:
-    """The ids from first to last (serial numbers) that are known, at the cost of the smaller."""
+    """The ids from first to last (serial numbers) that are known, at the cost of the smaller.
+
+    Raises WireError when they are the wrong way round, which would mean nearly all there are.
+    """
     count: i64 = ((last - first) & UINT_MAX) + 1
+    if last < first and count > UINT_MAX >> 1:
+        text = f"a disposition from delivery {first} back to delivery {last}"
+        raise WireError(errors.INVALID_FIELD, text)
     if count == 1 or not owners:
         return [first] if first in owners else []
     if count <= len(owners):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, final
 
@@ -15,6 +16,9 @@ from shardbus.stores.base import FragmentId, Page
 
 # Sequence numbers begin at 1, and clients ask for 0 or 1 when they mean the start.
 START_MAX: Final = 1
+PLACES_MAX: Final = 32
+"""Where those stand that browse over one management link; the place that was left longest ago is
+forgotten."""
 
 
 class Browsable(Protocol):
@@ -51,12 +55,24 @@ class BrowseCursor:
     """Where a client that browses merged fragments stands.
 
     Clients only ever say "after the last one you gave me", which on a merged page tells nothing
-    about the other fragments; so the bus remembers, and `expected` recognises the continuation.
+    about the other fragments; so the bus remembers, by the number with which they go on. It knows
+    several places: a page may be asked for again, and several may browse over one link.
     """
 
     def __init__(self) -> None:
-        self.expected = -1
         self.positions: list[int] = []
+        self._places: OrderedDict[int, list[int]] = OrderedDict()
+
+    def note(self, start: int, positions: list[int]) -> None:
+        """Who goes on with `start` stands here; `positions` are those that were noted last."""
+        self.positions = self._places[start] = positions
+        self._places.move_to_end(start)
+        if len(self._places) > PLACES_MAX:
+            self._places.popitem(last=False)
+
+    def positions_at(self, start: int) -> list[int] | None:
+        """Where somebody stands who goes on with `start`; None for whoever begins there."""
+        return self._places.get(start)
 
 
 async def browse(
@@ -69,11 +85,8 @@ async def browse(
     last message goes on with the merge. Any other `start` walks the fragments in number order.
     """
     count = min(count_max, PEEK_COUNT_MAX)
-    if start <= START_MAX:
-        positions = [0] * len(runners)
-    elif start == cursor.expected:
-        positions = cursor.positions
-    else:
+    positions = [0] * len(runners) if start <= START_MAX else cursor.positions_at(start)
+    if positions is None:
         return await _walk(runners, line, start, count)
     answers = await asyncio.gather(
         *(
@@ -101,11 +114,11 @@ def _advance(
     if not entries:
         return
     index_of = {runner.fragment_id.number: index for index, runner in enumerate(runners)}
-    cursor.positions = list(positions)
+    reached = list(positions)
     for entry in entries:
         index = index_of[fragment_of(entry.sequence_number)]
-        cursor.positions[index] = entry.sequence_number + 1
-    cursor.expected = entries[-1].sequence_number + 1
+        reached[index] = entry.sequence_number + 1
+    cursor.note(entries[-1].sequence_number + 1, reached)
 
 
 def _merge(pages: list[Page], count: int) -> list[Entry]:

@@ -254,8 +254,9 @@ class Entrance:
         if total_bytes >= self._ledger.rules.size_bytes_max:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"The maximum entity size has been reached: fragment {self._fragment_number} holds "
-                f"{total_bytes} bytes of {self._ledger.rules.size_bytes_max}. "
+                "The maximum entity size has been reached or exceeded: fragment "
+                f"{self._fragment_number} holds {total_bytes} bytes of "
+                f"{self._ledger.rules.size_bytes_max}. "
                 "Receive or purge messages, or use a larger entity.",
             )
 

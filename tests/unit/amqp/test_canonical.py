@@ -89,6 +89,28 @@ def test_descriptors_may_be_symbols() -> None:
     assert canonical(sent) == properties("id") + BODY
 
 
+def test_descriptors_may_be_numbers_of_eight_bytes() -> None:
+    """The Python SDK takes the third byte of every section for its number."""
+
+    def wide(code: int, value: Value) -> bytes:
+        return b"\x00\x80" + code.to_bytes(8, "big") + encode(value)
+
+    sent = wide(0x73, ["id"]) + wide(0x74, {"a": 1}) + wide(0x75, b"body") + wide(0x78, {})
+
+    assert scan_message(sent).is_loose
+    made = properties("id") + section(0x74, {"a": 1}) + BODY + section(0x78, {})
+    assert canonical(sent) == made
+
+
+def test_properties_of_more_fields_than_there_are_can_be_delivered_and_not_sent() -> None:
+    sent = properties("id", *[None] * 12, "fourteen") + BODY
+
+    assert scan_message(sent).is_loose
+    with pytest.raises(DecodeError, match="14 fields"):
+        canonical(sent)
+    assert not scan_message(properties("id", *[None] * 11, "thirteen") + BODY).is_loose
+
+
 def test_a_message_that_is_as_it_should_be_is_not_written_anew() -> None:
     sent = properties("id", None, "to") + section(0x74, {"a": b"binary"}) + BODY
 

@@ -15,7 +15,14 @@ from shardbus.amqp.events import (
 )
 from shardbus.amqp.frames import HEARTBEAT, amqp_frame, sasl_frame
 from shardbus.amqp.outcomes import AmqpError
-from shardbus.amqp.performatives import Attach, Begin, Open, encode_close, encode_end
+from shardbus.amqp.performatives import (
+    Attach,
+    Begin,
+    Open,
+    encode_close,
+    encode_disposition,
+    encode_end,
+)
 from shardbus.amqp.sasl import SaslInit, encode_init
 from shardbus.amqp.types import Symbol
 from tests.unit.amqp.frames_seen import error_of, names, seen
@@ -424,6 +431,10 @@ PROTOCOL_MISTAKES: dict[str, tuple[bytes, str]] = {
     "a detach of no link": (
         begin_frame(0) + amqp_frame(0, b"\x00\x53\x16\xc0\x03\x01\x52\x05"),
         errors.UNATTACHED_HANDLE,
+    ),
+    "a disposition from back to front": (
+        begin_frame(0) + amqp_frame(0, encode_disposition(True, 5, 2, True, b"\x00\x53\x24\x45")),
+        errors.INVALID_FIELD,
     ),
     "an unknown performative of a session": (
         begin_frame(0) + amqp_frame(0, b"\x00\xa3\x01a\x45"),

@@ -4,12 +4,15 @@ import pytest
 
 from shardbus.amqp import errors
 from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.connection import Connection
 from shardbus.amqp.errors import UsageError
+from shardbus.amqp.events import LinkAttached
 from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.outcomes import ACCEPTED
-from shardbus.amqp.performatives import Flow, Transfer, encode_detach
+from shardbus.amqp.performatives import Begin, Flow, Transfer, encode_detach
+from tests.unit.amqp.bare import receiver_attach
 from tests.unit.amqp.frames_seen import error_of, names, seen
-from tests.unit.amqp.wire import Lane, deliveries, kinds
+from tests.unit.amqp.wire import AMQP_HEADER, Lane, deliveries, kinds
 
 TAG = bytes(16)
 NARROW = ConnectionConfig(container_id="client", incoming_window=4, unsettled_max=2)
@@ -262,3 +265,23 @@ def test_while_the_window_is_open_one_message_goes_however_large_they_are() -> N
 
     lane.outlet.send(TAG, b"x" * 4_000, False)
     assert lane.outlet.sendable == 0
+
+
+def test_handles_stay_within_what_the_peer_takes() -> None:
+    """Those of the peer may be higher: each end says how far the handles of the other may go."""
+    server = Connection(ConnectionConfig(sasl_required=False, idle_timeout_ms=0), True, 0)
+    begin = Begin()
+    begin.incoming_window = begin.outgoing_window = 100
+    begin.handle_max = 1
+    opening = amqp_frame(0, b"\x00\x53\x10\xc0\x04\x01\xa1\x01a") + amqp_frame(0, begin.encode())
+    attaches = [receiver_attach(handle) for handle in (100, 0, 7)]
+    frames = b"".join(amqp_frame(0, attach.encode()) for attach in attaches)
+    server.receive(AMQP_HEADER + opening, 0)
+    server.take_output()
+
+    attached = server.receive(frames, 0)
+
+    links = [event.link for event in attached if isinstance(event, LinkAttached)]
+    assert [(link.remote_handle, link.handle) for link in links] == [(100, 0), (0, 1)]
+    # The third has no handle that the peer would take.
+    assert error_of(seen(server.take_output())[-1]) == errors.RESOURCE_LIMIT_EXCEEDED

@@ -109,6 +109,21 @@ def test_an_outcome_is_reported_once_however_often_it_is_repeated() -> None:
     assert link.unsettled_count == 10
 
 
+def test_a_range_from_back_to_front_settles_nothing() -> None:
+    """Read as serial numbers it would mean nearly every delivery there is."""
+    bare = Bare()
+    bare.attach(receiver_attach()).accept()
+    bare.tell(credit_flow(10))
+    outlet = bare.server.sessions[0].links[0]
+    for _ in range(8):
+        outlet.send(TAG, b"x", False)
+
+    told = bare.tell(encode_disposition(True, 5, 2, False, encode_state(ACCEPTED)))
+
+    assert "SettlementsReceived" not in told
+    assert told[-1] == "ConnectionClosed"
+
+
 def test_a_disposition_without_an_outcome_changes_nothing() -> None:
     bare = Bare()
     link = bare.attach(receiver_attach())

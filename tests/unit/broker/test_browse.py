@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.broker.browse import BrowseCursor, browse
+from shardbus.broker.browse import PLACES_MAX, BrowseCursor, browse
 from shardbus.broker.runner import Runner
 from shardbus.core.change import Append
 from shardbus.core.command import COMPLETE, DEAD_LETTER
@@ -69,6 +69,47 @@ def test_a_peek_from_the_start_merges_fragments_by_enqueue_time(
     sent = spread(house, runners, 10)
 
     assert peek_on(house, runners, count_max=count_max) == sent
+
+
+def test_several_who_browse_with_one_cursor_see_everything(house: House) -> None:
+    """R20: receivers of one Java client share a management link, and each has its own place."""
+    runners = [house.runner(number) for number in range(3)]
+    sent = spread(house, runners, 12)
+    cursor = BrowseCursor()
+    seen: list[list[bytes | None]] = [[], [], []]
+    starts = [0, 0, 0]
+
+    for _ in range(12):
+        for who, count_max in enumerate((1, 2, 3)):
+            start = starts[who]
+            page = peek(house, runners, start=start, count_max=count_max, cursor=cursor)
+            seen[who] += payloads(page)
+            starts[who] = page[-1].sequence_number + 1 if page else start
+
+    assert seen == [sent] * 3
+
+
+def test_a_page_that_is_asked_for_again_is_the_same(house: House) -> None:
+    """R20: the answer to a request may be lost on its way."""
+    runners = [house.runner(number) for number in range(3)]
+    sent = spread(house, runners, 9)
+    cursor = BrowseCursor()
+    first = peek(house, runners, count_max=2, cursor=cursor)
+    start = first[-1].sequence_number + 1
+
+    pages = [peek(house, runners, start=start, count_max=3, cursor=cursor) for _ in range(2)]
+
+    assert [payloads(page) for page in pages] == [sent[2:5]] * 2
+
+
+def test_only_so_many_places_are_remembered(house: House) -> None:
+    cursor = BrowseCursor()
+    for number in range(PLACES_MAX + 1):
+        cursor.note(number, [number])
+
+    assert cursor.positions_at(0) is None
+    assert [cursor.positions_at(number) for number in (1, PLACES_MAX)] == [[1], [PLACES_MAX]]
+    assert cursor.positions == [PLACES_MAX]
 
 
 def test_another_start_walks_the_fragments_in_the_order_of_their_numbers(house: House) -> None:

@@ -23,6 +23,7 @@ from shardbus.core.errors import (
     ENTITY_DISABLED,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
+    NOT_FOUND,
     Refused,
     Unavailable,
     not_found,
@@ -110,6 +111,7 @@ class _Use:
         self.rights = rights
         self.entity = entity
         self.way = entity
+        self.way_id = handle.entity.entity_id
         self.is_receiver = False
         self.line = MAIN_LINE
         self._seen_count = -1
@@ -118,6 +120,10 @@ class _Use:
     @property
     def entity_id(self) -> int:
         return self.handle.entity.entity_id
+
+    def touch(self) -> None:
+        """Something else is done for the link: it is not idle until the next look."""
+        self._seen_count = -1
 
     def idle_ms(self, now_ms: int) -> int:
         """How long nothing was sent, received or waited for, as far as was looked."""
@@ -159,6 +165,8 @@ class Attacher:
             shared.transaction_rules, shared.transactor, shell, shared.counts, shared.totals
         )
         self._uses: dict[int, _Use] = {}
+        # By the names of their links; of two that have one name, the later.
+        self._named: dict[str, _Use] = {}
         self._links: set[int] = set()
         self._is_paused = False
 
@@ -222,8 +230,11 @@ class Attacher:
 
     def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links to an entity that need one of these rights and no other."""
+        if rights & SEND:
+            is_gone = refusal.kind is NOT_FOUND
+            self._transactions.spoil_at(entity_id, refusal, is_gone=is_gone)
         for use in list(self._uses.values()):
-            if use.entity_id == entity_id and not use.rights & ~rights:
+            if entity_id in (use.entity_id, use.way_id) and not use.rights & ~rights:
                 self._detach(use, amqp_error(refusal, self._shell.addressed_host))
 
     def detach_forwarding(self, entity: Entity) -> None:
@@ -259,12 +270,24 @@ class Attacher:
             context.cancel()
         use.link.detach(error)
 
+    def _remember(self, use: _Use) -> None:
+        self._uses[id(use.link)] = use
+        self._named[use.link.name] = use
+
+    def _touch(self, link_name: str) -> None:
+        """A request was made for a link (associated-link-name): that keeps it from idling."""
+        use = self._named.get(link_name)
+        if use is not None:
+            use.touch()
+
     def _forget(self, link: Link) -> None:
         use = self._uses.pop(id(link), None)
         if use is None:
             return
         if use.is_receiver:
             self._shared.receivers.leave(use.entity_id)
+        if self._named.get(link.name) is use:
+            del self._named[link.name]
         context = link.context
         if isinstance(context, Outbound) and context.hold is not None:
             self._holds.remove(use.entity_id, link.name, context.hold)
@@ -315,10 +338,10 @@ class Attacher:
         handle = self._find(LISTEN | SEND, address, told=LISTEN)
         _check_line(handle, address)
         node = f"{address.entity}/{address.line}/$management"
-        self._uses[id(link)] = _Use(link, handle, LISTEN | SEND, address.entity)
+        self._remember(_Use(link, handle, LISTEN | SEND, address.entity))
         if link.is_sender:
             return self._accept_response(link, node)
-        desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace)
+        desk = Desk(handle, address.line, self._holds, self._shared.bus.namespace, self._touch)
         enlistment = Enlistment(self._transactions, handle)
         management = ManagementNode(address, desk, self._grants, enlistment, self._shared.throttle)
         request_link = RequestLink(
@@ -361,8 +384,9 @@ class Attacher:
         inbound = Inbound(link, handle.router, self._shell, enlistment, self._shared.throttle)
         link.context = inbound
         use = _Use(link, handle, SEND, address.entity)
-        use.way = way
-        self._uses[id(link)] = use
+        if named is not None:
+            use.way, use.way_id = way, named.entity.entity_id
+        self._remember(use)
         size = handle.entity.spec.message_bytes_max()
         events = link.accept(max_message_size=size, properties=self._batch_properties(size))
         inbound.open()
@@ -437,7 +461,7 @@ class Attacher:
         self._shared.receivers.enter(use.entity_id)
         use.is_receiver = True
         use.line = address.line
-        self._uses[id(link)] = use
+        self._remember(use)
 
     def _new_outbound(
         self, link: Link, handle: EntityHandle, dispatcher: Dispatcher, *, is_session: bool = False

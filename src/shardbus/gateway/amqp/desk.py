@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.bus import EntityHandle
@@ -24,12 +25,19 @@ class Desk:
     """One link's view of what it may ask about."""
 
     def __init__(
-        self, entity: EntityHandle, line: int, holds: SessionHolds, namespace: Namespace
+        self,
+        entity: EntityHandle,
+        line: int,
+        holds: SessionHolds,
+        namespace: Namespace,
+        touch: Callable[[str], None],
     ) -> None:
+        """`touch` is told the name of each link that a request is made for."""
         self.line = line
         self.namespace = namespace
         is_premium = namespace.settings.tier.is_premium
         self.delete_count_max = PREMIUM_DELETE_COUNT_MAX if is_premium else DELETE_COUNT_MAX
+        self.touch = touch
         self._entity = entity
         self._holds = holds
 

@@ -108,6 +108,8 @@ class ManagementNode:
         self._check(operation)
         body = request.message.body
         fields = Fields(name.removeprefix(_PREFIX), body, _link_name(properties))
+        if fields.link_name is not None:
+            self._desk.touch(fields.link_name)
         self._pay(operation, fields)
         timeout_ms = _timeout_ms(properties)
         try:

@@ -20,6 +20,7 @@ from shardbus.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
     DeliveriesReceived,
+    Delivery,
     Event,
     LinkAttached,
     LinkDetached,
@@ -32,7 +33,7 @@ from shardbus.broker.alarm import Alarm
 from shardbus.broker.auth import WrongKey
 from shardbus.core.address import host_of
 from shardbus.core.entity import Entity
-from shardbus.core.errors import Refused
+from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import NEVER_MS
 from shardbus.gateway.amqp.attach import Attacher, Shared
 from shardbus.gateway.amqp.cbs import Grants
@@ -356,11 +357,22 @@ class AmqpProtocol(asyncio.Protocol):
                     self._start(rest)
         elif isinstance(context, RequestLink):
             for delivery in event.deliveries:
-                self._start(context.answer(delivery, self))
+                if not self._refuse_one_too_many(context, delivery):
+                    self._start(context.answer(delivery, self))
+
+    def _are_requests_too_many(self) -> bool:
+        requests_max = STRANGER_REQUESTS_MAX if self._is_stranger else REQUESTS_MAX
+        return len(self._requests) >= requests_max or not self._totals.is_request_possible
+
+    def _refuse_one_too_many(self, link: RequestLink, delivery: Delivery) -> bool:
+        """Whether a client that is known was told to come back, instead of losing all its links."""
+        if self._is_stranger or not self._are_requests_too_many():
+            return False
+        text = "Too many requests are waiting for answers, so this one was not looked at: wait."
+        return link.refuse(delivery, self, Unavailable(text))
 
     def _start(self, request: Coroutine[object, object, None]) -> None:
-        requests_max = STRANGER_REQUESTS_MAX if self._is_stranger else REQUESTS_MAX
-        if len(self._requests) >= requests_max or not self._totals.is_request_possible:
+        if self._are_requests_too_many():
             request.close()
             self.close(AmqpError(CONNECTION_FORCED, "Too many requests are waiting for answers."))
             return

@@ -92,35 +92,59 @@ class RequestLink:
         self._handler = handler
         self._responses = responses
         self._is_camel = is_camel
+        self._in_flight = 0
 
     def open(self) -> None:
         self.link.grant(REQUEST_CREDIT)
 
     def answer(self, delivery: Delivery, shell: Shell) -> Coroutine[object, object, None]:
         """What is left to be awaited; that a transaction has a request is known at once."""
+        self._in_flight += 1
         transaction_id = _transaction_of(delivery)
         answered = None
         if transaction_id is not None and self._expect is not None:
             answered = self._expect(transaction_id)
         return self._answer(delivery, shell, answered)
 
+    def refuse(self, delivery: Delivery, shell: Shell, failure: Unavailable) -> bool:
+        """Answer at once what is not looked at; False for what a transaction would have to hear."""
+        if _transaction_of(delivery) is not None:
+            return False
+        request = self._read(delivery)
+        if request is not None:
+            shell.counts.refused(failure, 1)
+            self._reply(request, response_to(failure), shell)
+        shell.flush_soon()
+        return True
+
     async def _answer(
         self, delivery: Delivery, shell: Shell, answered: Callable[[], None] | None
     ) -> None:
+        response: Response | None = None
+        request = self._read(delivery)
         try:
-            request = decode_message(delivery.payload)
-        except DecodeError as error:
-            if answered is not None:
-                answered()
-            self._settle(delivery, AmqpError(error.condition, error.description))
-            shell.flush_soon()
-            return
-        self._settle(delivery, None)
-        try:
-            response = await self._handle(Request(request, _transaction_of(delivery)), shell)
+            if request is not None:
+                response = await self._handle(Request(request, _transaction_of(delivery)), shell)
         finally:
             if answered is not None:
                 answered()
+            self._in_flight -= 1
+            self._top_up()
+        if request is not None and response is not None:
+            self._reply(request, response, shell)
+        shell.flush_soon()
+
+    def _read(self, delivery: Delivery) -> Message | None:
+        """The request, which is accepted with that; None for what is none, and is rejected."""
+        try:
+            request = decode_message(delivery.payload)
+        except DecodeError as error:
+            self._settle(delivery, AmqpError(error.condition, error.description))
+            return None
+        self._settle(delivery, None)
+        return request
+
+    def _reply(self, request: Message, response: Response, shell: Shell) -> None:
         shell.counts.answered(self.node.rpartition("/")[2], response.status)
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
@@ -129,7 +153,6 @@ class RequestLink:
             log.debug("no response link for a request to %s (reply-to %r)", self.node, reply_to)
         else:
             way_back.send(self._encode(response, request))
-        shell.flush_soon()
 
     async def _handle(self, request: Request, shell: Shell) -> Response:
         try:
@@ -145,8 +168,12 @@ class RequestLink:
             if error is None and transaction_id is not None:
                 outcome = TransactionalState(transaction_id, ACCEPTED)
             self.link.settle([delivery.delivery_id], outcome)
+        self._top_up()
+
+    def _top_up(self) -> None:
+        """Let the client ask on, but not for more than is answered at a time."""
         if self.link.credit <= REQUEST_CREDIT // 2:
-            self.link.grant(REQUEST_CREDIT)
+            self.link.grant(REQUEST_CREDIT - self._in_flight)
 
     def _encode(self, response: Response, request: Message) -> bytes:
         if self._is_camel:

@@ -64,8 +64,13 @@ def settle_with(
 
 
 def echo_of(state: DeliveryState | None) -> DeliveryState:
-    """The confirmation of an outcome: the same kind, and a rejection without error is a success."""
-    if isinstance(state, Accepted | Released | Modified):
+    """The confirmation of an outcome: the same kind, and a rejection without error is a success.
+
+    What it changed is not repeated: the client knows it, and it may be longer than its frames.
+    """
+    if isinstance(state, Modified):
+        return Modified(state.delivery_failed, state.undeliverable_here)
+    if isinstance(state, Accepted | Released):
         return state
     return Rejected(None)
 

@@ -82,6 +82,8 @@ class OpenTransaction:
         self.way = way
         self.parts: dict[Home, Part] = {}
         self.binding = Binding()
+        # The entities by way of which something is sent, where links say so.
+        self.ways: set[int] = set()
         self.sent = 0
         self.scheduled = 0
         self.settled = 0
@@ -220,6 +222,20 @@ class Transactions:
             self._forget_bytes(opened)
             opened.parts = {}
 
+    def spoil_at(self, entity_id: int, refusal: Refused, *, is_gone: bool) -> None:
+        """An entity takes nothing more: what would send to it comes to nothing.
+
+        Of one that `is_gone` everything does; otherwise what was received is settled all the same.
+        """
+        for opened in list(self._open.values()):
+            is_sending = entity_id in opened.ways
+            for (home_id, _), part in opened.parts.items():
+                if home_id == entity_id:
+                    work = part.work
+                    is_sending = is_sending or is_gone or bool(work.messages or work.scheduled)
+            if is_sending:
+                self.spoil(opened.transaction_id, refusal)
+
     def add_bytes(self, opened: OpenTransaction, size_bytes: int) -> None:
         if self._size_bytes + size_bytes > BYTES_MAX:
             raise Refused(
@@ -290,6 +306,8 @@ class Enlistment:
 
     def _send(self, opened: OpenTransaction, messages: list[Message]) -> None:
         indexes = self.place(opened, messages)
+        if self._way is not None:
+            opened.ways.add(self._way.entity.entity_id)
         opened.sent += len(messages)
         for index, message in zip(indexes, messages, strict=True):
             opened.work_at(self.handle, index).messages.append(message)

@@ -74,7 +74,7 @@ def _begin(call: Call, place: Place) -> tuple[int, BrowseCursor]:
         raise invalid(f"cursor is {shown(text)}; it must be what a page of this called next.")
     if text.startswith(_WALK):
         return max(positions[0], _CONTINUED + 1), cursor
-    cursor.expected, cursor.positions = _CONTINUED, positions
+    cursor.note(_CONTINUED, positions)
     return _CONTINUED, cursor
 
 

@@ -7,8 +7,10 @@ from shardbus.amqp.frames import AMQP_HEADER, SASL_HEADER, sasl_frame
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.amqp.sasl import SaslInit, encode_init
+from shardbus.amqp.types import Int
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import ROOT_KEY, Client, anonymous
+from tests.unit.gateway.amqp.desk import Desk, status_of
 
 ANONYMOUS_INIT = sasl_frame(encode_init(SaslInit("ANONYMOUS", b"", "localhost")))
 STAGES = {
@@ -173,6 +175,37 @@ def test_links_that_carry_requests_are_never_idle(bench: Bench) -> None:
     bench.pass_s(2000)
 
     assert [link.is_attached for link in links] == [True] * 4
+
+
+@pytest.mark.parametrize("key", ["associated-link-name", "com.microsoft:associated-link-name"])
+def test_requests_keep_the_link_that_they_are_made_for(bench: Bench, key: str) -> None:
+    """Who only peeks, or only schedules, has a link on which nothing moves."""
+    client = bench.client()
+    named, other = client.sender("q", "named"), client.receiver("q", name="other")
+    desk = Desk(bench, client, "q")
+    for _ in range(6):
+        desk.ask_raw(
+            {"from-sequence-number": 1, "message-count": 1},
+            {"operation": "com.microsoft:peek-message", key: "named"},
+        )
+        bench.pass_s(300)
+
+    assert (named.is_attached, other.is_attached) == (True, False)
+    bench.pass_s(730)
+    assert not named.is_attached
+
+
+def test_requests_for_a_link_that_is_over_are_answered(bench: Bench) -> None:
+    client = bench.client()
+    named = client.sender("q", "named")
+    desk = Desk(bench, client, "q")
+    named.detach()
+    client.flush()
+    bench.pass_s()
+
+    answer = desk.ask("peek-message", {"from-sequence-number": 1, "message-count": 1}, named)
+
+    assert status_of(answer) == Int(204)
 
 
 def test_a_client_that_bears_no_silence_at_all_is_refused(bench: Bench) -> None:

@@ -403,13 +403,56 @@ def test_answers_that_nobody_takes_cost_bounded_memory(bench: Bench) -> None:
     assert all(client.received(link) for link in links)
 
 
-def test_requests_beyond_all_measure_close_the_connection(bench: Bench, desk: Desk) -> None:
-    bench.latency_s = 10
-    properties = {"operation": "com.microsoft:peek-message"}
-    body = {"from-sequence-number": 1, "message-count": 1}
+PEEK: dict[str, Value] = {"operation": "com.microsoft:peek-message"}
+FROM_THE_START: dict[str, Value] = {"from-sequence-number": 1, "message-count": 1}
 
-    for _ in range(201):
-        desk.client.ask(desk.requests, body, properties)
+
+def asked(bench: Bench, desk: Desk, count: int) -> int:
+    """Ask as long as there is credit; how many of so many requests were sent."""
+    for number in range(count):
+        if desk.requests.sendable == 0:
+            return number
+        desk.client.ask(desk.requests, FROM_THE_START, PEEK)
         bench.pass_s(0.001)
+    return count
 
-    assert desk.client.close_error().condition == "amqp:connection:forced"
+
+def test_credit_lets_in_no_more_requests_than_are_answered_at_a_time(
+    bench: Bench, desk: Desk
+) -> None:
+    """A client that renews hundreds of locks over one link waits for credit, and loses nothing."""
+    bench.latency_s = 10
+    first = asked(bench, desk, 500)
+    # Those that take a minute are answered, too, and the fragment works off what it was asked.
+    bench.latency_s = 0.001
+    bench.pass_s(2000)
+    slow = len(desk.client.answers(desk.responses))
+
+    rest: list[int] = []
+    for _ in range(4):
+        rest.append(asked(bench, desk, 100))
+        bench.pass_s(5)
+
+    assert (first, slow, rest) == (100, 100, [100] * 4)
+    answers = desk.client.answers(desk.responses)[slow:]
+    assert [status_of(answer) for answer in answers] == [Int(204)] * 400
+    assert not desk.client.is_closed()
+
+
+def test_requests_beyond_all_measure_are_told_to_wait(bench: Bench, desk: Desk) -> None:
+    """Over several links: a connection that ended would take locks and sessions with it."""
+    bench.create("other")
+    bench.create("third")
+    desks = [desk, *(Desk(bench, desk.client, name) for name in ("other", "third"))]
+    bench.latency_s = 10
+
+    assert [asked(bench, each, 200) for each in desks[:2]] == [100, 100]
+    assert asked(bench, desks[2], 60) == 60
+    bench.pass_s(0.1)
+    busy = desk.client.answers(desks[2].responses)
+    bench.pass_s(70)
+
+    assert [status_of(answer) for answer in busy] == [Int(503)] * 60
+    assert condition_of(busy[0]) == Symbol("com.microsoft:server-busy")
+    assert [len(desk.client.answers(each.responses)) for each in desks] == [100, 100, 60]
+    assert not desk.client.is_closed()

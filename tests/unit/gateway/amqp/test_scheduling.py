@@ -218,7 +218,7 @@ def test_an_abandon_may_delay_the_next_delivery(bench: Bench, delay: Value, key:
     before = len(client.received(link))
     bench.pass_s(2)
 
-    assert client.outcomes(link)[delivery.delivery_id] == state
+    assert client.outcomes(link)[delivery.delivery_id] == Modified()
     assert before == 1
     message = client.answers(link)[-1]
     assert message.head.delivery_count == 1

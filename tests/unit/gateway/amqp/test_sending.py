@@ -277,6 +277,10 @@ def test_a_full_entity_says_so_and_takes_messages_again_when_there_is_room(
     assert len(client.received(receiver)) == 1
     outcomes = client.outcomes(link)
     assert condition_of(outcomes[full]) == "amqp:resource-limit-exceeded"
+    # The words that people's alerts look for.
+    told = outcomes[full]
+    assert isinstance(told, Rejected) and told.error is not None
+    assert "maximum entity size has been reached or exceeded" in told.error.description
     assert outcomes[again] == ACCEPTED
 
 

@@ -62,7 +62,6 @@ def dead_letters(bench: Bench) -> list[dict[str, Value]]:
         RELEASED,
         Modified(),
         Modified(delivery_failed=True),
-        Modified(message_annotations={Symbol("colour"): "red"}),
         Rejected(),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.errors import INTERNAL_ERROR
 from shardbus.amqp.link import Link
-from shardbus.amqp.outcomes import ACCEPTED, RELEASED
+from shardbus.amqp.outcomes import ACCEPTED, RELEASED, Modified
+from shardbus.amqp.types import Symbol, Value
 from shardbus.core.command import Send, Sent
 from shardbus.core.message import Message
 from tests.unit.gateway.amqp.bench import Bench
@@ -122,3 +123,48 @@ def test_a_message_that_cannot_be_sent_ends_its_connection_alone(bench: Bench) -
     assert other.outcomes(sender) == {sent[0]: ACCEPTED}
     assert victim.close_error().condition == INTERNAL_ERROR
     assert bench.left("q") == [b"later"]
+
+
+def test_what_an_abandon_changes_is_not_repeated_to_a_client_with_small_frames(
+    bench: Bench,
+) -> None:
+    """Its properties are longer than a frame that the client would take."""
+    bench.fill("q", b"x")
+    small = small_client(bench)
+    link = small.receiver("q", 1)
+    bench.pass_s()
+    [delivery] = small.received(link)
+    changes: dict[Value, Value] = {Symbol("colour"): "red " * 200}
+
+    small.settle(link, [delivery.delivery_id], Modified(message_annotations=changes))
+    bench.pass_s()
+
+    assert small.outcomes(link) == {delivery.delivery_id: Modified()}
+    assert max(sizes(small)) <= FRAME_BYTES
+    [message] = bench.messages_of("q")
+    assert message.application_properties == {"colour": "red " * 200}
+
+
+def test_a_session_whose_attach_cannot_be_answered_is_let_go(bench: Bench) -> None:
+    """The answer repeats names and session, which together are longer than a frame."""
+    bench.create_sessions("s" * 100)
+    small, other = small_client(bench), bench.client()
+    link = small.session_receiver("s" * 100, "i" * 128, 1, name="n" * 250)
+    bench.pass_s()
+    again = other.session_receiver("s" * 100, "i" * 128, 1)
+    bench.pass_s()
+
+    assert small.detach_error(link).condition == "amqp:frame-size-too-small"
+    assert max(sizes(small)) <= FRAME_BYTES
+    assert again.is_attached
+
+
+def sizes(client: Client) -> list[int]:
+    """How long the frames are that the server wrote after the open."""
+    written = client.transport.written
+    found: list[int] = []
+    while written:
+        size = 8 if written[:4] == b"AMQP" else int.from_bytes(written[:4], "big")
+        found.append(size)
+        written = written[size:]
+    return found

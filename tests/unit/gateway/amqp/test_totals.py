@@ -9,6 +9,7 @@ from shardbus.amqp.link import Link
 from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Declared, Rejected, TransactionalState
 from shardbus.amqp.termini import Coordinator
+from shardbus.amqp.types import Int, Symbol
 from shardbus.gateway.amqp import totals
 from shardbus.gateway.amqp.outbound import WAITING_BYTES_MAX
 from tests.unit.gateway.amqp.bench import Bench
@@ -128,10 +129,11 @@ def test_a_connection_is_not_read_while_all_of_them_wait_for_the_store(
 def test_requests_under_way_are_bounded_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One too many is told to come back, and everything else of its connection goes on."""
     monkeypatch.setattr(totals, "REQUESTS_MAX", 1)
     client = bench.client()
     requests = client.sender("q/$management", "requests")
-    client.receiver("q/$management", 10, name="responses")
+    responses = client.receiver("q/$management", 10, name="responses")
     bench.pass_s()
     bench.latency_s = 1
     body = {"from-sequence-number": 1, "message-count": 1}
@@ -139,9 +141,35 @@ def test_requests_under_way_are_bounded_together(
         client.ask(requests, body, {"operation": "com.microsoft:peek-message"})
     bench.pass_s(5)
 
-    assert client.close_error().condition == "amqp:connection:forced"
+    answers = [answer.application_properties for answer in client.answers(responses)]
+    assert [said["statusCode"] for said in answers] == [Int(503), Int(204)]
+    assert answers[0]["errorCondition"] == Symbol("com.microsoft:server-busy")
+    assert not client.is_closed()
+    bench.leave(client)
     bench.pass_s(5)
     assert_all_given_back(bench)
+
+
+def test_a_request_of_a_transaction_that_is_one_too_many_ends_the_connection(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may commit what was not looked at."""
+    client = bench.client()
+    requests = client.sender("q/$management", "requests")
+    client.receiver("q/$management", 10, name="responses")
+    coordinator = client.sender(Coordinator(), "coordinator")
+    bench.pass_s()
+    monkeypatch.setattr(totals, "REQUESTS_MAX", 0)
+    transaction_id = declare(bench, client, coordinator)
+    client.ask(
+        requests,
+        {"sequence-numbers": [1]},
+        {"operation": "com.microsoft:cancel-scheduled-message"},
+        state=TransactionalState(transaction_id, None),
+    )
+    bench.pass_s()
+
+    assert client.close_error().condition == "amqp:connection:forced"
 
 
 def half_sent(client: Client, link: Link, size_bytes: int) -> bytes:

@@ -43,6 +43,29 @@ def test_the_way_and_the_destination_must_exist(bench: Bench, user: Transacting)
     assert user.client.detach_error(link).condition == "amqp:not-found"
 
 
+@pytest.mark.parametrize("change", ["SendDisabled", "deleted"])
+def test_nothing_goes_by_way_of_an_entity_that_was_closed_meanwhile(
+    bench: Bench, user: Transacting, change: str
+) -> None:
+    bench.create("way")
+    bench.create("destination")
+    link = user.sender_via("way", "destination")
+    transaction_id = user.declare()
+    user.send(transaction_id, "destination", b"never")
+    if change == "deleted":
+        bench.run(bench.namespace.delete("way"))
+    else:
+        bench.set_status("way", change)
+    bench.pass_s()
+
+    state = user.commit(transaction_id)
+
+    told = "amqp:not-found" if change == "deleted" else "com.microsoft:entity-disabled"
+    assert user.client.detach_error(link).condition == told
+    assert condition_of(state) == ROLLBACK
+    assert bench.left("destination") == []
+
+
 def test_the_right_to_send_is_needed_for_both(bench: Bench) -> None:
     bench.create("destination")
     spec = bench.namespace.get("q").spec.copy()

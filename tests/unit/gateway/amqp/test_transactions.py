@@ -463,6 +463,55 @@ def test_declare_and_discharge_may_be_named_in_words(bench: Bench, user: Transac
     assert bench.left("q") == [b"x"]
 
 
+# An entity that is closed or deleted meanwhile.
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [("Disabled", "is Disabled"), ("SendDisabled", "is SendDisabled"), ("deleted", "not be found")],
+)
+def test_nothing_is_sent_to_an_entity_that_was_closed_meanwhile(
+    bench: Bench, user: Transacting, change: str, reason: str
+) -> None:
+    """And it is no outage, after which a client would try the same again."""
+    bench.create("closed")
+    transaction_id, other_id = user.declare(), user.declare()
+    user.send(transaction_id, "q", b"never")
+    user.send(transaction_id, "closed", b"never")
+    user.send(other_id, "q", b"kept")
+    if change == "deleted":
+        bench.run(bench.namespace.delete("closed"))
+    else:
+        bench.set_status("closed", change)
+    bench.pass_s()
+
+    state, other = user.commit(transaction_id), user.commit(other_id)
+
+    assert condition_of(state) == ROLLBACK
+    assert reason in text_of(state)
+    assert other == ACCEPTED
+    assert bench.left("q") == [b"kept"]
+    if change != "deleted":
+        bench.set_status("closed", "Active")
+        assert bench.left("closed") == []
+
+
+def test_what_was_received_before_an_entity_was_closed_is_completed(
+    bench: Bench, user: Transacting
+) -> None:
+    bench.fill("q", b"x")
+    link, [delivery] = user.receive("q")
+    transaction_id = user.declare()
+    user.settle(transaction_id, link, delivery, ACCEPTED)
+    bench.set_status("q", "Disabled")
+    bench.pass_s()
+
+    assert user.commit(transaction_id) == ACCEPTED
+    bench.set_status("q", "Active")
+    bench.pass_s(61)
+    assert bench.left("q") == []
+
+
 # A store that fails.
 
 
