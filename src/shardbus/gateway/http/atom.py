@@ -10,8 +10,8 @@ from shardbus.core.address import ADDRESS_CHARACTERS_MAX, NAME_CHARACTERS_MAX, p
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.http.access_markup import access_rules, read_access_rules
-from shardbus.gateway.http.described import CONNECT, INSTANCE, Described, described_by
-from shardbus.gateway.http.markup import Element, escaped, optional, parse, tag
+from shardbus.gateway.http.described import CONNECT, Described, described_by
+from shardbus.gateway.http.markup import INSTANCE, Element, escaped, optional, parse, tag
 from shardbus.gateway.http.moment import format_duration, format_moment
 
 ATOM: Final = "http://www.w3.org/2005/Atom"

@@ -17,8 +17,8 @@ from shardbus.gateway.http.atom import (
     count_details,
     fill_destinations,
 )
-from shardbus.gateway.http.described import CONNECT, INSTANCE, Described
-from shardbus.gateway.http.markup import optional, tag
+from shardbus.gateway.http.described import CONNECT, Described
+from shardbus.gateway.http.markup import INSTANCE, optional, tag
 from shardbus.gateway.http.moment import format_duration, format_moment
 from shardbus.gateway.http.rule_markup import write_rule
 
