@@ -66,7 +66,9 @@ class Messaging:
         """The answer; Refused or Unavailable is raised."""
         address = target.address()
         right = SEND if target.kind == target_kind.SEND else LISTEN
-        self._gate.require(request, right, address.entity)
+        # Many sign the very URL that they ask.
+        url = f"{address.path()}/{target.tail}".lower()
+        self._gate.require(request, right, address.entity, below=url)
         handle = self._find(address)
         if right == LISTEN and handle.entity.is_topic():
             raise Refused(
