@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shardbus.broker.sas import mint_token
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.atom import ATOM
-from shardbus.gateway.http.described import CONNECT, INSTANCE
-from shardbus.gateway.http.markup import DEPTH_MAX, escaped
+from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.markup import DEPTH_MAX, INSTANCE, escaped
 from shardbus.gateway.http.message import Request, Response
 from tests.support.hostile_xml import BODY_BYTES, LARGE, filled
 from tests.unit.gateway.site import Endpoint

@@ -104,10 +104,11 @@ class Authorizer:
         known = [key for rule in rules.namespace_rules() for key in rule.valid_keys()]
         self.slowdown = Slowdown(clock, is_on=DEVELOPMENT_KEY not in known)
 
-    def verify_token(self, text: str, audience: str, *, host: str = "") -> Grant:
+    def verify_token(self, text: str, audience: str, *, host: str = "", below: str = "") -> Grant:
         """What a token gives for an audience (an entity's URI or path, or the namespace's).
 
-        A token whose resource is nothing but the `host`, without a scheme, is for all of it.
+        A token whose resource is nothing but the `host`, without a scheme, is for all of it. One
+        whose resource lies between the audience and `below`, a path under it, is good as well.
 
         Refused with INVALID_ARGUMENT when the text is no token and with UNAUTHORIZED when it is
         forged, expired or for something else. Whether the entity exists is not asked.
@@ -118,7 +119,7 @@ class Authorizer:
         if token.expires_at_ms <= self._clock.now_ms():
             raise Refused(UNAUTHORIZED, "ExpiredToken: The token has expired.")
         scope = "" if host and token.scope == host else token.scope
-        if not covers(scope, path):
+        if not covers(scope, path) and not (below and covers(scope, below)):
             raise Refused(
                 UNAUTHORIZED,
                 f"InvalidAudience: The token is for {_shown(token.scope)}, which does not "

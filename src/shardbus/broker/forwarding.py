@@ -14,6 +14,7 @@ from shardbus.broker.asking import ask, ask_all, to_port
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.forwarding_plan import ForwardFormat, Plan, Verdict
+from shardbus.core.address import line_path
 from shardbus.core.command import (
     Delivery,
     ForgetSources,
@@ -73,7 +74,9 @@ def not_kept(entity: Entity, line: int) -> Refused | None:
     if not target:
         return None
     return Refused(
-        NOT_ALLOWED, f"Nothing can be received from '{entity.name}': it forwards to '{target}'."
+        NOT_ALLOWED,
+        f"Nothing can be received from '{line_path(entity.name, line)}': it forwards to "
+        f"'{target}'.",
     )
 
 

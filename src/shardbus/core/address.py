@@ -6,7 +6,7 @@ import re
 from typing import Final, final
 from urllib.parse import unquote
 
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 
 NAME_CHARACTERS_MAX: Final = 260
@@ -47,6 +47,23 @@ class Address:
         self.entity = name.lower()
         self.line = line
         self.is_management = is_management
+
+    def path(self) -> str:
+        """The entity, or its sub-queue, for messages to people."""
+        return line_path(self.name, self.line)
+
+
+def line_path(name: str, line: int) -> str:
+    """What people call a line of an entity."""
+    if line == MAIN_LINE:
+        return name
+    transfer = "/$Transfer" if line == TRANSFER_DEAD_LETTER_LINE else ""
+    return f"{name}{transfer}/$DeadLetterQueue"
+
+
+def not_sendable(address: Address) -> Refused:
+    """Why nothing can be sent to a sub-queue or a subscription."""
+    return Refused(NOT_ALLOWED, f"Nothing can be sent to '{address.path()}': send to its entity.")
 
 
 def parse_address(text: str) -> Address:
@@ -188,8 +205,8 @@ def _validate_segment(name: str, segment: str) -> None:
 
 
 def path_of(text: str) -> str:
-    """The path of a URI, or of a path, as it is spelt."""
-    return _without_authority(text.strip()).strip("/")
+    """The path of a URI, or of a path, as it is spelt; what a URI asks behind it is no part."""
+    return _without_authority(text.strip()).partition("?")[0].strip("/")
 
 
 def _without_authority(text: str) -> str:

@@ -79,6 +79,8 @@ def test_sessions_are_not_forwarded_but_their_dead_letters_are() -> None:
     assert target_of(entity, MAIN_LINE) == ""
     assert not_kept(entity, MAIN_LINE) is None
     assert target_of(entity, DEAD_LETTER_LINE) == "target"
+    refusal = not_kept(entity, DEAD_LETTER_LINE)
+    assert refusal is not None and "from 'q/$DeadLetterQueue': it forwards" in refusal.message
     [warning] = warnings(world, entity)
     assert "requires sessions and forwards nothing" in warning
 

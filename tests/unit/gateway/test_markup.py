@@ -7,6 +7,7 @@ from shardbus.gateway.http.markup import (
     ATTRIBUTES_MAX,
     DEPTH_MAX,
     ELEMENTS_MAX,
+    INSTANCE,
     NAME_CHARACTERS_MAX,
     NAMESPACE_CHARACTERS_MAX,
     escaped,
@@ -81,6 +82,17 @@ def test_a_declared_encoding_does_not_choose_a_decoder() -> None:
     assert parse('<?xml version="1.0" encoding="utf-16"?><a>ä</a>'.encode()).text == "ä"
 
 
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "windows-1252", "utf-7"])
+def test_what_is_declared_to_be_in_another_encoding_is_refused_not_misread(encoding: str) -> None:
+    """The two bytes are one letter in UTF-8 and two in the others: nobody can tell."""
+    head = f'<?xml version="1.0" encoding="{encoding}"?>'.encode()
+
+    with pytest.raises(Refused, match=f"it is declared to be in '{encoding}'"):
+        parse(head + b"<a>\xc3\xa4</a>")
+
+    assert parse(head + b"<a>plain</a>").text == "plain"
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_a_byte_order_mark_is_no_part_of_the_document(encoding: str) -> None:
     text = "\ufeff<a>ä</a>" if encoding in ("utf-16-le", "utf-16-be") else "<a>ä</a>"
@@ -89,10 +101,16 @@ def test_a_byte_order_mark_is_no_part_of_the_document(encoding: str) -> None:
 
 
 def test_written_text_is_read_back() -> None:
-    text = """<a href="x">'&amp;'</a> ä \U0001f600"""
+    text = """<a href="x">'&amp;'</a> ä \U0001f600 \r\n\r"""
 
     assert parse(tag("t", text).encode()).text == text
-    assert parse(f'<t a="{escaped(text)}"/>'.encode()).attributes[("", "a")] == text
+    in_line = text.replace("\n", "")
+    assert parse(f'<t a="{escaped(in_line)}"/>'.encode()).attributes[("", "a")] == in_line
+
+
+@pytest.mark.parametrize(("word", "is_nil"), [("true", True), ("1", True), ("false", False)])
+def test_an_element_may_say_in_two_ways_that_it_is_nil(word: str, is_nil: bool) -> None:
+    assert parse(f'<a xmlns:i="{INSTANCE}" i:nil="{word}"/>'.encode()).is_nil() == is_nil
 
 
 def test_what_xml_cannot_say_is_replaced() -> None:

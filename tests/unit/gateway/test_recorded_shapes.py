@@ -8,8 +8,9 @@ from shardbus.core.tier import INFINITE_MS
 from shardbus.gateway.http.atom import (
     ATOM,
 )
-from shardbus.gateway.http.described import CONNECT, INSTANCE
+from shardbus.gateway.http.described import CONNECT
 from shardbus.gateway.http.descriptions import COUNTS
+from shardbus.gateway.http.markup import INSTANCE
 from shardbus.gateway.http.message import Response
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, element, entry

@@ -172,3 +172,36 @@ def test_what_hardly_anybody_can_want_is_taken_with_a_warning() -> None:
     assert "makes a loop" in element(ring, "Warning", EXTENSION)
     assert "requires sessions" in element(sessions, "Warning", EXTENSION)
     assert b"<Warning" not in plain.body
+
+
+def test_values_may_be_written_in_every_way_that_xml_has_for_them() -> None:
+    endpoint = Endpoint()
+    nil = 'xmlns:n="http://www.w3.org/2001/XMLSchema-instance" n:nil="1"'
+
+    made = ask(
+        endpoint,
+        "PUT",
+        "/q",
+        entry(
+            f"<LockDuration {nil}/><DefaultMessageTimeToLive {nil}/>",
+            "<MaxDeliveryCount> +07 </MaxDeliveryCount><RequiresSession>1</RequiresSession>",
+            "<DuplicateDetectionHistoryTimeWindow>PT<!-- half --><![CDATA[30]]>S"
+            "</DuplicateDetectionHistoryTimeWindow>",
+        ),
+    )
+
+    assert made.status == 201
+    assert element(made, "LockDuration") == "PT1M"
+    assert element(made, "MaxDeliveryCount") == "7"
+    assert element(made, "RequiresSession") == "true"
+    assert element(made, "DuplicateDetectionHistoryTimeWindow") == "PT30S"
+
+
+def test_a_text_with_line_ends_of_any_kind_comes_back_and_is_kept_by_an_update() -> None:
+    """Clients send back what they were shown; a bare carriage return would be shown as another."""
+    endpoint = Endpoint()
+    text = "one&#13;&#10;two&#13;three\nfour"
+
+    made = ask(endpoint, "PUT", "/q", entry(f"<UserMetadata>{text}</UserMetadata>"))
+
+    assert element(made, "UserMetadata") == "one\r\ntwo\rthree\nfour"

@@ -44,6 +44,14 @@ def test_a_destination_comes_back_as_it_was_written_and_is_known_by_its_name(
     assert (spec.forward_to or spec.forward_dead_letters_to) == "Home"
 
 
+def test_what_a_uri_asks_is_no_part_of_the_name_of_a_destination() -> None:
+    endpoint = prepared()
+    written = "<ForwardTo>sb://h/Home?api-version=2021-05</ForwardTo>"
+
+    assert ask(endpoint, "PUT", "/q", entry(written)).status == 201
+    assert endpoint.namespace.get("q").spec.forward_to == "Home"
+
+
 def test_what_is_shown_can_be_sent_back_and_what_is_left_out_is_cleared() -> None:
     endpoint = prepared()
     ask(endpoint, "PUT", "/q", FORWARDING)

@@ -16,7 +16,7 @@ from shardbus.broker.dispatch import Dispatcher
 from shardbus.broker.forwarding import not_kept
 from shardbus.broker.transactions import Transactor
 from shardbus.core.access import LISTEN, SEND
-from shardbus.core.address import CBS, ENTITY, NAMESPACE, Address, parse_address
+from shardbus.core.address import CBS, ENTITY, NAMESPACE, Address, not_sendable, parse_address
 from shardbus.core.command import SessionAccepted
 from shardbus.core.entity import Entity
 from shardbus.core.errors import (
@@ -549,7 +549,7 @@ def _destination(text: str) -> Address:
 
 def _check_sendable(address: Address) -> None:
     if address.line != MAIN_LINE or address.kind != ENTITY or address.is_management:
-        raise Refused(NOT_ALLOWED, f"Nothing can be sent to '{address.name}': send to its entity.")
+        raise not_sendable(address)
 
 
 def _check_line(handle: EntityHandle, address: Address) -> None:

@@ -10,7 +10,7 @@ from shardbus.amqp.types import Array, Value, integer_of, text_of
 from shardbus.broker.auth import claims_required
 from shardbus.broker.clock import Clock
 from shardbus.core.access import LISTEN, MANAGE, SEND
-from shardbus.core.address import Address
+from shardbus.core.address import Address, not_sendable
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import (
     ENTITY_DISABLED,
@@ -129,9 +129,7 @@ class ManagementNode:
                 ENTITY_DISABLED, f"'{self._address.name}' is {spec.status}: this is not possible."
             )
         if operation.rights == SEND and not self._desk.is_sendable:
-            raise Refused(
-                NOT_ALLOWED, f"Nothing can be sent to '{self._address.name}': send to its entity."
-            )
+            raise not_sendable(self._address)
 
     async def _enlist(
         self, operation: _Operation, fields: Fields, transaction_id: bytes

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.amqp import revision
-from shardbus.amqp.encoder import NULL, encode, encode_symbol, encode_text, encode_uint
+from shardbus.amqp.encoder import NULL, TRUE, encode, encode_symbol, encode_text, encode_uint
 from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.message import decode_application_properties, scan_message
 from shardbus.amqp.revision import Revision, revise
 from shardbus.amqp.scan import (
+    AT_ONCE,
     PARTITION_KEY,
     SCHEDULED_ENQUEUE_TIME,
     VIA_PARTITION_KEY,
@@ -182,6 +183,9 @@ def _revise(made: Revision, head: MessageHead, number: int, value: Value) -> Non
         made.header[revision.DURABLE] = encode(value)
     elif number in _ANNOTATIONS:
         made.annotations[_ANNOTATIONS[number]] = _encoded(value)
+        if number == system.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms <= 0:
+            # The copy is there at once: a moment that is only written on it never delayed it.
+            made.annotations[AT_ONCE.decode()] = TRUE
     elif number == system.CONTENT_TYPE:
         made.properties[revision.CONTENT_TYPE] = encode_symbol(_text(value))
     else:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.forwarding import not_kept
-from shardbus.core.address import ENTITY, SUBSCRIPTION, Address, parse_address
+from shardbus.core.address import ENTITY, SUBSCRIPTION, Address, not_sendable, parse_address
 from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.gateway.http.counts import HttpCounts
@@ -64,9 +64,7 @@ class Places:
         address = parse_address(name)
         handle = self._find(address)
         if address.line != MAIN_LINE or address.kind != ENTITY:
-            raise Refused(
-                NOT_ALLOWED, f"Nothing can be sent to '{address.name}': send to its entity."
-            )
+            raise not_sendable(address)
         check_sendable(handle)
         return handle
 

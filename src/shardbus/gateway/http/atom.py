@@ -6,8 +6,8 @@ from typing import Final, final
 from urllib.parse import quote
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.http.described import CONNECT, INSTANCE, Described, described_by
-from shardbus.gateway.http.markup import Element, escaped, parse, tag
+from shardbus.gateway.http.described import CONNECT, Described, described_by
+from shardbus.gateway.http.markup import INSTANCE, Element, escaped, parse, tag
 from shardbus.gateway.http.moment import format_moment
 
 ATOM: Final = "http://www.w3.org/2005/Atom"

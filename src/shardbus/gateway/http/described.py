@@ -9,7 +9,6 @@ from shardbus.gateway.http.markup import Element
 from shardbus.gateway.http.moment import parse_duration
 
 CONNECT: Final = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 
 _INTEGER_DIGITS_MAX: Final = 18
 
@@ -51,8 +50,9 @@ class Described:
         if element is None:
             return otherwise
         text = element.text.strip()
-        if text.isascii() and text.isdigit() and len(text) <= _INTEGER_DIGITS_MAX:
-            return int(text)
+        digits = text.removeprefix("+")
+        if digits.isascii() and digits.isdigit() and len(digits) <= _INTEGER_DIGITS_MAX:
+            return int(digits)
         raise _invalid(f"{name} is '{text[:60]}'; it must be a whole number.")
 
 
@@ -60,7 +60,7 @@ def described_by(element: Element) -> Described:
     """What an element says, child by child; it may say everything once."""
     elements: dict[str, Element] = {}
     for child in element.children:
-        if child.namespace != CONNECT or child.attributes.get((INSTANCE, "nil")) == "true":
+        if child.namespace != CONNECT or child.is_nil():
             continue
         if child.name in elements:
             raise _invalid(f"The description has the element '{child.name}' twice.")

@@ -31,8 +31,8 @@ from shardbus.gateway.http.atom import (
     TOPIC_DESCRIPTION,
     Writer,
 )
-from shardbus.gateway.http.described import CONNECT, INSTANCE, Described
-from shardbus.gateway.http.markup import escaped, optional, tag
+from shardbus.gateway.http.described import CONNECT, Described
+from shardbus.gateway.http.markup import INSTANCE, escaped, optional, tag
 from shardbus.gateway.http.moment import format_duration, format_moment
 from shardbus.gateway.http.rule_markup import write_rule
 

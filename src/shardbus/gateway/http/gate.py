@@ -27,17 +27,22 @@ class Gate:
         self._namespace = namespace
         self._authorizer = authorizer
 
-    def grant_of(self, request: Request, audience: str | None = None) -> Grant:
+    def grant_of(self, request: Request, audience: str | None = None, below: str = "") -> Grant:
         """What the token of a request gives for an audience, or for what it is for itself.
 
-        Refused when there is no token, or none that is good for that.
+        `below` is a path under the audience for which a token may be as well, unless that is the
+        name of another entity: then it is for that one. Refused when there is no token, or none
+        that is good for that.
         """
         token = token_of(request)
         if not token:
             raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
         try:
-            wanted = parse_token(token).scope if audience is None else audience
-            grant = self._authorizer.verify_token(token, wanted)
+            scope = parse_token(token).scope
+            if self._namespace.find(scope) is not None:
+                below = ""
+            wanted = scope if audience is None else audience
+            grant = self._authorizer.verify_token(token, wanted, below=below)
         except WrongKey:
             raise
         except Refused as refusal:
@@ -46,15 +51,17 @@ class Gate:
         request.grant = grant
         return grant
 
-    def require(self, request: Request, right: int, name: str, *, otherwise: int = 0) -> None:
+    def require(
+        self, request: Request, right: int, name: str, *, otherwise: int = 0, below: str = ""
+    ) -> None:
         """Refused unless the token gives all of `right`, or of `otherwise`, on an entity.
 
-        An empty name is the namespace itself. A name that no entity can have, because it would be
-        more of a URI than its path, is refused whoever asks.
+        An empty name is the namespace itself. `below` is as in `grant_of`. A name that no entity
+        can have, because it would be more of a URI than its path, is refused whoever asks.
         """
         if _URI.search(name):
             raise invalid(f"{shown(name)} is no name: it has '?', '#' or '://'.")
-        grant = self.grant_of(request, "/" + name)
+        grant = self.grant_of(request, "/" + name, below)
         path = audience_path("/" + name)
         if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):
             return

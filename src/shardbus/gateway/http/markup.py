@@ -19,6 +19,9 @@ NAME_CHARACTERS_MAX: Final = 256
 NAMESPACE_CHARACTERS_MAX: Final = 256
 
 _SEPARATOR: Final = "\n"
+INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
+# Which of them a document is in, its first bytes tell: some writers declare the other one.
+_ENCODINGS: Final = ("utf-8", "utf-16")
 # What XML 1.0 cannot contain even when escaped.
 _FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -41,17 +44,26 @@ class Element:
                 return child
         return None
 
+    def is_nil(self) -> bool:
+        """Whether it says that it has no value, which is not the same as an empty one."""
+        return self.attributes.get((INSTANCE, "nil"), "").strip() in ("true", "1")
+
 
 def parse(document: bytes) -> Element:
-    """The root of a UTF-8 document; Refused when it is not well formed or asks for too much.
+    """The root of a document; Refused when it is not well formed or asks for too much.
+
+    It is read as UTF-8, or as UTF-16 where its first bytes show that. What declares another
+    encoding is refused unless it is plain ASCII, which is the same in all: read as UTF-8 it could
+    say something else.
 
     A document type is refused as such: without one there are no entities to expand, no files or
     hosts to read, and no attribute defaults. What is left that expands is a namespace, which every
     name in it repeats: 5,000 short elements in one of a megabyte would take 5 GB.
     """
-    reader = _Reader()
+    reader = _Reader(is_ascii=document.isascii())
     parser = expat.ParserCreate("utf-8", _SEPARATOR)
     parser.buffer_text = True
+    parser.XmlDeclHandler = reader.declaration
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
     parser.StartNamespaceDeclHandler = reader.declare
@@ -77,16 +89,26 @@ def optional(name: str, text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text for between tags or double quotes; what XML cannot say becomes U+FFFD."""
-    return escape(_FORBIDDEN.sub("\ufffd", text), quote=False).replace('"', "&quot;")
+    """Text for between tags or double quotes; what XML cannot say becomes U+FFFD.
+
+    A carriage return is spelled out: readers take a bare one for the end of a line.
+    """
+    said = escape(_FORBIDDEN.sub("\ufffd", text), quote=False)
+    return said.replace('"', "&quot;").replace("\r", "&#13;")
 
 
 @final
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, *, is_ascii: bool) -> None:
         self.root: Element | None = None
         self._open: list[Element] = []
         self._count = 0
+        self._is_ascii = is_ascii
+
+    def declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        if encoding is None or self._is_ascii or encoding.lower() in _ENCODINGS:
+            return
+        raise _refused(f"it is declared to be in '{encoding[:40]}'; UTF-8 and UTF-16 are read")
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
         if namespace is not None and len(namespace) > NAMESPACE_CHARACTERS_MAX:

@@ -11,7 +11,7 @@ from shardbus.broker.asking import ask_all
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.forwarding import not_kept
 from shardbus.core.access import LISTEN, SEND
-from shardbus.core.address import ENTITY, SUBSCRIPTION, Address
+from shardbus.core.address import ENTITY, SUBSCRIPTION, Address, not_sendable
 from shardbus.core.command import ABANDON, COMPLETE, Delivery, Settle
 from shardbus.core.entity import Entity
 from shardbus.core.errors import (
@@ -66,7 +66,9 @@ class Messaging:
         """The answer; Refused or Unavailable is raised."""
         address = target.address()
         right = SEND if target.kind == target_kind.SEND else LISTEN
-        self._gate.require(request, right, address.entity)
+        # Many sign the very URL that they ask.
+        url = f"{address.path()}/{target.tail}".lower()
+        self._gate.require(request, right, address.entity, below=url)
         handle = self._find(address)
         if right == LISTEN and handle.entity.is_topic():
             raise Refused(
@@ -108,9 +110,7 @@ class Messaging:
         self, request: Request, address: Address, handle: EntityHandle, wait_ms: int
     ) -> Response:
         if address.line != MAIN_LINE or address.kind != ENTITY:
-            raise Refused(
-                NOT_ALLOWED, f"Nothing can be sent to '{address.name}': send to its entity."
-            )
+            raise not_sendable(address)
         entity = handle.entity
         if not entity.spec.is_sendable():
             raise Refused(

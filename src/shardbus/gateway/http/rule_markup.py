@@ -16,8 +16,8 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
-from shardbus.gateway.http.described import CONNECT, INSTANCE
-from shardbus.gateway.http.markup import Element, tag
+from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.markup import INSTANCE, Element, tag
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.typed_markup import read_pairs, write_pairs
 
@@ -52,7 +52,7 @@ def read_rule(element: Element, name: str) -> RuleSpec:
     filter = element.child(CONNECT, "Filter")
     found = RuleSpec(
         name or (said.text.strip() if said is not None else "") or DEFAULT_RULE_NAME,
-        FilterSpec(TRUE_FILTER) if filter is None else _read_filter(filter),
+        FilterSpec(TRUE_FILTER) if filter is None or filter.is_nil() else _read_filter(filter),
         0,
     )
     action = element.child(CONNECT, "Action")
@@ -139,7 +139,7 @@ def _type_of(element: Element) -> str:
 
 def _text(element: Element, name: str) -> str | None:
     child = element.child(CONNECT, name)
-    if child is None or child.attributes.get((INSTANCE, "nil")) == "true":
+    if child is None or child.is_nil():
         return None
     return child.text
 

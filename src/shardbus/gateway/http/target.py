@@ -23,12 +23,14 @@ class Target:
     """What a request is about: `entity_path` is the entity's as the client wrote it.
 
     `token` is the lock that a LOCK names, as deliveries carry it. What stands before it in the URL,
-    a message id or a sequence number, is for people: the lock alone names the message.
+    a message id or a sequence number, is for people: the lock alone names the message. `tail` is
+    what stands behind the entity.
     """
 
-    def __init__(self, kind: str, entity_path: str, token: bytes = b"") -> None:
+    def __init__(self, kind: str, entity_path: str, tail: list[str], token: bytes = b"") -> None:
         self.kind = kind
         self.entity_path = entity_path
+        self.tail = "/".join(tail)
         self.token = token
 
     def address(self) -> Address:
@@ -54,11 +56,11 @@ def read_target(request: Request) -> Target | None:
 
 def _read(raw: list[str], segments: list[str]) -> Target | None:
     if len(segments) >= 2 and _is_messages(segments[-1]):
-        return Target(SEND, "/".join(raw[:-1]))
+        return Target(SEND, "/".join(raw[:-1]), segments[-1:])
     if len(segments) >= 3 and _is_messages(segments[-2]) and segments[-1].lower() == "head":
-        return Target(HEAD, "/".join(raw[:-2]))
+        return Target(HEAD, "/".join(raw[:-2]), segments[-2:])
     if len(segments) >= 4 and _is_messages(segments[-3]) and _GUID.fullmatch(segments[-1]):
-        return Target(LOCK, "/".join(raw[:-3]), UUID(segments[-1]).bytes_le)
+        return Target(LOCK, "/".join(raw[:-3]), segments[-3:], UUID(segments[-1]).bytes_le)
     return None
 
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.rule_spec import TypedValue
-from shardbus.gateway.http.described import CONNECT, INSTANCE
-from shardbus.gateway.http.markup import Element, escaped, tag
+from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.markup import INSTANCE, Element, escaped, tag
 from shardbus.rules.document import property_of, typed_value
 from shardbus.rules.limits import PARAMETERS_MAX
 from shardbus.rules.values import (
@@ -113,7 +113,7 @@ def _read_pair(name: str, pair: Element) -> TypedValue:
     key, value = pair.child(CONNECT, "Key"), pair.child(CONNECT, "Value")
     if (pair.namespace, pair.name) != (CONNECT, _PAIR) or key is None or value is None:
         raise _invalid(f"{name} holds something that is not a {_PAIR} with a Key and a Value.")
-    if value.attributes.get((INSTANCE, "nil")) == "true":
+    if value.is_nil():
         return typed_value(Property(key.text, NULL, None))
     # The prefix is bound to this or that namespace, but the names are the same in all of them.
     word = value.attributes.get((INSTANCE, "type"), "string").rpartition(":")[2]

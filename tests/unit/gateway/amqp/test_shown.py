@@ -12,6 +12,9 @@ from shardbus.amqp.message import (
 )
 from shardbus.amqp.types import Int, Symbol, Timestamp, Uint, Value, integer_of
 from shardbus.core.entity import QueueSpec
+from shardbus.core.rule_spec import TRUE_FILTER, FilterSpec, RuleSpec
+from shardbus.rules.document import typed_value
+from shardbus.rules.values import TIMESTAMP, Property, moment_of_ms
 from tests.support.messages import annotations_of
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk
@@ -100,6 +103,32 @@ def test_a_moment_that_had_passed_schedules_nothing(bench: Bench, delay_s: int) 
     assert got["x-opt-message-state"] == Int(0)
     assert SCHEDULED in got
     assert not any(name.startswith("x-shardbus") for name in got)
+
+
+@pytest.mark.parametrize("delay_s", [-60, 60])
+def test_a_moment_that_a_rule_writes_on_its_copy_schedules_nothing(
+    bench: Bench, delay_s: int
+) -> None:
+    """Neither is a copy that has been there since it was published one that came by schedule."""
+    moment = typed_value(
+        Property("@p", TIMESTAMP, moment_of_ms(bench.clock.now_ms() + delay_s * 1000))
+    )
+    rule = RuleSpec("r", FilterSpec(TRUE_FILTER), 0)
+    rule.action, rule.action_parameters = "SET sys.ScheduledEnqueueTimeUtc = @p", [moment]
+    bench.create_topic("t")
+    plain, by_schedule = bench.subscribe("t", "s", [rule]), bench.subscribe("t", "later", [rule])
+    bench.publish("t", encode_data_message(b"x"))
+
+    got = received(bench, plain)
+
+    assert got["x-opt-message-state"] == Int(0)
+    assert SCHEDULED in got
+    assert not any(name.startswith("x-shardbus") for name in got)
+    # One that did come by schedule still says so, whatever moment is written on it.
+    received(bench, by_schedule)
+    bench.publish("t", annotated(bench, 5))
+    bench.pass_s(7)
+    assert received(bench, by_schedule)["x-opt-message-state"] == Int(2)
 
 
 def test_a_subscription_does_not_show_what_its_topic_has_scheduled(bench: Bench) -> None:
