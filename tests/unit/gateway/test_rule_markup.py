@@ -201,11 +201,3 @@ def test_what_is_nil_is_not_there_however_that_is_spelled() -> None:
         assert (found.filter.kind, found.action) == (TRUE_FILTER, "")
         with pytest.raises(Refused, match="has no SqlExpression"):
             read(f'<Filter i:type="SqlFilter"><SqlExpression i:nil="{nil}"/></Filter>')
-
-
-def test_the_lines_of_an_expression_come_back_as_they_were_written() -> None:
-    rule = RuleSpec("r", sql_filter("a = 'x\ry'\r\nAND b = 1"), 0)
-
-    assert read_rule(parse(write_rule(rule).encode()), "r").filter.expression == (
-        rule.filter.expression
-    )

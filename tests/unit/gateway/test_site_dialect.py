@@ -195,13 +195,3 @@ def test_values_may_be_written_in_every_way_that_xml_has_for_them() -> None:
     assert element(made, "MaxDeliveryCount") == "7"
     assert element(made, "RequiresSession") == "true"
     assert element(made, "DuplicateDetectionHistoryTimeWindow") == "PT30S"
-
-
-def test_a_text_with_line_ends_of_any_kind_comes_back_and_is_kept_by_an_update() -> None:
-    """Clients send back what they were shown; a bare carriage return would be shown as another."""
-    endpoint = Endpoint()
-    text = "one&#13;&#10;two&#13;three\nfour"
-
-    made = ask(endpoint, "PUT", "/q", entry(f"<UserMetadata>{text}</UserMetadata>"))
-
-    assert element(made, "UserMetadata") == "one\r\ntwo\rthree\nfour"

@@ -91,10 +91,10 @@ def optional(name: str, text: str) -> str:
 def escaped(text: str) -> str:
     """Text for between tags or double quotes; what XML cannot say becomes U+FFFD.
 
-    A carriage return is spelled out: readers take a bare one for the end of a line.
+    A carriage return is written as it is, and readers take it for a line feed: spelled out, the
+    JavaScript SDK would take it for five letters, and send those back.
     """
-    said = escape(_FORBIDDEN.sub("\ufffd", text), quote=False)
-    return said.replace('"', "&quot;").replace("\r", "&#13;")
+    return escape(_FORBIDDEN.sub("\ufffd", text), quote=False).replace('"', "&quot;")
 
 
 @final
