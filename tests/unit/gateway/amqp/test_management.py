@@ -333,6 +333,10 @@ def test_a_dead_letter_cannot_be_suspended_again(bench: Bench, desk: Desk) -> No
 
     assert status_of(answer) == Int(400)
     assert condition_of(answer) == Symbol("amqp:not-allowed")
+    desk.client.grant(dead, 1)
+    bench.pass_s(70)
+    first, later = desk.client.answers(dead)
+    assert (later.body, later.head.delivery_count) == (first.body, first.head.delivery_count)
 
 
 @pytest.mark.parametrize("status", ["completed", "abandoned", "suspended", "defered"])

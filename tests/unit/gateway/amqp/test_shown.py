@@ -149,16 +149,22 @@ def test_a_subscription_does_not_show_what_its_topic_has_scheduled(bench: Bench)
     assert len(Desk(bench, bench.client(), address).peek(1, 10)) == 1
 
 
-def test_a_peek_shows_250_messages_at_most(bench: Bench) -> None:
-    sent = encode_batch([encode_data_message(b"x")] * 260)
+@pytest.mark.parametrize("name", ["q", "many"])
+def test_a_peek_shows_250_messages_at_most(bench: Bench, name: str) -> None:
+    sent = encode_batch([encode_data_message(b"x")] * 13)
     client = bench.client()
-    link = client.sender("q")
+    link = client.sender(name)
     bench.pass_s()
-    client.send_raw(link, sent, message_format=BATCH_FORMAT)
+    for _ in range(20):
+        client.send_raw(link, sent, message_format=BATCH_FORMAT)
     bench.pass_s()
-    desk = Desk(bench, bench.client(), "q")
+    desk = Desk(bench, bench.client(), name)
 
-    assert (len(desk.peek(1, 1_000)), len(desk.peek(251, 1_000))) == (250, 10)
+    page = desk.peek(1, 1_000)
+    rest = desk.peek(page[-1].sequence_number + 1, 1_000)
+
+    assert (len(page), len(rest)) == (250, 10)
+    assert len({each.sequence_number for each in page + rest}) == 260
 
 
 def long_lived(bench: Bench, name: str, default_ttl_ms: int) -> None:
