@@ -20,7 +20,17 @@ from shardbus.amqp.types import Symbol, Value
 from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queue
 from tests.conformance.management import properties_of
-from tests.conformance.sdk import AioSdk, Sdk, SyncSdk
+from tests.conformance.sdk import (
+    DELETING,
+    NOTHING_S,
+    AioSdk,
+    Sdk,
+    Sender,
+    SyncSdk,
+    pair,
+    receive_all,
+    texts,
+)
 from tests.support.amqp_client import Address, connected
 from tests.support.queues import create_queue
 from tests.support.server import Server, running_server
@@ -143,12 +153,37 @@ async def test_beyond_the_credits_of_a_second_clients_are_told_to_wait(
         with pytest.raises(ServiceBusServerBusyError, match="50009"):
             for _ in range(CREDITS_PER_S * 10):
                 await sender.send(ServiceBusMessage("x"))
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            try:
-                await sender.send(ServiceBusMessage("after"))
-                break
-            except ServiceBusServerBusyError:
-                continue
-        else:
-            raise AssertionError("the credits never came back")
+        await send_when_allowed(sender, ServiceBusMessage("after"))
+
+
+@pytest.mark.parametrize("kind", [SyncSdk, AioSdk])
+async def test_throttled_receivers_get_nothing_for_a_while_and_no_error(
+    throttled_server: Server, kind: type[SyncSdk] | type[AioSdk]
+) -> None:
+    """What is sent at once costs four seconds' credits: receivers wait until they are paid."""
+    name = f"waiting-{kind.__name__}".lower()
+    create_queue(throttled_server, name)
+    sdk = kind(throttled_server.connection_string)
+    bodies = [f"{number:03}" for number in range(4 * CREDITS_PER_S)]
+    async with pair(sdk, name, DELETING) as (sender, receiver):
+        await send_when_allowed(sender, [ServiceBusMessage(body) for body in bodies])
+        early = await receiver.receive(len(bodies), NOTHING_S)
+        with pytest.raises(ServiceBusServerBusyError, match="50009"):
+            await sender.send(ServiceBusMessage("too much"))
+        found = await receive_all(receiver, len(bodies))
+
+        assert early == []
+        assert texts(found) == bodies
+
+
+async def send_when_allowed(
+    sender: Sender, message: ServiceBusMessage | list[ServiceBusMessage]
+) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            await sender.send(message)
+        except ServiceBusServerBusyError:
+            continue
+        return
+    raise AssertionError("the credits never came back")

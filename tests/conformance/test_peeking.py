@@ -92,8 +92,13 @@ async def test_peeking_shows_every_state_and_changes_none(sdk: Sdk, queue: Queue
         "deferred": ServiceBusMessageState.DEFERRED,
         "active": ServiceBusMessageState.ACTIVE,
         "scheduled": ServiceBusMessageState.SCHEDULED,
+        "locked again": ServiceBusMessageState.ACTIVE,
     }
     async with pair(sdk, queue.name) as (sender, receiver):
+        await send_texts(sender, "locked again")
+        [once] = await receiver.receive()
+        await receiver.abandon(once)
+        [again] = await receiver.receive()
         await send_texts(sender, "locked", "deferred")
         held = {texts([message])[0]: message for message in await receive_all(receiver, 2)}
         await receiver.defer(held["deferred"])
@@ -101,14 +106,15 @@ async def test_peeking_shows_every_state_and_changes_none(sdk: Sdk, queue: Queue
         tomorrow = datetime.now(UTC) + timedelta(days=1)
         await sender.send(ServiceBusMessage("scheduled", scheduled_enqueue_time_utc=tomorrow))
         shown = await receiver.peek(10)
-        again = await receiver.peek(10)
+        unchanged = await receiver.peek(10)
 
         assert {texts([message])[0]: message.state for message in shown} == states
-        assert texts(again) == texts(shown)
+        assert texts(unchanged) == texts(shown)
         counts = {texts([message])[0]: message.delivery_count for message in shown}
-        assert counts == {name: int(name == "deferred") for name in states}
+        assert counts == {name: int(name in ("deferred", "locked again")) for name in states}
         assert {message.locked_until_utc for message in shown} == {None}
         await receiver.complete(held["locked"])
+        await receiver.complete(again)
 
 
 async def test_peeking_goes_on_from_any_number_over_the_fragments(sdk: Sdk, queue: Queue) -> None:

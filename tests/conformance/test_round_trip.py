@@ -8,7 +8,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader
 
 from tests.conformance.conftest import Queue, Queues
-from tests.conformance.sdk import Received, Sdk, Sendable, enqueued, pair
+from tests.conformance.sdk import DELETING, Received, Sdk, Sendable, enqueued, pair
 
 SENT_PROPERTIES: dict[str, object] = {
     "text": "Grüße, 世界",
@@ -99,6 +99,36 @@ async def test_the_header_comes_back_as_it_was_sent(sdk: Sdk, queue: Queue) -> N
     headers = [message.raw_amqp_message.header for message in received]
     told = {(h.priority, h.durable, h.first_acquirer, h.delivery_count) for h in headers if h}
     assert told == {(9, True, True, 0), (0, False, False, 0)}
+
+
+async def test_delivery_annotations_arrive_beside_the_token_of_a_lock(
+    sdk: Sdk, queue: Queue
+) -> None:
+    """The SDK's own reading of the section, which it does not merge into anything else."""
+    mine = {"mine": "Grüße", "count": 7}
+    sent: list[Sendable] = [
+        AmqpAnnotatedMessage(data_body=b"x", delivery_annotations=mine),
+        ServiceBusMessage("y"),
+    ]
+
+    shown = {b"mine": "Grüße".encode(), b"count": 7}
+    async with pair(sdk, queue.name) as (sender, receiver):
+        for message, expected in zip(sent, (shown, {}), strict=True):
+            await sender.send(message)
+            [locked] = await receiver.receive()
+            assert isinstance(locked.lock_token, uuid.UUID)
+            assert annotations_in(locked) == {**expected, b"x-opt-lock-token": locked.lock_token}
+            await receiver.complete(locked)
+    async with pair(sdk, queue.name, DELETING) as (sender, receiver):
+        await sender.send(sent[0])
+        [deleted] = await receiver.receive()
+
+    assert annotations_in(deleted) == shown
+
+
+def annotations_in(message: Received) -> dict[str | bytes, object]:
+    """The delivery annotations; the SDK has none for an empty section."""
+    return dict(message.raw_amqp_message.delivery_annotations or {})
 
 
 @pytest.mark.parametrize("days", [20, 100])

@@ -150,6 +150,7 @@ async def test_a_scheduled_message_wakes_who_waits_for_its_session(
         assert ready.session_id == "ready"
         assert session.session_id == "timed"
         assert came_in_time(message, moment)
+        assert message.state == ServiceBusMessageState.SCHEDULED
 
 
 async def test_keys_place_scheduled_messages_too(sdk: Sdk, partitioned_queue: Queue) -> None:

@@ -193,7 +193,7 @@ async def test_what_is_scheduled_is_matched_when_its_moment_comes(
         with pytest.raises(MessageNotFoundError):
             await sender.cancel(cancelled)
         # Long enough for what follows on a machine that is busy.
-        moment = datetime.now(UTC) + timedelta(seconds=5)
+        moment = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
         [number] = await sender.schedule(
             ServiceBusMessage("soon", application_properties={"n": 2}), moment
         )
@@ -206,7 +206,9 @@ async def test_what_is_scheduled_is_matched_when_its_moment_comes(
 
     assert counted.scheduled_message_count == 1
     assert texts([message, late]) == ["soon", "soon"]
-    assert moment - LATE < enqueued(message) <= moment + LATE
+    assert {message.state, late.state} == {ServiceBusMessageState.SCHEDULED}
+    assert {message.scheduled_enqueue_time_utc, late.scheduled_enqueue_time_utc} == {moment}
+    assert moment <= enqueued(message) <= moment + LATE
     assert sequence_number(message) > number
     left = topic.administration.get_topic_runtime_properties(topic.name)
     assert left.scheduled_message_count == 0

@@ -59,6 +59,20 @@ for (const kind of KINDS) {
         assert.equal(received.enqueuedSequenceNumber, 0);
       }));
 
+    test("delivery annotations arrive beside the token of the lock", () =>
+      withQueue(kind, async (bus) => {
+        const deliveryAnnotations = { mine: "Grüße" };
+
+        const received = await through(bus, { body: "x", bodyType: "data", deliveryAnnotations });
+
+        const { "x-opt-lock-token": token, ...others } =
+          received._rawAmqpMessage.deliveryAnnotations;
+        assert.deepEqual(others, deliveryAnnotations);
+        // The SDK shows the bytes of a uuid as the members of an object.
+        const hex = Buffer.from(Object.values(token)).toString("hex");
+        assert.equal(hex, received.lockToken.replaceAll("-", ""));
+      }));
+
     for (const firstAcquirer of [true, false]) {
       test(`a header comes back as it was sent, first acquirer ${firstAcquirer}`, () =>
         withQueue(kind, async (bus) => {

@@ -86,7 +86,8 @@ for (const kind of KINDS) {
 
           assert.equal(session.sessionId, "timed");
           assert.ok(acceptedAt >= moment);
-          assert.deepEqual(bodies(await receiveAll(session, 1)), ["later"]);
+          const [received] = await receiveAll(session, 1);
+          assert.deepEqual([received.body, received.state], ["later", "scheduled"]);
           await session.close();
         },
         { requiresSession: true },

@@ -47,6 +47,7 @@ class StageModel:
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.pieces: dict[int, list[Message]] = {}
+        self.lifetime_ms = 0
         self.expires_at_ms = 0
         self.promised_to = b""
 
@@ -54,6 +55,7 @@ class StageModel:
         # Nobody changes a message, and compiled ones cannot be copied.
         copied = StageModel(self.name)
         copied.pieces = {piece: list(messages) for piece, messages in self.pieces.items()}
+        copied.lifetime_ms = self.lifetime_ms
         copied.expires_at_ms = self.expires_at_ms
         copied.promised_to = self.promised_to
         return copied
@@ -299,8 +301,12 @@ class Model:
         reader.completed = ordinal
 
     def crash(self, now_ms: int) -> None:
-        """What lives in memory alone is gone; whoever reads counts as heard of now."""
+        """What lives in memory alone is gone; whoever reads counts as heard of now, and what is
+        staged has its whole time again.
+        """
         self.holds = []
+        for stage in self.stages.values():
+            stage.expires_at_ms = now_ms + stage.lifetime_ms
         for reader in self.readers:
             reader.heard_ms = now_ms
         for message in self.messages:

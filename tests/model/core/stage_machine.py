@@ -91,6 +91,7 @@ class StageMachine(FragmentMachine):
         if piece not in stage.pieces:
             assert not stage.promised_to
             stage.pieces[piece] = messages
+            stage.lifetime_ms = max(stage.lifetime_ms, lifetime_ms)
             stage.expires_at_ms = max(stage.expires_at_ms, self.desk.now_ms + lifetime_ms)
         self.settle_down()
 

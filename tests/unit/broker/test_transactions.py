@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardbus.broker.asking import ask
+from shardbus.broker.outbox import DOUBT_MS_MAX
 from shardbus.broker.recovering_transactions import GONE_MS
 from shardbus.broker.transactions import DECIDE_MS
 from shardbus.core.command import ABANDON, COMPLETE, Finish, Prepare, Settle
@@ -90,6 +91,39 @@ def test_a_message_is_in_one_queue_whatever_fails_at_any_step(
     assert brokers.unfinished() == []
     found = brokers.receive(brokers.far if was_moved else brokers.near)
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+def test_nobody_acts_on_a_decision_that_is_not_known(brokers: TwoBrokers, when: str) -> None:
+    """R22: its answer is lost, and whoever decided cannot be asked for as long as one asks.
+
+    The other keeps what it promised until it can learn how that ended.
+    """
+    brokers.send(brokers.near, b"message")
+    [delivery] = brokers.receive(brokers.near)
+    parts = [
+        brokers.part(brokers.near, settle=Settle(COMPLETE, [delivery.token])),
+        # It has the more bytes, and decides.
+        brokers.part(brokers.far, [b"moved"]),
+    ]
+    assert brokers.receive(brokers.far) == []
+    brokers.fate.plan(2, when, is_crash=False)
+    decider = brokers.disk_of(brokers.far)
+    decider.is_unreadable = True
+
+    committing = brokers.loop.create_task(brokers.transactor.commit(TXN, parts))
+    brokers.pass_s(DOUBT_MS_MAX / 1000 + 1)
+
+    assert brokers.fate.has_struck
+    failure = committing.exception()
+    assert isinstance(failure, Unavailable)
+    assert failure.is_unknown
+    brokers.pass_s(61)
+    assert brokers.receive(brokers.near) == []
+    decider.is_unreadable = False
+    settle_down(brokers)
+    assert is_moved(brokers) == (when == AFTER)
+    assert brokers.unfinished() == []
 
 
 def test_the_steps_cover_the_whole_transaction(brokers: TwoBrokers) -> None:

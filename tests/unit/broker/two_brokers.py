@@ -62,12 +62,17 @@ class FatedDisk(Disk):
     def __init__(self, fate: Fate) -> None:
         super().__init__()
         self._fate = fate
+        self.is_unreadable = False
 
     def before_commit(self, commits: Sequence[FragmentCommit]) -> None:
         self._fate.strike(BEFORE)
 
     def after_commit(self, commits: Sequence[FragmentCommit]) -> None:
         self._fate.strike(AFTER)
+
+    def before_read(self, fragment: FragmentId, what: str) -> None:
+        if self.is_unreadable:
+            raise StoreError("cannot be read")
 
 
 class TwoBrokers:
@@ -209,12 +214,14 @@ class TwoBrokers:
 
     # What is there.
 
+    def disk_of(self, name: str) -> FatedDisk:
+        return self.disks[self.handle(name).entity.fragments[0].broker_index]
+
     def contents(self, name: str) -> list[bytes]:
         """What a queue holds on disk, locked or promised or not."""
         handle = self.handle(name)
         fragment = FragmentId(handle.entity.entity_id, handle.router.numbers[0])
-        disk = self.disks[handle.entity.fragments[0].broker_index]
-        kept = disk.kept._fragments[fragment]
+        kept = self.disk_of(name).kept._fragments[fragment]
         return [kept.payload(number) or b"" for number in sorted(kept.entries)]
 
     def unfinished(self) -> list[FragmentId]:

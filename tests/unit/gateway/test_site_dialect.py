@@ -10,6 +10,7 @@ import pytest
 from shardbus.core.rule_spec import RuleSpec, correlation_filter, sql_filter
 from shardbus.core.tier import PREMIUM
 from shardbus.gateway.http.atom import ATOM, EXTENSION
+from shardbus.gateway.http.described import CONNECT
 from shardbus.gateway.http.message import Request
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, detail, element, entry
@@ -96,6 +97,49 @@ def test_filters_are_counted_from_2024_05_on_and_the_default_rule_is_one() -> No
     assert b"FilterCount" not in old.body
     assert element(new, "SqlFilterCount") == "1"
     assert element(new, "CorrelationFilterCount") == "1"
+
+
+XSI = "http://www.w3.org/2001/XMLSchema-instance"
+TYPED = [
+    ("3", "long"),
+    ("3", "int"),
+    ("3.5", "double"),
+    ("true", "boolean"),
+    ("2026-01-01T00:00:00.1234567Z", "dateTime"),
+    ("P1DT2H3M4.5S", "duration"),
+]
+FILTERS = {
+    "SqlFilter": "<SqlExpression>a = @k</SqlExpression><Parameters>{}</Parameters>",
+    "CorrelationFilter": "<Properties>{}</Properties>",
+}
+
+
+@pytest.mark.parametrize("kind", FILTERS)
+@pytest.mark.parametrize(("text", "type_name"), TYPED)
+def test_what_a_rule_compares_with_is_kept_with_its_type(
+    kind: str, text: str, type_name: str
+) -> None:
+    """Put, then read one by one and in the list."""
+    endpoint = Endpoint()
+    namespace = endpoint.namespace
+    asyncio.run(namespace.create_topic("t", namespace.new_spec()))
+    asyncio.run(namespace.create_subscription("t", "s", namespace.new_spec()))
+    pair = (
+        '<KeyValueOfstringanyType><Key>@k</Key><Value xmlns:d="http://www.w3.org/2001/XMLSchema" '
+        f'i:type="d:{type_name}">{text}</Value></KeyValueOfstringanyType>'
+    )
+    inside = FILTERS[kind].format(pair)
+    described = f'<Filter xmlns:i="{XSI}" i:type="{kind}">{inside}</Filter>'
+    rule = entry(described, kind="RuleDescription")
+
+    made = ask(endpoint, "PUT", "/t/subscriptions/s/rules/r", rule)
+    read = ask(endpoint, "GET", "/t/subscriptions/s/rules/r?enrich=false")
+    listed = ask(endpoint, "GET", "/t/subscriptions/s/rules?$skip=1&$top=1")
+
+    assert [response.status for response in (made, read, listed)] == [201, 200, 200]
+    for response in (made, read, listed):
+        value = next(ElementTree.fromstring(response.body).iter(f"{{{CONNECT}}}Value"))
+        assert (value.get(f"{{{XSI}}}type"), value.text) == (f"d6p1:{type_name}", text)
 
 
 @pytest.mark.parametrize(

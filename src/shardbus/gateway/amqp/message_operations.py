@@ -19,8 +19,9 @@ from shardbus.gateway.amqp.fields import Fields, guid_swapped
 from shardbus.gateway.amqp.inbound import BATCH_MESSAGES_MAX
 from shardbus.gateway.amqp.requests import Response
 from shardbus.gateway.amqp.sent import read_message
-from shardbus.gateway.amqp.settlement import bounded_text, settle_with
+from shardbus.gateway.amqp.settlement import dead_letter_with, settle_with
 from shardbus.gateway.amqp.stored import Source, encode_entry, encode_received
+from shardbus.gateway.seen import DESCRIPTION_KEY, REASON_KEY
 
 RECEIVE_AND_DELETE: Final = 0
 PEEK_LOCK: Final = 1
@@ -59,13 +60,11 @@ class MessageOperations:
         how = _DISPOSITIONS.get(status) if status is not None else None
         if how is None:
             raise fields.bad("disposition-status", f"cannot be {status!r:.100}")
-        command = settle_with(
-            how,
-            fields.tokens(),
-            fields.properties("properties-to-modify"),
-            reason=bounded_text(fields.text("deadletter-reason") or None),
-            description=bounded_text(fields.text("deadletter-description") or None),
-        )
+        given = fields.properties("properties-to-modify")
+        if how == DEAD_LETTER:
+            command = dead_letter_with(fields.tokens(), {**(given or {}), **_reasons(fields)})
+        else:
+            command = settle_with(how, fields.tokens(), given)
         # Refused when the session is not ours; the lock tokens alone say which messages.
         self._desk.session_token(fields)
         return command
@@ -170,6 +169,15 @@ class MessageOperations:
             return read_message(payload, now_ms)
         except DecodeError as error:
             raise Refused(INVALID_ARGUMENT, error.description) from error
+
+
+def _reasons(fields: Fields) -> dict[Value, Value]:
+    """What the fields of a request say of a dead letter; an empty text says nothing."""
+    said = {
+        REASON_KEY: fields.value("deadletter-reason"),
+        DESCRIPTION_KEY: fields.value("deadletter-description"),
+    }
+    return {name: value for name, value in said.items() if value is not None and value != ""}
 
 
 def scheduled(numbers: list[int]) -> Response:

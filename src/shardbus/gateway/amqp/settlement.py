@@ -75,29 +75,37 @@ def echo_of(state: DeliveryState | None) -> DeliveryState:
     return Rejected(None)
 
 
-def bounded_text(text: str | None) -> str | None:
-    """A reason or description, cut where the bus ends it; None for none."""
-    return None if text is None else text[:REASON_CHARACTERS_MAX]
+def dead_letter_with(
+    tokens: list[bytes], given: dict[Value, Value], description: str | None = None
+) -> Settle:
+    """A dead-lettering with reason and description among what is given. Raises Refused.
+
+    Both are texts, and bounded; what a client gives in another type stays a property.
+    """
+    reason: str | None = None
+    description = _bounded(description)
+    others: dict[Value, Value] = {}
+    for key, value in given.items():
+        name, text = text_of(key), text_of(value)
+        is_text = value is None or text is not None
+        if name == REASON_KEY:
+            reason = _bounded(text)
+        elif name == DESCRIPTION_KEY:
+            description = _bounded(text) or (description if is_text else None)
+        if not is_text or name not in (REASON_KEY, DESCRIPTION_KEY):
+            others[key] = value
+    return settle_with(DEAD_LETTER, tokens, others, reason=reason, description=description)
+
+
+def _bounded(text: str | None) -> str | None:
+    """A text, cut where the bus ends it; None for none."""
+    return text[:REASON_CHARACTERS_MAX] if text else None
 
 
 def _dead_letter(error: AmqpError | None, tokens: list[bytes]) -> Settle:
-    """Reason and description are texts; what a client gives in another type stays a property."""
-    reason: str | None = None
-    description: str | None = None
-    others: dict[Value, Value] = {}
-    if error is not None:
-        description = bounded_text(error.description or None)
-        for key, value in (error.info or {}).items():
-            name, text = text_of(key), text_of(value)
-            if name == REASON_KEY and (value is None or text is not None):
-                reason = bounded_text(text)
-            elif name == DESCRIPTION_KEY and (value is None or text is not None):
-                description = bounded_text(text) or description
-            else:
-                others[key] = value
-                if name == DESCRIPTION_KEY:
-                    description = None
-    return settle_with(DEAD_LETTER, tokens, others, reason=reason, description=description)
+    if error is None:
+        return dead_letter_with(tokens, {})
+    return dead_letter_with(tokens, error.info or {}, error.description)
 
 
 def _named(properties: dict[Value, Value] | None) -> dict[str, Value]:

@@ -29,7 +29,7 @@ MESSAGE = encode_data_message(b"x", session_id="one")
 WHOLE: dict[str, dict[str, Value]] = {
     "renew-lock": {"lock-tokens": Array(UUID, [TOKEN])},
     "update-disposition": {
-        "disposition-status": "abandoned",
+        "disposition-status": "suspended",
         "lock-tokens": Array(UUID, [TOKEN]),
         "properties-to-modify": {"a": 1},
         "deadletter-reason": "r",
@@ -64,7 +64,8 @@ WHOLE: dict[str, dict[str, Value]] = {
 JUNK: list[Value] = ["text", b"bytes", 1.5, True, [["nested"]], {"a": "map"}, Array(0x81, [1, 2])]
 NUMBERS = {"from-sequence-number", "message-count", "receiver-settle-mode", "skip", "top"}
 MOMENTS = {"enqueued-time-utc", "last-updated-time"}
-TEXTS = {"session-id", "disposition-status", "deadletter-reason", "deadletter-description"}
+TEXTS = {"session-id", "disposition-status"}
+SIMPLE = {"deadletter-reason", "deadletter-description"}
 
 
 def junk_for(field: str) -> list[Value]:
@@ -74,6 +75,8 @@ def junk_for(field: str) -> list[Value]:
         return JUNK
     if field in TEXTS:
         return [value for value in JUNK if not isinstance(value, str)] + [Int(1)]
+    if field in SIMPLE:
+        return [value for value in JUNK if isinstance(value, list | dict | Array)]
     if field == "omit-message-body":
         return [value for value in JUNK if value is not True] + [Int(1)]
     if field == "properties-to-modify":

@@ -175,6 +175,27 @@ def test_a_peek_shows_locked_messages_and_locks_nothing(bench: Bench, desk: Desk
 
 
 @pytest.mark.parametrize("name", ["q", "many"])
+def test_a_peek_shows_the_failed_deliveries_of_a_locked_message(bench: Bench, name: str) -> None:
+    """The one under way is none of them."""
+    client = bench.client()
+    desk = Desk(bench, client, name)
+    deliveries = locked(bench, client, name, 1)
+    counts = [desk.peek(1, 1)[0].delivery_count]
+    for again in ("second", "third"):
+        desk.ask(
+            "update-disposition",
+            {"disposition-status": "abandoned", "lock-tokens": tokens_of(deliveries)},
+        )
+        link = client.receiver(name, 1, name=again)
+        bench.pass_s(1)
+        deliveries = client.received(link)
+        counts.append(desk.peek(1, 1)[0].delivery_count)
+
+    assert counts == [0, 1, 2]
+    assert bench.left(name) == []
+
+
+@pytest.mark.parametrize("name", ["q", "many"])
 def test_completing_by_management_removes_the_messages(bench: Bench, name: str) -> None:
     client = bench.client()
     desk = Desk(bench, client, name)
@@ -236,6 +257,67 @@ def test_suspending_by_management_dead_letters_with_reason_and_description(
     }
 
 
+@pytest.mark.parametrize("value", [Timestamp(1_794_847_355_008), Int(7), 7, True, b"binary"])
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("deadletter-reason", "DeadLetterReason"),
+        ("deadletter-description", "DeadLetterErrorDescription"),
+    ],
+)
+def test_a_reason_given_by_management_keeps_its_type(
+    bench: Bench, desk: Desk, field: str, name: str, value: Value
+) -> None:
+    """In its own field, and among the properties to modify."""
+    of_a_field, of_a_property = locked(bench, desk.client, "q", 2)
+    asked: list[tuple[Delivery, dict[str, Value]]] = [
+        (of_a_field, {field: value}),
+        (of_a_property, {"properties-to-modify": {name: value}}),
+    ]
+
+    answers = [
+        desk.ask(
+            "update-disposition",
+            {"disposition-status": "suspended", "lock-tokens": tokens_of([delivery]), **given},
+        )
+        for delivery, given in asked
+    ]
+    dead = desk.client.receiver("q/$DeadLetterQueue", 2, name="dead")
+    bench.pass_s()
+
+    assert [status_of(answer) for answer in answers] == [Int(200)] * 2
+    messages = desk.client.answers(dead)
+    assert [message.application_properties for message in messages] == [{name: value}] * 2
+    assert {type(message.application_properties[name]) for message in messages} == {type(value)}
+
+
+def test_a_reason_among_the_properties_of_a_request_is_bounded_and_its_field_goes_first(
+    bench: Bench, desk: Desk
+) -> None:
+    deliveries = locked(bench, desk.client, "q", 1)
+
+    desk.ask(
+        "update-disposition",
+        {
+            "disposition-status": "suspended",
+            "lock-tokens": tokens_of(deliveries),
+            "deadletter-reason": "of the field",
+            "properties-to-modify": {
+                "DeadLetterReason": "of the property",
+                "DeadLetterErrorDescription": "d" * 5000,
+            },
+        },
+    )
+    dead = desk.client.receiver("q/$DeadLetterQueue", 1, name="dead")
+    bench.pass_s()
+
+    [message] = desk.client.answers(dead)
+    assert message.application_properties == {
+        "DeadLetterReason": "of the field",
+        "DeadLetterErrorDescription": "d" * 4096,
+    }
+
+
 def test_a_dead_letter_cannot_be_suspended_again(bench: Bench, desk: Desk) -> None:
     deliveries = locked(bench, desk.client, "q", 1)
     suspended = {"disposition-status": "suspended", "lock-tokens": tokens_of(deliveries)}
@@ -251,6 +333,10 @@ def test_a_dead_letter_cannot_be_suspended_again(bench: Bench, desk: Desk) -> No
 
     assert status_of(answer) == Int(400)
     assert condition_of(answer) == Symbol("amqp:not-allowed")
+    desk.client.grant(dead, 1)
+    bench.pass_s(70)
+    first, later = desk.client.answers(dead)
+    assert (later.body, later.head.delivery_count) == (first.body, first.head.delivery_count)
 
 
 @pytest.mark.parametrize("status", ["completed", "abandoned", "suspended", "defered"])

@@ -4,9 +4,11 @@ import pytest
 
 from shardbus.amqp.codes import STRING32
 from shardbus.amqp.link import Link
-from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Uint, Value
+from shardbus.amqp.message import decode_message
+from shardbus.amqp.outcomes import Modified, Rejected
+from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Uint, Value, integer_of
 from shardbus.core.message import NEVER_MS
-from tests.support.messages import seen
+from tests.support.messages import annotations_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client
 from tests.unit.gateway.amqp.desk import Desk, condition_of, status_of, tokens_of
@@ -278,6 +280,41 @@ def test_deferred_messages_of_a_session_are_received_by_its_holder(
     assert isinstance(own.body, dict)
     [item] = own.body["messages"]
     assert seen(item["message"]).body == b"1"
+    annotations = annotations_of(item["message"], decode_message(item["message"]).head)
+    assert annotations["x-opt-message-state"] == Int(1)
+    # It is locked with its session, whose deadline may move.
+    assert "x-opt-locked-until" not in annotations
+
+
+def test_a_deferred_dead_letter_of_a_queue_of_sessions_has_a_lock_of_its_own(
+    bench: Bench, queue: str
+) -> None:
+    bench.send_to(queue, "one", b"1")
+    holder = Holder(bench, queue, credit=1)
+    [delivery] = holder.client.received(holder.link)
+    holder.client.settle(holder.link, [delivery.delivery_id], Rejected())
+    bench.pass_s()
+    dead_letters = f"{queue}/$DeadLetterQueue"
+    link = holder.client.receiver(dead_letters, 1, name="dead")
+    bench.pass_s()
+    [dead] = holder.client.received(link)
+    holder.client.settle(link, [dead.delivery_id], Modified(undeliverable_here=True))
+    bench.pass_s()
+
+    answer = Desk(bench, holder.client, dead_letters).ask(
+        "receive-by-sequence-number",
+        {
+            "sequence-numbers": Array(0x81, [seen(dead.payload).sequence_number]),
+            "receiver-settle-mode": Uint(1),
+        },
+    )
+
+    assert isinstance(answer.body, dict)
+    [item] = answer.body["messages"]
+    annotations = annotations_of(item["message"], decode_message(item["message"]).head)
+    locked_until_ms = integer_of(annotations["x-opt-locked-until"])
+    assert locked_until_ms is not None
+    assert 59_000 < locked_until_ms - bench.clock.now_ms() <= 60_000
 
 
 def test_a_peek_of_a_session_shows_its_messages_only(bench: Bench, queue: str) -> None:

@@ -18,15 +18,17 @@ from shardbus.rules.values import TIMESTAMP, Property, moment_of_ms
 from tests.support.messages import annotations_of
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk
+from tests.unit.gateway.amqp.holders import accepted, link_of
 
 DAY_MS = 24 * 3600 * 1000
 UINT_MAX = 0xFFFFFFFF
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 
 
-def annotated(bench: Bench, delay_s: int, content: bytes = b"x") -> bytes:
+def annotated(bench: Bench, delay_s: int, session_id: str | None = None) -> bytes:
     moment = Timestamp(bench.clock.now_ms() + delay_s * 1000)
-    return b"\x00\x53\x72" + encode({Symbol(SCHEDULED): moment}) + encode_data_message(content)
+    annotations = b"\x00\x53\x72" + encode({Symbol(SCHEDULED): moment})
+    return annotations + encode_data_message(b"x", session_id=session_id)
 
 
 def annotations_in(payload: bytes) -> dict[str, Value]:
@@ -45,6 +47,17 @@ def peeked(bench: Bench, address: str) -> dict[str, Value]:
     assert isinstance(answer.body, dict)
     [item] = answer.body["messages"]
     return annotations_in(item["message"])
+
+
+def number_scheduled(bench: Bench, entity: str, payload: bytes) -> int:
+    """Schedule a message; the number by which it could be cancelled."""
+    answer = Desk(bench, bench.client(), entity).ask(
+        "schedule-message", {"messages": [{"message": payload, "message-id": "1"}]}
+    )
+    assert isinstance(answer.body, dict)
+    [number] = answer.body["sequence-numbers"].values
+    assert isinstance(number, int)
+    return number
 
 
 def numbers_in(annotations: dict[str, Value]) -> tuple[int | None, int | None]:
@@ -74,24 +87,48 @@ def test_a_copy_in_a_subscription_has_the_number_of_the_topic(
     assert got[0] == got[1] != 0
 
 
-@pytest.mark.parametrize("kind", ["q", "many", "subscription"])
-def test_what_came_by_schedule_is_received_in_that_state(bench: Bench, kind: str) -> None:
+def made(bench: Bench, kind: str, *, is_partitioned: bool, has_sessions: bool) -> tuple[str, str]:
+    """A new entity: where one sends, and where one receives."""
+    spec = QueueSpec()
+    spec.requires_session = has_sessions
+    if kind == "queue":
+        bench.create("made", is_partitioned=is_partitioned, spec=spec)
+        return "made", "made"
+    bench.create_topic("made", is_partitioned=is_partitioned)
+    return "made", bench.subscribe("made", "s", spec=spec)
+
+
+def received_in_session(bench: Bench, address: str) -> dict[str, Value]:
+    client = accepted(bench, address, "one", 1)
+    [delivery] = client.received(link_of(client))
+    bench.leave(client)
+    return annotations_in(delivery.payload)
+
+
+@pytest.mark.parametrize("has_sessions", [False, True])
+@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("kind", ["queue", "subscription"])
+def test_what_came_by_schedule_is_received_in_that_state(
+    bench: Bench, kind: str, is_partitioned: bool, has_sessions: bool
+) -> None:
     """Looked at, it is active: nobody can cancel it any more."""
-    source = address = kind
-    if kind == "subscription":
-        bench.create_topic("t")
-        source, address = "t", bench.subscribe("t", "s")
-    bench.publish(source, annotated(bench, 60))
+    source, address = made(bench, kind, is_partitioned=is_partitioned, has_sessions=has_sessions)
+    sent = annotated(bench, 60, session_id="one" if has_sessions else None)
     moment_ms = bench.clock.now_ms() + 60_000
+    pending = number_scheduled(bench, source, sent)
 
     bench.pass_s(70)
 
     assert peeked(bench, address)["x-opt-message-state"] == Int(0)
-    got = received(bench, address)
+    got = received_in_session(bench, address) if has_sessions else received(bench, address)
     assert got["x-opt-message-state"] == Int(2)
     scheduled_ms, enqueued_ms = integer_of(got[SCHEDULED]), integer_of(got["x-opt-enqueued-time"])
-    assert scheduled_ms is not None and enqueued_ms is not None
-    assert moment_ms - 1_000 < scheduled_ms <= enqueued_ms < moment_ms + 1_000
+    assert scheduled_ms == moment_ms
+    assert enqueued_ms is not None
+    assert moment_ms <= enqueued_ms < moment_ms + 1_000
+    number = integer_of(got["x-opt-sequence-number"])
+    assert number is not None
+    assert number > pending
 
 
 @pytest.mark.parametrize("delay_s", [0, -60])
@@ -141,16 +178,22 @@ def test_a_subscription_does_not_show_what_its_topic_has_scheduled(bench: Bench)
     assert len(Desk(bench, bench.client(), address).peek(1, 10)) == 1
 
 
-def test_a_peek_shows_250_messages_at_most(bench: Bench) -> None:
-    sent = encode_batch([encode_data_message(b"x")] * 260)
+@pytest.mark.parametrize("name", ["q", "many"])
+def test_a_peek_shows_250_messages_at_most(bench: Bench, name: str) -> None:
+    sent = encode_batch([encode_data_message(b"x")] * 13)
     client = bench.client()
-    link = client.sender("q")
+    link = client.sender(name)
     bench.pass_s()
-    client.send_raw(link, sent, message_format=BATCH_FORMAT)
+    for _ in range(20):
+        client.send_raw(link, sent, message_format=BATCH_FORMAT)
     bench.pass_s()
-    desk = Desk(bench, bench.client(), "q")
+    desk = Desk(bench, bench.client(), name)
 
-    assert (len(desk.peek(1, 1_000)), len(desk.peek(251, 1_000))) == (250, 10)
+    page = desk.peek(1, 1_000)
+    rest = desk.peek(page[-1].sequence_number + 1, 1_000)
+
+    assert (len(page), len(rest)) == (250, 10)
+    assert len({each.sequence_number for each in page + rest}) == 260
 
 
 def long_lived(bench: Bench, name: str, default_ttl_ms: int) -> None:

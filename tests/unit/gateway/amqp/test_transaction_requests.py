@@ -6,7 +6,7 @@ import pytest
 
 from shardbus.amqp import codes
 from shardbus.amqp.codec import encode
-from shardbus.amqp.codes import LONG
+from shardbus.amqp.codes import LONG, UUID
 from shardbus.amqp.message import Message, build_message, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, TransactionalState
 from shardbus.amqp.types import Array, Described, Int, Symbol, Timestamp, Ulong, Value
@@ -445,10 +445,51 @@ def test_reading_receiving_and_renewing_are_done_at_once_and_spoil_nothing(
         "receiver-settle-mode": 1,
     }
     received = desk.ask("receive-by-sequence-number", body, link, transaction_id)
+    assert isinstance(received.body, dict)
+    [item] = received.body["messages"]
+    bench.pass_s(1)
+    tokens = {"lock-tokens": Array(UUID, [item["lock-token"]])}
+    before_ms = bench.clock.now_ms()
+    renewed = desk.ask("renew-lock", tokens, link, transaction_id)
+    assert isinstance(renewed.body, dict)
+    [until] = renewed.body["expirations"].values
 
-    assert (status_of(peeked), status_of(received)) == (Int(200), Int(200))
+    assert [status_of(answer) for answer in (peeked, received, renewed)] == [Int(200)] * 3
+    assert isinstance(until, Timestamp)
+    assert until.value >= before_ms + 60_000
     assert user.commit(transaction_id) == ACCEPTED
     assert bench.left("q") == [b"sent"]
+
+
+def test_what_is_asked_about_a_session_is_done_at_once_and_spoils_nothing(
+    bench: Bench, user: Transacting
+) -> None:
+    bench.create_sessions("talk")
+    talk = Talk(bench, user)
+    talk.set(b"old")
+    transaction_id = user.declare()
+    assert status_of(talk.set(b"new", transaction_id)) == Int(200)
+    bench.pass_s(1)
+    before_ms = bench.clock.now_ms()
+
+    body: dict[str, Value] = {"session-id": "s"}
+    renewed = talk.desk.ask("renew-session-lock", body, talk.link, transaction_id)
+    everything: dict[str, Value] = {
+        "last-updated-time": Timestamp(253_402_300_800_000),
+        "skip": Int(0),
+        "top": Int(10),
+    }
+    listed = talk.desk.ask("get-message-sessions", everything, talk.link, transaction_id)
+
+    assert talk.state(transaction_id) == b"old"
+    assert isinstance(renewed.body, dict)
+    until = renewed.body["expiration"]
+    assert isinstance(until, Timestamp)
+    assert until.value >= before_ms + 60_000
+    assert isinstance(listed.body, dict)
+    assert listed.body["sessions-ids"].values == ["s"]
+    assert user.commit(transaction_id) == ACCEPTED
+    assert talk.state() == b"new"
 
 
 def test_messages_are_not_deleted_in_a_transaction(bench: Bench, user: Transacting) -> None:

@@ -20,7 +20,9 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
+from shardbus.broker.forwarding import Forwarder
 from shardbus.core.entity import QueueSpec
+from shardbus.gateway.amqp.forwarded import forwarded
 from tests.unit.gateway.http.web import Web, broker_properties, header, settle_path
 
 DAY_S = 86_400
@@ -273,3 +275,34 @@ def test_a_dead_letter_of_expiry_is_seen_with_its_reason(web: Web) -> None:
     response = web.take("brief/$DeadLetterQueue")
 
     assert header(response, "DeadLetterReason") == '"TTLExpiredException"'
+
+
+def test_what_was_forwarded_has_the_number_of_the_first_entity(web: Web) -> None:
+    """Also after another hop, and with other numbers there."""
+    forwarding = web.loop.create_task(Forwarder(web.bus, forwarded).run())
+    for name, destination in (("last", ""), ("second", "last"), ("first", "second")):
+        spec = QueueSpec()
+        spec.forward_to = destination
+        web.create(name, spec=spec)
+    for _ in range(3):
+        web.send("last", b"of here")
+    web.send("second", b"not the first")
+    web.pass_s(1)
+    web.send("first", b"one")
+    web.pass_s(1)
+    web.send("first", b"two")
+    web.pass_s(1)
+
+    received = [web.lock("last") for _ in range(6)]
+
+    found = {response.body: broker_properties(response) for response in received[3:]}
+    assert {body: told["EnqueuedSequenceNumber"] for body, told in found.items()} == {
+        b"not the first": 1,
+        b"one": 1,
+        b"two": 2,
+    }
+    assert [broker_properties(response)["SequenceNumber"] for response in received] == [
+        *range(1, 7)
+    ]
+    forwarding.cancel()
+    web.pass_s()

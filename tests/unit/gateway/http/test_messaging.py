@@ -230,17 +230,25 @@ def test_a_message_lives_as_long_as_it_says(web: Web) -> None:
     assert broker_properties(received)["TimeToLive"] == 100 * 86_400
 
 
-def test_a_scheduled_message_comes_when_it_is_due(web: Web) -> None:
-    web.send("q", b"later", {"ScheduledEnqueueTimeUtc": http_date(web, 30)})
-    web.send("q", b"past", {"ScheduledEnqueueTimeUtc": "Sun, 06 Nov 1994 08:49:37 GMT"})
+@pytest.mark.parametrize("queue", ["q", "many"])
+def test_a_scheduled_message_comes_when_it_is_due(web: Web, queue: str) -> None:
+    """And says that it came by schedule, which one whose moment had passed did not."""
+    moment = http_date(web, 30)
+    web.send(queue, b"later", {"ScheduledEnqueueTimeUtc": moment})
+    web.send(queue, b"past", {"ScheduledEnqueueTimeUtc": "Sun, 06 Nov 1994 08:49:37 GMT"})
 
-    assert web.take("q").body == b"past"
-    assert web.take("q").status == 204
+    past = web.take(queue)
+    assert (past.body, broker_properties(past)["State"]) == (b"past", "Active")
+    assert web.take(queue).status == 204
     web.pass_s(31)
-    received = web.take("q")
+    locked = web.lock(queue)
+    assert web.fetch("PUT", settle_path(locked)).status == 200
+    received = web.take(queue)
 
-    assert received.body == b"later"
-    assert "ScheduledEnqueueTimeUtc" in broker_properties(received)
+    for response in (locked, received):
+        found = broker_properties(response)
+        assert (response.body, found["State"]) == (b"later", "Scheduled")
+        assert found["ScheduledEnqueueTimeUtc"] == moment
 
 
 def http_date(web: Web, seconds: int) -> str:

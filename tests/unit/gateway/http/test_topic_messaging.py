@@ -7,6 +7,7 @@ import pytest
 from shardbus.core.access import LISTEN, SEND, AccessRule
 from shardbus.core.entity import QueueSpec
 from shardbus.core.rule_spec import RuleSpec, sql_filter
+from shardbus.gateway.http.moment import format_http_date
 from tests.unit.gateway.http.web import Web, broker_properties, header, settle_path
 
 SUBSCRIPTION = "news/subscriptions/eu"
@@ -45,6 +46,25 @@ def test_every_subscription_gives_its_copy(web: Web, is_partitioned: bool) -> No
     assert {web.take(SUBSCRIPTION).body for _ in range(2)} == {b"small", b"big"}
     assert web.take("News/Subscriptions/LARGE").body == b"big"
     assert web.take("news/subscriptions/large").status == 204
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_what_a_topic_had_scheduled_says_so_in_the_subscription(
+    web: Web, is_partitioned: bool
+) -> None:
+    make_topic(web, is_partitioned=is_partitioned)
+    moment = format_http_date(web.clock.now_ms() + 30_000)
+    web.send("news", b"later", {"ScheduledEnqueueTimeUtc": moment})
+    web.send("news", b"now")
+
+    now = web.take(SUBSCRIPTION)
+    assert (now.body, broker_properties(now)["State"]) == (b"now", "Active")
+    web.pass_s(31)
+    later = web.take(SUBSCRIPTION)
+
+    found = broker_properties(later)
+    assert (later.body, found["State"]) == (b"later", "Scheduled")
+    assert found["ScheduledEnqueueTimeUtc"] == moment
 
 
 @pytest.mark.parametrize("line", ["", "/$DeadLetterQueue", "/$deadletterqueue"])
