@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, final
 
 import pyarrow as pa
@@ -59,6 +59,9 @@ class FakeLane(flight.FlightServerBase):
         # By action: raised before it is done, or after.
         self.refusals: defaultdict[str, list[flight.FlightError]] = defaultdict(list)
         self.lost_answers: defaultdict[str, list[flight.FlightError]] = defaultdict(list)
+        # By action: given instead of its answer.
+        self.odd_answers: defaultdict[str, list[list[bytes]]] = defaultdict(list)
+        self.when_kept: Callable[[], None] = _nothing
         # So many batches of a stream, and then it breaks.
         self.breaks: list[int] = []
         self.asked: list[str] = []
@@ -87,6 +90,10 @@ class FakeLane(flight.FlightServerBase):
         answer = self._describe() if kind == "describe" else self._act(kind, body)
         if self.lost_answers[kind]:
             raise self.lost_answers[kind].pop(0)
+        if kind == "keep":
+            self.when_kept()
+        if self.odd_answers[kind]:
+            return iter(self.odd_answers[kind].pop(0))
         return iter([json.dumps(answer).encode()])
 
     def do_get(
@@ -164,6 +171,10 @@ class FakeLane(flight.FlightServerBase):
         elif kind == "complete":
             answer["completed"] = [done for part in reached for done in _complete(part, body)]
         return answer
+
+
+def _nothing() -> None:
+    """Nobody asked to be told."""
 
 
 def _opened(part: Fragment) -> Document:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardbus_spark.client import Client, Document
+from shardbus_spark.client import CALL_TIMEOUT_S, Client, Document
 from shardbus_spark.entity import describe, describe_whole
 from shardbus_spark.errors import ShardbusError, Unavailable
 
@@ -14,7 +14,8 @@ CLAIM_ROWS_MAX: Final = 4_096
 # The bus lets a reader have twice as many open ones in a fragment; a batch may wait to be done.
 CLAIMS_MAX: Final = 512
 CLAIMS_AT_ONCE_MAX: Final = 4_096
-KEEP_RETRY_S: Final = 2.0
+# A call that hangs must not keep the next one from being heard within the shortest lease.
+KEEP_TIMEOUT_S: Final = 3.0
 
 
 @dataclass
@@ -62,8 +63,10 @@ class Claims:
         }
 
     def keep(self) -> None:
-        """Be heard of, so that nothing is lost."""
-        self._act("keep", {}, retry_s=KEEP_RETRY_S)
+        """Be heard of, so that nothing is lost; Unavailable unless every fragment has heard."""
+        answer = self._act("keep", {}, retry_s=0.0, timeout_s=KEEP_TIMEOUT_S)
+        if answer.get("missing"):
+            raise Unavailable(f"fragments of {self._entity} are out of reach: {answer['missing']}")
 
     def completed(self) -> dict[int, int]:
         """What comes after these is still to be read; lost claims are passed over."""
@@ -191,9 +194,15 @@ class Claims:
         return number, size[0]
 
     def _act(
-        self, action: str, body: Mapping[str, object], *, retry_s: float | None = None
+        self,
+        action: str,
+        body: Mapping[str, object],
+        *,
+        retry_s: float | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> Document:
-        return self._client.act(action, self._entity, {**self._who, **body}, retry_s=retry_s)
+        whole = {**self._who, **body}
+        return self._client.act(action, self._entity, whole, retry_s=retry_s, timeout_s=timeout_s)
 
 
 def reader_positions(client: Client, entity: str, reader: str) -> dict[int, int]:

@@ -188,17 +188,18 @@ class Client:
         body: Mapping[str, object] | None = None,
         *,
         retry_s: float | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> Document:
-        """One of the actions that the bulk lane has; what it answered."""
+        """One of the actions that the bulk lane has; what it answered.
+
+        Each attempt may take `timeout_s`.
+        """
         content = json.dumps({"entity": entity, **(body or {})}).encode()
 
         def ask() -> Document:
             asked = flight.Action(action, content)
-            [result] = list(self._client().do_action(asked, self._options()))
-            answer: object = json.loads(result.body.to_pybytes())
-            if not isinstance(answer, dict):
-                raise ShardbusError("The bus answered something that is no JSON object.")
-            return answer
+            options = self._options(timeout_s)
+            return _document(list(self._client().do_action(asked, options)), action)
 
         return self._retried(ask, retry_s)
 
@@ -239,6 +240,24 @@ class Client:
             timeout=timeout_s,
             headers=headers,  # type: ignore[arg-type]  # the stubs say text, Flight wants bytes
         )
+
+
+def _document(results: Sequence[flight.Result], action: str) -> Document:
+    """The one answer of an action; FlightUnavailableError, to be asked again, when none came."""
+    if len(results) != 1:
+        raise flight.FlightUnavailableError(
+            f"unavailable: The bus gave {len(results)} answers to {action}, not one."
+        )
+    try:
+        answer: object = json.loads(results[0].body.to_pybytes())
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise ShardbusError(
+            f"the bus answered {action} with something that is no JSON object: check that the "
+            "endpoint is that of a bulk lane"
+        )
+    return answer
 
 
 def _told(error: Exception) -> ShardbusError:

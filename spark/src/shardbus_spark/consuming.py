@@ -25,7 +25,8 @@ from pyspark.sql.streaming.datasource import (
 
 from shardbus_spark.claims import Claims, reader_positions
 from shardbus_spark.client import RETRY_S
-from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, ShardbusError, Unavailable
+from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, Unavailable
+from shardbus_spark.heartbeat import KEEPER, keep_heard
 from shardbus_spark.limits import bounds, default_limit, shared
 from shardbus_spark.offsets import (
     CLAIMS,
@@ -52,7 +53,6 @@ ROWS_DEFAULT: Final = 1_000_000
 TAKE_OVER_S: Final = 40.0
 # A driver that was killed on this machine takes a moment to be gone.
 ENDING_S: Final = 10.0
-KEEP_S: Final = 4.0
 POLL_S: Final = 0.1
 POLLS: Final = 3
 
@@ -160,7 +160,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             _open(claims)
             threading.Thread(
-                target=_keep, args=(claims, self._ended), name="shardbus reader", daemon=True
+                target=keep_heard, args=(claims.keep, self._ended.wait), name=KEEPER, daemon=True
             ).start()
             self._claims = claims
         return self._claims
@@ -279,15 +279,3 @@ def _open(claims: Claims) -> None:
                     f"{error} Another query uses this readerName: stop it, or choose another name"
                 ) from error
         time.sleep(1.0)
-
-
-def _keep(claims: Claims, ended: threading.Event) -> None:
-    """Be heard of while a batch takes its time."""
-    while not ended.wait(KEEP_S):
-        try:
-            claims.keep()
-        except Unavailable:
-            continue
-        except ShardbusError as error:
-            log.error("the reader is not ours any more: %s", error)
-            return
