@@ -30,6 +30,7 @@ class Fragment:
         self.waiting: list[int] = []
         self.claims: dict[int, list[int]] = {}
         self.completed = self.last = self.lost = 0
+        self.reader_id = "aa"
 
     def send(self, count: int) -> None:
         self.waiting += range(self.next, self.next + count)
@@ -41,6 +42,12 @@ class Fragment:
             self.waiting = sorted([*self.waiting, *numbers])
             self.lost = ordinal
         self.claims = {}
+
+    def drop(self) -> None:
+        """Somebody drops the reader; who opens it next makes it again."""
+        self.lose()
+        self.completed = self.last = self.lost = 0
+        self.reader_id += "aa"
 
     def held(self) -> list[int]:
         return [number for numbers in self.claims.values() for number in numbers]
@@ -104,6 +111,8 @@ class FakeLane(flight.FlightServerBase):
         if part.number in self.missing:
             raise flight.FlightUnavailableError("unavailable: the fragment is out")
         if "reader" in wish:
+            if wish.get("reader_id", part.reader_id) != part.reader_id:
+                raise flight.FlightServerError("reader-not-found: This is another reader.")
             numbers = self._claimed(part, *wish["ordinals"])
         else:
             everything = sorted([*part.waiting, *part.held()])
@@ -180,6 +189,7 @@ def _nothing() -> None:
 def _opened(part: Fragment) -> Document:
     return {
         "number": part.number,
+        "reader_id": part.reader_id,
         "completed": part.completed,
         "last": part.last,
         "lost": part.lost,

@@ -9,7 +9,14 @@ from spark.tests.fake_lane import FakeLane
 from spark.tests.streams import EVERYTHING, as_stored, bodies, consuming, plan, rows, run
 
 from shardbus_spark import consuming as consuming_module
-from shardbus_spark.errors import DataLoss, ReaderInUse, ReaderLost, ShardbusError, Unavailable
+from shardbus_spark.errors import (
+    DataLoss,
+    ReaderDropped,
+    ReaderInUse,
+    ReaderLost,
+    ShardbusError,
+    Unavailable,
+)
 
 TEN = sorted(f"{fragment}-{number}" for fragment in range(2) for number in range(1, 6))
 
@@ -205,6 +212,56 @@ def test_a_checkpoint_about_something_else_is_refused(
 
     with pytest.raises(ShardbusError, match=f"{told}.*another checkpointLocation"):
         stream.latestOffset(offset, EVERYTHING)
+
+
+def test_a_reader_that_was_dropped_and_made_again_is_another_one(lane: FakeLane) -> None:
+    """P2: also when it is further by now than the old one was."""
+    lane.send(5)
+    old = consuming(lane)
+    start = old.initialOffset()
+    end = plan(old, start)
+    old.stop()
+    for part in lane.fragments.values():
+        part.drop()
+    lane.send(5)
+    other = consuming(lane)
+    other.latestOffset(other.initialOffset(), rows(4))
+    other.latestOffset(plan(other, other.initialOffset()), rows(4))
+    other.stop()
+
+    again = consuming(lane)
+
+    for use in (lambda: plan(again, end), lambda: again.partitions(start, end)):
+        with pytest.raises(DataLoss, match=r"'r' was dropped since.*another checkpointLocation"):
+            use()
+
+
+def test_a_task_does_not_read_the_claims_of_another_reader_of_the_name(lane: FakeLane) -> None:
+    """P2: what it would write is what the other one writes too."""
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    partitions = stream.partitions(start, end)
+    for part in lane.fragments.values():
+        part.drop()
+        part.claims, part.last = {1: part.waiting}, 1
+
+    with pytest.raises(ReaderDropped, match="use another checkpointLocation"):
+        bodies(stream, partitions)
+
+
+def test_a_checkpoint_without_ids_of_readers_goes_on(lane: FakeLane) -> None:
+    """One that was written before there were any."""
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    del start["reader_ids"]
+
+    end = plan(stream, start)
+
+    assert run(stream, start, end) == TEN
+    assert end["reader_ids"] == {"0": "aa", "1": "aa"}
 
 
 def test_a_checkpoint_of_a_browsing_query_is_refused(lane: FakeLane) -> None:

@@ -20,8 +20,12 @@ KEEP_TIMEOUT_S: Final = 3.0
 
 @dataclass
 class _Known:
-    """A fragment: claims up to `completed` are done, `open` are those after it by ordinal."""
+    """A fragment: claims up to `completed` are done, `open` are those after it by ordinal.
 
+    `reader_id` is another one when the reader was dropped and made again.
+    """
+
+    reader_id: str
     completed: int
     last: int
     lost: int
@@ -54,6 +58,7 @@ class Claims:
         self.incarnation = str(answer["incarnation"])
         self._fragments = {
             _number(part, "number"): _Known(
+                str(part["reader_id"]),
                 _number(part, "completed"),
                 _number(part, "last"),
                 _number(part, "lost"),
@@ -78,6 +83,10 @@ class Claims:
         """Claims up to this ordinal that are not completed went back to receivers."""
         known = self._fragments.get(number)
         return 0 if known is None else known.lost
+
+    def reader_ids(self) -> dict[int, str]:
+        """Which reader this is, in each fragment."""
+        return {number: known.reader_id for number, known in self._fragments.items()}
 
     def last(self) -> dict[int, int]:
         return {number: known.last for number, known in self._fragments.items()}

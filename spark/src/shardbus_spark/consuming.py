@@ -31,6 +31,7 @@ from shardbus_spark.limits import bounds, default_limit, shared
 from shardbus_spark.offsets import (
     CLAIMS,
     READER,
+    READER_IDS,
     VERSION,
     Offset,
     begin,
@@ -39,6 +40,7 @@ from shardbus_spark.offsets import (
     in_order,
     initial,
     positions,
+    texts,
 )
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.ownership import Ownership, take_ownership
@@ -125,7 +127,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 after = max(after, min(claims.lost(fragment), ordinal))
             if ordinal > after:
                 rows = claims.rows(fragment, after, ordinal)
-                ticket = self._ticket(fragment, after + 1, ordinal)
+                reader_id = claims.reader_ids().get(fragment, "")
+                ticket = self._ticket(fragment, after + 1, ordinal, reader_id)
                 pieces.append(Piece(ticket, rows, (fragment, after)))
         return shares(pieces, self._options.partitions or PARTITIONS_DEFAULT) if pieces else []
 
@@ -169,9 +172,11 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The claims, if the offset is about them."""
         claims = self._opened()
         check_same(offset, self._offset(claims, {}), CLAIMS)
-        last = claims.last()
+        last, ids, now = claims.last(), texts(offset, READER_IDS), claims.reader_ids()
         for number, ordinal in positions(offset, CLAIMS).items():
-            if ordinal > last.get(number, ordinal):
+            # One that was made again may be further by now than the old one was.
+            is_other = ids.get(number, now.get(number)) != now.get(number)
+            if is_other or ordinal > last.get(number, ordinal):
                 raise DataLoss(
                     f"reader {self._options.reader!r} was dropped since the checkpoint was "
                     "written, and what it had set aside went back to receivers. Use another "
@@ -241,13 +246,14 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fragment, (first, last) = wish["fragment"], wish["ordinals"]
         gone = reader_positions(client_for(options.address), options.entity, options.reader)
         first = max(first, gone.get(fragment, last) + 1)
-        return self._ticket(fragment, first, last) if first <= last else ""
+        return self._ticket(fragment, first, last, wish["reader_id"]) if first <= last else ""
 
-    def _ticket(self, fragment: int, first: int, last: int) -> str:
+    def _ticket(self, fragment: int, first: int, last: int, reader_id: str) -> str:
         return json.dumps(
             {
                 "entity": self._options.entity,
                 "reader": self._options.reader,
+                "reader_id": reader_id,
                 "fragment": fragment,
                 "ordinals": [first, last],
             }
@@ -259,6 +265,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "entity": self._options.entity,
             "inc": claims.incarnation,
             READER: self._options.reader,
+            READER_IDS: in_order(claims.reader_ids()),
             CLAIMS: in_order(ordinals),
         }
 

@@ -24,6 +24,7 @@ class ClaimAsk(NamedTuple):
     line: int
     fragment: int
     reader: str
+    reader_id: str
     ordinals: tuple[int, int]
 
 
@@ -108,6 +109,7 @@ def _asked(ask: ClaimAsk, ordinals: tuple[int, int]) -> dict[str, object]:
     first, last = ordinals
     return {
         "reader": ask.reader,
+        "reader_id": ask.reader_id,
         "fragment": ask.fragment,
         "first_ordinal": first,
         "last_ordinal": last,

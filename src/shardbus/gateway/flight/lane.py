@@ -156,7 +156,8 @@ class Lane(flight.FlightServerBase):
             if wish.reader is None:
                 batches = self._browsed(wish, number, token_of(context))
             else:
-                ask = ClaimAsk(wish.entity, _line(wish.entity), number, wish.reader, wish.ordinals)
+                whose = wish.reader, wish.reader_id
+                ask = ClaimAsk(wish.entity, _line(wish.entity), number, *whose, wish.ordinals)
                 bus, token = self._bus, token_of(context)
                 batches = claimed(bus, self._stores, token, ask, wish.columns)
             return flight.GeneratorStream(schema_of(wish.columns), self._given(batches, peer))

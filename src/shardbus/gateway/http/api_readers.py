@@ -7,6 +7,7 @@ repeated.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Coroutine, Mapping
 from typing import Final, final
 
@@ -19,6 +20,7 @@ from shardbus.core.limits import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    READER_ID_BYTES_MAX,
     READER_NAME_CHARACTERS_MAX,
 )
 from shardbus.core.sequence import sequence_number
@@ -31,6 +33,7 @@ from shardbus.gateway.http.moment import format_moment
 
 FRAGMENT_MAX: Final = 0xFFFF
 OWNER_CHARACTERS_MAX: Final = 128
+READER_ID_BYTES: Final = 8
 ORDINALS_AT_ONCE_MAX: Final = 1_024
 BYTES_MAX: Final = 1 << 40
 
@@ -121,8 +124,9 @@ class ReaderPages:
     async def _open(self, call: Call) -> Document:
         place = self._places.receivable(call.name)
         lease_ms = call.body.integer("lease_ms", LEASE_MS_DEFAULT, LEASE_MS_MAX, least=LEASE_MS_MIN)
+        new_id = secrets.token_bytes(READER_ID_BYTES)
         opened = await place.handle.readers.open(
-            place.line, _reader(call.body), _owner(call.body), lease_ms=lease_ms
+            place.line, _reader(call.body), _owner(call.body), new_id, lease_ms=lease_ms
         )
         return {
             **_identity(place.handle),
@@ -212,7 +216,7 @@ class ReaderPages:
         claims: list[Document] = []
         for ordinal in _ordinals(call.body):
             found = await place.handle.readers.describe(
-                number, place.line, _reader(call.body), ordinal
+                number, place.line, _reader(call.body), ordinal, _reader_id(call.body)
             )
             runs = [list(pair) for pair in found.runs.pairs()]
             claims.append({"ordinal": ordinal, "runs": runs, "size_bytes": found.size_bytes})
@@ -229,7 +233,9 @@ class ReaderPages:
         number = _fragment(call.body)
         whole = 0
         for ordinal in _ordinals(call.body):
-            pieces = place.handle.readers.pieces(number, place.line, _reader(call.body), ordinal)
+            pieces = place.handle.readers.pieces(
+                number, place.line, _reader(call.body), ordinal, _reader_id(call.body)
+            )
             async for piece in pieces:
                 whole += len(piece)
         return {"count": whole}
@@ -265,6 +271,15 @@ def _owner(body: Members) -> bytes:
     return body.text("owner", most=OWNER_CHARACTERS_MAX).encode()
 
 
+def _reader_id(body: Members) -> bytes:
+    """Empty when any reader of the name is meant."""
+    text = body.text("reader_id", "", most=2 * READER_ID_BYTES_MAX)
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise Refused(INVALID_ARGUMENT, "reader_id must be what open answered.") from None
+
+
 def _fragment(body: Members) -> int:
     return body.integer("fragment", most=FRAGMENT_MAX)
 
@@ -283,6 +298,7 @@ def _ordinals(body: Members) -> range:
 def _opened(number: int, opened: ReaderOpened) -> Document:
     return {
         "number": number,
+        "reader_id": opened.reader_id.hex(),
         "completed": opened.completed,
         "last": opened.last,
         "lost": opened.lost,
@@ -316,6 +332,7 @@ def _claimed(number: int, ordinal: int, claimed: Claimed) -> Document:
 def _status(number: int, status: ReaderStatus) -> Document:
     return {
         "number": number,
+        "reader_id": status.reader_id.hex(),
         "lease_ms": status.lease_ms,
         "heard_at": format_moment(status.heard_ms),
         "completed": status.completed,

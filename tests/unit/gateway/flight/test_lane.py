@@ -192,10 +192,11 @@ def test_a_damaged_message_of_a_claim_is_left_out_and_set_aside(site: LaneSite) 
     site.bus.answers["entities/q/readers/runs"] = site.claims([[1, 2]])
     site.bus.answers["entities/q/readers/check"] = {"count": 1}
 
-    table = site.read(reader="r", ordinals=[1, 1])
+    table = site.read(reader="r", reader_id="0a", ordinals=[1, 1])
 
     assert table.to_pydict() == {"sequence_number": [2], "body": [b"b"]}
-    asked = {"reader": "r", "fragment": 0, "first_ordinal": 1, "last_ordinal": 1}
+    ordinals = {"first_ordinal": 1, "last_ordinal": 1}
+    asked = {"reader": "r", "reader_id": "0a", "fragment": 0, **ordinals}
     assert site.bus.posted == [asked, asked]
     assert site.bus.asked[-1] == ("entities/q/readers/check", TOKEN)
 
