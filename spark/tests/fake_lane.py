@@ -73,6 +73,12 @@ class FakeLane(flight.FlightServerBase):
         self.breaks: list[int] = []
         self.asked: list[str] = []
         self.staged: list[object] = []
+        # What is answered to rows that are put; None: the truth.
+        self.put_answer: bytes | None = None
+        # Fragments of which no action says a word.
+        self.silent: set[int] = set()
+        # Those that cannot be asked who reads.
+        self.list_misses: set[int] = set()
 
     @property
     def url(self) -> str:
@@ -131,7 +137,9 @@ class FakeLane(flight.FlightServerBase):
     ) -> None:
         rows = reader.read_all()
         self.staged += rows["body"].to_pylist()
-        writer.write(pa.py_buffer(json.dumps({"rows": rows.num_rows}).encode()))
+        truth = json.dumps({"rows": rows.num_rows}).encode()
+        if self.put_answer != b"":
+            writer.write(pa.py_buffer(self.put_answer or truth))
 
     def _claimed(self, part: Fragment, first: int, last: int) -> list[int]:
         numbers: list[int] = []
@@ -165,7 +173,8 @@ class FakeLane(flight.FlightServerBase):
 
     def _act(self, kind: str, body: Mapping[str, object]) -> Document:
         missing = [{"number": number, "message": "out"} for number in sorted(self.missing)]
-        reached = [part for part in self.fragments.values() if part.number not in self.missing]
+        out = self.missing | self.silent
+        reached = [part for part in self.fragments.values() if part.number not in out]
         if kind == "open":
             self.owner = str(body["owner"])
         elif kind != "list" and body["owner"] != self.owner:
@@ -174,7 +183,9 @@ class FakeLane(flight.FlightServerBase):
         if kind == "open":
             answer["fragments"] = [_opened(part) for part in reached]
         elif kind == "list":
-            answer["readers"] = [{"reader": "r", "fragments": [_opened(part) for part in reached]}]
+            told = [_opened(part) for part in reached if part.number not in self.list_misses]
+            answer["readers"] = [{"reader": "r", "fragments": told}]
+            missing += [{"number": number, "message": "out"} for number in self.list_misses]
         elif kind == "claim":
             answer["claims"] = [made for part in reached for made in _claim(part, body)]
         elif kind == "complete":

@@ -114,3 +114,15 @@ def test_what_comes_out_of_order_cannot_be_followed(
 ) -> None:
     with pytest.raises(OptionError, match="batch"):
         browsing(lane, **options)
+
+
+def test_a_fragment_that_is_not_described_is_no_empty_one(lane: FakeLane) -> None:
+    """P2"""
+    lane.send(5)
+    stream = browsing(lane)
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    del lane.fragments[1]
+
+    with pytest.raises(Unavailable, match=r"without fragments \[1\]"):
+        browsing(lane).partitions(start, end)

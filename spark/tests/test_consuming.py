@@ -1,6 +1,7 @@
 """Consuming, call by call as Spark makes them, against a lane that fails on demand."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.flight as flight
@@ -334,3 +335,49 @@ def test_the_backlog_is_in_the_progress(lane: FakeLane) -> None:
     plan(stream, stream.initialOffset(), rows(20))
 
     assert stream.reportLatestOffset()["waiting"] == 80
+
+
+def _finishing(lane: FakeLane) -> None:
+    stream = consuming(lane)
+    stream.prepareForTriggerAvailableNow()
+    start = stream.initialOffset()
+    lane.silent = {1}
+    plan(stream, start)
+
+
+def _completing(lane: FakeLane) -> None:
+    stream = consuming(lane)
+    plan(stream, stream.initialOffset())
+    lane.silent = {1}
+    assert stream._claims is not None
+    stream._claims.complete({0: 1, 1: 1})
+
+
+@pytest.mark.parametrize("use", [_finishing, _completing])
+def test_a_fragment_that_no_answer_tells_of_is_no_empty_one(
+    lane: FakeLane, use: Callable[[FakeLane], None]
+) -> None:
+    """P2: a query that reads what there is and ends would leave its messages."""
+    lane.send(5)
+
+    with pytest.raises(Unavailable, match=r"without a word of fragments \['1'\]"):
+        use(lane)
+
+
+def test_the_rest_of_lost_claims_is_not_empty_because_nobody_could_be_asked(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: with failOnDataLoss=false a task that could not ask gave no rows, and the batch went on
+    without claims that were still there.
+    """
+    monkeypatch.setattr(consuming_module, "PATIENCE_S", 0.1)
+    lane.send(5)
+    stream = consuming(lane, failOnDataLoss="false", inputPartitions="1")
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    partitions = stream.partitions(start, end)
+    lane.fragments[0].lose()
+    lane.list_misses = {0}
+
+    with pytest.raises(Unavailable, match="fragment 0 of orders is out of reach"):
+        bodies(stream, partitions)

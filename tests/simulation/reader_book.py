@@ -189,7 +189,9 @@ class ReaderBook:
     def named(self, reader: ReaderPlace, reader_id: bytes) -> None:
         """Somebody was told this id, and nobody has begun or ended to drop the reader meanwhile."""
         if not self.is_dropping(reader) and self._ids.get(reader) != reader_id:
-            raise Violation(f"{reader} was told to be {reader_id!r}; it is {self._ids.get(reader)!r}")
+            raise Violation(
+                f"{reader} was told to be {reader_id!r}; it is {self._ids.get(reader)!r}"
+            )
 
     def drops_begun(self, reader: ReaderPlace) -> int:
         return self._dropping[reader]

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from shardbus_spark.batch import browse_pieces
 from shardbus_spark.entity import EntityState, FragmentState, describe, describe_whole
-from shardbus_spark.errors import OptionError
+from shardbus_spark.errors import OptionError, Unavailable
 from shardbus_spark.limits import bounds, default_limit, shared
 from shardbus_spark.offsets import (
     NUMBERS,
@@ -87,12 +87,17 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = sum(max(stop - firsts.get(number, 0), 0) for number, stop in stops.items())
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
         lowest = {part.number: part.first for part in entity.fragments}
+        if not stops.keys() <= lowest.keys():
+            silent = sorted(stops.keys() - lowest.keys())
+            raise Unavailable(
+                f"the bus described {self._options.entity} without fragments {silent}"
+            )
         pieces = [
             piece
             for number, stop in sorted(stops.items())
             for piece in browse_pieces(
                 self._options,
-                FragmentState(number, lowest.get(number, stop), stop, stop, 0),
+                FragmentState(number, lowest[number], stop, stop, 0),
                 firsts.get(number, 0),
                 stop,
                 piece_rows=piece_rows,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from shardbus_spark.client import CALL_TIMEOUT_S, Client, Document
 from shardbus_spark.entity import describe, describe_whole
-from shardbus_spark.errors import ShardbusError, Unavailable
+from shardbus_spark.errors import ReaderDropped, ShardbusError, Unavailable
 
 CLAIM_ROWS_MAX: Final = 4_096
 # The bus lets a reader have twice as many open ones in a fragment; a batch may wait to be done.
@@ -101,12 +101,11 @@ class Claims:
         state = look(self._client, self._entity)
         if any(part.number not in self._fragments for part in state.fragments):
             self.open()
+            _check_answered([part.number for part in state.fragments], self._fragments, "open")
         found: dict[int, int] = {}
         for part in state.fragments:
-            known = self._fragments.get(part.number)
-            if known is not None:
-                ours = sum(count for count, _ in known.open.values())
-                found[part.number] = max(part.waiting - ours, 0)
+            ours = sum(count for count, _ in self._fragments[part.number].open.values())
+            found[part.number] = max(part.waiting - ours, 0)
         rows = sum(part.waiting for part in state.fragments)
         size_bytes = sum(part.size_bytes for part in state.fragments)
         self._row_bytes = max(size_bytes // max(rows, 1), 1)
@@ -148,9 +147,14 @@ class Claims:
         made: dict[int, int] = {}
         missing: list[Document] = []
         for start in range(0, len(wanted), CLAIMS_AT_ONCE_MAX):
-            answer = self._act("claim", {"claims": wanted[start : start + CLAIMS_AT_ONCE_MAX]})
-            missing += _objects(answer, "missing")
-            for claim in _objects(answer, "claims"):
+            asked = wanted[start : start + CLAIMS_AT_ONCE_MAX]
+            answer = self._act("claim", {"claims": asked})
+            claims, out = _objects(answer, "claims"), _objects(answer, "missing")
+            told = [_number(claim, "fragment") for claim in claims]
+            told += [_number(part, "number") for part in out]
+            _check_answered([_number(claim, "fragment") for claim in asked], told, "claim")
+            missing += out
+            for claim in claims:
                 if claim["is_made"]:
                     number, count = self._note(claim)
                     made[number] = made.get(number, 0) + count
@@ -167,13 +171,16 @@ class Claims:
         if not behind:
             return
         answer = self._act("complete", {"claims": behind})
-        for part in _objects(answer, "completed"):
+        completed, out = _objects(answer, "completed"), _objects(answer, "missing")
+        for part in completed:
             known = self._fragments[_number(part, "fragment")]
             known.completed = max(known.completed, _number(part, "ordinal"))
             for ordinal in [one for one in known.open if one <= known.completed]:
                 del known.open[ordinal]
-        if answer["missing"]:
-            raise Unavailable(f"fragments are out of reach: {answer['missing']}")
+        if out:
+            raise Unavailable(f"fragments are out of reach: {out}")
+        told = [_number(part, "fragment") for part in completed]
+        _check_answered([part["fragment"] for part in behind], told, "complete")
 
     def rows(self, number: int, after: int, ordinal: int) -> int:
         """About how many messages the claims of a range have."""
@@ -214,15 +221,26 @@ class Claims:
         return self._client.act(action, self._entity, whole, retry_s=retry_s, timeout_s=timeout_s)
 
 
-def reader_positions(client: Client, entity: str, reader: str) -> dict[int, int]:
-    """Up to which ordinal the claims of a reader are done or lost, by fragment."""
+def reader_position(client: Client, entity: str, reader: str, fragment: int) -> int:
+    """Up to which ordinal the claims of a reader in a fragment are done or lost.
+
+    Unavailable when the fragment cannot be asked, ReaderDropped when it has no such reader.
+    """
     answer = client.act("list", entity)
-    return {
-        _number(part, "number"): max(_number(part, "completed"), _number(part, "lost"))
-        for known in _objects(answer, "readers")
-        if known.get("reader") == reader
-        for part in _objects(known, "fragments")
-    }
+    for known in _objects(answer, "readers"):
+        for part in _objects(known, "fragments"):
+            if known.get("reader") == reader and _number(part, "number") == fragment:
+                return max(_number(part, "completed"), _number(part, "lost"))
+    if any(_number(part, "number") == fragment for part in _objects(answer, "missing")):
+        raise Unavailable(f"fragment {fragment} of {entity} is out of reach; try again later")
+    raise ReaderDropped(f"fragment {fragment} of {entity} has no reader {reader!r} any more")
+
+
+def _check_answered(asked: Iterable[object], told: Iterable[object], what: str) -> None:
+    """Unavailable when the bus passed over a fragment: it would look like one without messages."""
+    silent = sorted(set(map(str, asked)) - set(map(str, told)))
+    if silent:
+        raise Unavailable(f"the bus answered {what} without a word of fragments {silent}")
 
 
 def _size(claim: Document) -> tuple[int, int]:

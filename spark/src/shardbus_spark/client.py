@@ -156,9 +156,9 @@ class Client:
         """Put rows on the bus, durably and out of sight until `publish`; how many they were.
 
         It is not tried again: a stage that failed is given up, and another attempt has another
-        name.
+        name. Unavailable when the bus does not say that it has all of them.
         """
-        rest = iter(batches)
+        rest, sent = iter(batches), 0
         first = next((batch for batch in rest if batch.num_rows), None)
         if first is None:
             return 0
@@ -170,12 +170,19 @@ class Client:
             with writer:
                 for batch in chain([first], rest):
                     writer.write_batch(batch)
+                    sent += batch.num_rows
                 writer.done_writing()
                 # The stubs take it for a stream of batches; it reads what the lane tells.
                 answer = answers.read()  # type: ignore[attr-defined]  # see above
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise _told(error) from error
-        return int(json.loads(answer.to_pybytes())["rows"]) if answer is not None else 0
+        rows = None if answer is None else json.loads(answer.to_pybytes()).get("rows")
+        if rows != sent:
+            raise Unavailable(
+                f"{sent} rows were put on the bus, and it answered {rows}: they are not published. "
+                "Run the write again"
+            )
+        return sent
 
     def describe(self, entity: str) -> Document:
         """What an entity is made of, and how far its fragments go."""
@@ -212,7 +219,10 @@ class Client:
         if states is not None:
             command["states"] = list(states)
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-        return self._retried(lambda: self._client().get_flight_info(descriptor, self._options()))
+        info = self._retried(lambda: self._client().get_flight_info(descriptor, self._options()))
+        if not info.endpoints:
+            raise ShardbusError(f"the bus answered without a fragment of {entity}: ask again")
+        return info
 
     def _retried(self, work: Callable[[], T], retry_s: float | None = None) -> T:
         deadline_s = time.monotonic() + (self._retry_s if retry_s is None else retry_s)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from shardbus_spark.claims import Claims, reader_positions
+from shardbus_spark.claims import Claims, reader_position
 from shardbus_spark.client import RETRY_S
 from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, Unavailable
 from shardbus_spark.heartbeat import KEEPER, keep_heard
@@ -45,7 +45,7 @@ from shardbus_spark.offsets import (
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.ownership import Ownership, take_ownership
 from shardbus_spark.planning import PARTITIONS_DEFAULT, Piece, Share, shares
-from shardbus_spark.reading import client_for, read_tickets
+from shardbus_spark.reading import PATIENCE_S, Patience, client_for, read_tickets
 
 log = logging.getLogger(__name__)
 
@@ -244,8 +244,14 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         wish = json.loads(ticket)
         fragment, (first, last) = wish["fragment"], wish["ordinals"]
-        gone = reader_positions(client_for(options.address), options.entity, options.reader)
-        first = max(first, gone.get(fragment, last) + 1)
+        client, patience = client_for(options.address), Patience(PATIENCE_S)
+        while True:
+            try:
+                gone = reader_position(client, options.entity, options.reader, fragment)
+                break
+            except Unavailable as error:
+                patience.bear(error)
+        first = max(first, gone + 1)
         return self._ticket(fragment, first, last, wish["reader_id"]) if first <= last else ""
 
     def _ticket(self, fragment: int, first: int, last: int, reader_id: str) -> str:

@@ -88,6 +88,10 @@ class _Claims:
         self.entity_id = fields.integer("entity_id")
         self.broker = fields.text("broker")
         self.claims = [_Claim(value) for value in fields.values("claims")]
+        first, last = ordinals
+        if [claim.ordinal for claim in self.claims] != list(range(first, last + 1)):
+            # One that is not told would look as if it were empty.
+            raise BusError(0, "unavailable", f"Claims {first} to {last} are not all told.")
 
 
 def _check(bus: Bus, token: str, ask: ClaimAsk, ordinal: int, count: int) -> None:

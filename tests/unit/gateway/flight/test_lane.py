@@ -228,6 +228,18 @@ def test_a_claim_that_is_taken_away_while_it_is_read_is_an_error(site: LaneSite,
         site.read(reader="r", ordinals=[1, 1])
 
 
+@pytest.mark.parametrize("told", [[], [[[1, 1]]]], ids=["none", "one of two"])
+def test_claims_that_the_bus_does_not_tell_of_are_not_empty(
+    site: LaneSite, told: list[list[list[int]]]
+) -> None:
+    """P2: rows that are not read would be taken for completed."""
+    site.send(b"a", b"b", b"c")
+    site.bus.answers["entities/q/readers/runs"] = site.claims(*told)
+
+    with pytest.raises(flight.FlightUnavailableError, match="Claims 1 to 2 are not all told"):
+        site.read(reader="r", ordinals=[1, 2])
+
+
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[LaneSite]:
     """Room for one stream, and far more to read than a connection holds."""
