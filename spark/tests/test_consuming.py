@@ -12,6 +12,7 @@ from spark.tests.streams import EVERYTHING, as_stored, bodies, consuming, plan, 
 from shardbus_spark import consuming as consuming_module
 from shardbus_spark.errors import (
     DataLoss,
+    OptionError,
     ReaderDropped,
     ReaderInUse,
     ReaderLost,
@@ -381,3 +382,79 @@ def test_the_rest_of_lost_claims_is_not_empty_because_nobody_could_be_asked(
 
     with pytest.raises(Unavailable, match="fragment 0 of orders is out of reach"):
         bodies(stream, partitions)
+
+
+@pytest.fixture
+def small(lane: FakeLane, monkeypatch: pytest.MonkeyPatch) -> FakeLane:
+    """A bus of small claims, so that few messages are many."""
+    monkeypatch.setattr("shardbus_spark.claims.CLAIM_ROWS_MAX", 2)
+    monkeypatch.setattr("shardbus_spark.claims.CLAIMS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr("shardbus_spark.claims.CLAIMS_MAX", 2)
+    monkeypatch.setattr(consuming_module, "ROWS_DEFAULT", 4)
+    return lane
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxRowsPerTrigger": "3"}], ids=str)
+def test_once_reads_all_that_waits_in_one_batch(small: FakeLane, limits: dict[str, str]) -> None:
+    """P2: it stopped at a million rows, and at half the claims that a reader may have."""
+    small.send(5)
+    stream = consuming(small, **limits)
+    start = stream.initialOffset()
+
+    end = plan(stream, start, EVERYTHING)
+
+    assert run(stream, start, end) == TEN
+    assert plan(stream, end, EVERYTHING) == end
+
+
+def test_once_reads_what_waits_beside_what_another_driver_left(small: FakeLane) -> None:
+    """P2: the claims of a driver that died were a batch of their own, which was the only one."""
+    small.send(5)
+    dead = consuming(small)
+    plan(dead, dead.initialOffset(), rows(2))
+    dead.stop()
+    stream = consuming(small)
+    start = stream.initialOffset()
+
+    assert run(stream, start, plan(stream, start, EVERYTHING)) == TEN
+
+
+def test_once_is_refused_where_one_batch_cannot_have_everything(
+    small: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: before anything is set aside."""
+    monkeypatch.setattr("shardbus_spark.claims.OPEN_CLAIMS_MAX", 2)
+    small.send(5)
+    stream = consuming(small)
+
+    with pytest.raises(OptionError, match=r"use trigger\(availableNow=True\)"):
+        plan(stream, stream.initialOffset(), EVERYTHING)
+
+    assert small.fragments[0].last == 0
+
+
+def test_once_does_not_end_while_a_fragment_is_out_of_reach(
+    small: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2"""
+    monkeypatch.setattr("shardbus_spark.entity._PAUSE_S", 1e9)
+    small.send(5)
+    stream = consuming(small)
+    start = stream.initialOffset()
+    small.missing = {1}
+
+    with pytest.raises(Unavailable, match="out of reach"):
+        plan(stream, start, EVERYTHING)
+
+
+def test_available_now_reads_everything_in_batches_of_the_default(small: FakeLane) -> None:
+    """P2"""
+    small.send(5)
+    stream = consuming(small)
+    stream.prepareForTriggerAvailableNow()
+    offset, read, batches = stream.initialOffset(), [], 0
+    while (end := plan(stream, offset)) != offset:
+        read += run(stream, offset, end)
+        offset, batches = end, batches + 1
+
+    assert (sorted(read), batches) == (TEN, 3)

@@ -1,5 +1,6 @@
 """A driver goes on to be heard of, whatever its beats meet, until its reader is another's."""
 
+import gc
 import logging
 import threading
 
@@ -99,6 +100,18 @@ def test_a_query_is_heard_of_after_an_odd_error(
 
     assert heard.wait(30.0)
     stream.stop()
+
+
+def test_a_query_that_nobody_holds_any_more_is_not_kept_heard(lane: FakeLane) -> None:
+    """Spark does not always say that a query has ended."""
+    stream = consuming(lane)
+    stream.initialOffset()
+    ended = stream._ended
+
+    del stream
+    gc.collect()
+
+    assert ended.wait(30.0)
 
 
 def test_a_beat_that_some_fragments_did_not_hear_has_failed(lane: FakeLane) -> None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from shardbus_spark.batch import browse_pieces
+from shardbus_spark.batch import browse_pieces, check_offsets, start_of
 from shardbus_spark.entity import EntityState, FragmentState, describe, describe_whole
 from shardbus_spark.errors import OptionError, Unavailable
-from shardbus_spark.limits import bounds, default_limit, shared
+from shardbus_spark.limits import bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
     NUMBERS,
     VERSION,
@@ -25,7 +25,7 @@ from shardbus_spark.offsets import (
     initial,
     positions,
 )
-from shardbus_spark.options import EARLIEST, LATEST, SourceOptions
+from shardbus_spark.options import SourceOptions
 from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Share, shares
 from shardbus_spark.reading import client_for, read_tickets
 
@@ -50,8 +50,9 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         if self._initial is None:
             entity = self._whole()
+            check_offsets(entity, self._options)
             starting = self._options.starting
-            firsts = {part.number: _start(part, starting) for part in entity.fragments}
+            firsts = {part.number: start_of(part, starting) for part in entity.fragments}
             self._initial = initial(self._offset(entity, firsts))
         return self._initial
 
@@ -63,13 +64,14 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         begun = positions(start, NUMBERS)
+        is_bounded = self._target is not None or is_once(limit)
         for attempt in range(POLLS):
-            entity = self._whole() if self._target is not None else self._look()
+            entity = self._whole() if is_bounded else self._look()
             check_same(start, self._offset(entity, {}), NUMBERS)
             ends = self._ends(entity, begun, limit)
             if ends != begun:
                 return following(self._offset(entity, ends), start, NUMBERS)
-            if self._target is not None or attempt + 1 == POLLS:
+            if is_bounded or attempt + 1 == POLLS:
                 break
             time.sleep(POLL_S)
         return start
@@ -162,11 +164,3 @@ def _check_followable(options: SourceOptions) -> None:
             "mode=browse cannot follow dead letters, which come in any order: use mode=consume, "
             "or read them as a batch"
         )
-
-
-def _start(part: FragmentState, starting: str | dict[int, int]) -> int:
-    if starting == LATEST:
-        return part.next
-    if starting == EARLIEST or isinstance(starting, str):
-        return part.first
-    return starting.get(part.number, part.first)

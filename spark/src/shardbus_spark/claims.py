@@ -8,12 +8,14 @@ from typing import Final
 
 from shardbus_spark.client import CALL_TIMEOUT_S, Client, Document
 from shardbus_spark.entity import describe, describe_whole
-from shardbus_spark.errors import ReaderDropped, ShardbusError, Unavailable
+from shardbus_spark.errors import OptionError, ReaderDropped, ShardbusError, Unavailable
 
 CLAIM_ROWS_MAX: Final = 4_096
 # The bus lets a reader have twice as many open ones in a fragment; a batch may wait to be done.
 CLAIMS_MAX: Final = 512
-CLAIMS_AT_ONCE_MAX: Final = 4_096
+OPEN_CLAIMS_MAX: Final = 1_024
+# A million messages, which takes a few seconds: each call has one minute.
+CLAIMS_AT_ONCE_MAX: Final = 256
 # A call that hangs must not keep the next one from being heard within the shortest lease.
 KEEP_TIMEOUT_S: Final = 3.0
 
@@ -135,29 +137,43 @@ class Claims:
             ends[number] = ordinal
         return ends
 
-    def make(self, rows: Mapping[int, int], bytes_max: int) -> tuple[dict[int, int], str]:
+    def check_room(self, rows: Mapping[int, int]) -> None:
+        """OptionError where so many messages cannot all be claimed at once."""
+        for number, count in rows.items():
+            room = (OPEN_CLAIMS_MAX - len(self._fragments[number].open)) * CLAIM_ROWS_MAX
+            if count > room:
+                raise OptionError(
+                    f"trigger(once=True) reads everything in one batch, and {count} messages wait "
+                    f"in fragment {number} of {self._entity}, of which a reader may set {room} "
+                    "aside at once: use trigger(availableNow=True), which reads them in several"
+                )
+
+    def make(
+        self, rows: Mapping[int, int], bytes_max: int, claims_max: int = CLAIMS_MAX
+    ) -> tuple[dict[int, int], str]:
         """Claim about so many messages of each fragment: how many it were, and why some could
         not be asked, which is left for later.
         """
-        wanted = [
-            claim
-            for number, count in rows.items()
-            for claim in self._next(number, count, bytes_max)
-        ]
+        left = dict(rows)
         made: dict[int, int] = {}
         missing: list[Document] = []
-        for start in range(0, len(wanted), CLAIMS_AT_ONCE_MAX):
-            asked = wanted[start : start + CLAIMS_AT_ONCE_MAX]
+        while asked := self._next(left, bytes_max, claims_max):
             answer = self._act("claim", {"claims": asked})
             claims, out = _objects(answer, "claims"), _objects(answer, "missing")
             told = [_number(claim, "fragment") for claim in claims]
             told += [_number(part, "number") for part in out]
             _check_answered([_number(claim, "fragment") for claim in asked], told, "claim")
             missing += out
+            for claim in asked:
+                left[_number(claim, "fragment")] -= _number(claim, "count_max")
             for claim in claims:
+                number = _number(claim, "fragment")
                 if claim["is_made"]:
-                    number, count = self._note(claim)
-                    made[number] = made.get(number, 0) + count
+                    made[number] = made.get(number, 0) + self._note(claim)
+                else:
+                    left[number] = 0
+            for part in out:
+                left[_number(part, "number")] = 0
         self.backlog = max(self.backlog - sum(made.values()), 0)
         return made, f"fragments are out of reach: {missing}" if missing else ""
 
@@ -188,26 +204,30 @@ class Claims:
         claims = {} if known is None else known.open
         return sum(count for at, (count, _) in claims.items() if after < at <= ordinal)
 
-    def _next(self, number: int, count: int, bytes_max: int) -> list[Document]:
-        """The next claims of a fragment, as many as have room."""
-        known = self._fragments[number]
-        claims = min(-(-count // CLAIM_ROWS_MAX), CLAIMS_MAX - len(known.open))
-        return [
-            {
-                "fragment": number,
-                "ordinal": known.last + 1 + index,
-                "count_max": min(count - index * CLAIM_ROWS_MAX, CLAIM_ROWS_MAX),
-                **({"bytes_max": bytes_max} if bytes_max else {}),
-            }
-            for index in range(claims)
-        ]
+    def _next(self, rows: Mapping[int, int], bytes_max: int, claims_max: int) -> list[Document]:
+        """The next claims, as many as have room and are answered in good time: the first of all
+        fragments, then the second. Those of one fragment follow each other.
+        """
+        wanted: list[tuple[int, int, Document]] = []
+        for number, count in rows.items():
+            known = self._fragments[number]
+            for index in range(min(-(-count // CLAIM_ROWS_MAX), claims_max - len(known.open))):
+                claim: Document = {
+                    "fragment": number,
+                    "ordinal": known.last + 1 + index,
+                    "count_max": min(count - index * CLAIM_ROWS_MAX, CLAIM_ROWS_MAX),
+                }
+                wanted.append((index, number, claim))
+        wanted.sort(key=lambda each: each[:2])
+        limit = {"bytes_max": bytes_max} if bytes_max else {}
+        return [{**claim, **limit} for _, _, claim in wanted[:CLAIMS_AT_ONCE_MAX]]
 
-    def _note(self, made: Document) -> tuple[int, int]:
-        number, ordinal, size = _number(made, "fragment"), _number(made, "ordinal"), _size(made)
-        known = self._fragments[number]
+    def _note(self, made: Document) -> int:
+        ordinal, size = _number(made, "ordinal"), _size(made)
+        known = self._fragments[_number(made, "fragment")]
         known.open[ordinal] = size
         known.last = max(known.last, ordinal)
-        return number, size[0]
+        return size[0]
 
     def _act(
         self,

@@ -11,23 +11,19 @@ import json
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from shardbus_spark.claims import Claims, reader_position
+from shardbus_spark.claims import OPEN_CLAIMS_MAX, Claims, reader_position
 from shardbus_spark.client import RETRY_S
 from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, Unavailable
 from shardbus_spark.heartbeat import KEEPER, keep_heard
-from shardbus_spark.limits import bounds, default_limit, shared
+from shardbus_spark.limits import NO_LIMIT, bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
     CLAIMS,
     READER,
@@ -84,8 +80,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return initial(self._offset(claims, claims.completed()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = default_limit(self._options)
-        return ReadMaxRows(ROWS_DEFAULT) if isinstance(limit, ReadAllAvailable) else limit
+        return default_limit(self._options, ROWS_DEFAULT)
 
     def prepareForTriggerAvailableNow(self) -> None:
         is_finishing = self._options.is_finishing
@@ -95,6 +90,11 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claims = self._checked(start)
         done = positions(start, CLAIMS)
         self._complete(done)
+        if is_once(limit) and self._left is None:
+            if not self._options.is_finishing:
+                self._make_all(claims)
+            ends = claims.taken_after(done, NO_LIMIT, 0)
+            return self._end(claims, start, ends) if ends else start
         rows_max, bytes_max = bounds(self._options, limit)
         batch = rows_max or ROWS_DEFAULT, bytes_max
         is_bounded = self._left is not None
@@ -104,7 +104,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             problem = "" if ends else self._make(claims, *batch)
             ends = ends or claims.taken_after(done, *batch)
             if ends:
-                return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
+                return self._end(claims, start, ends)
             is_late = time.monotonic() + POLL_S > deadline_s
             if is_bounded and problem and is_late:
                 raise Unavailable(f"{problem}; start the query again when the bus is healthy")
@@ -162,6 +162,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 lease_ms=options.lease_ms,
             )
             _open(claims)
+            # Spark does not always call stop.
+            weakref.finalize(self, self._ended.set)
             threading.Thread(
                 target=keep_heard, args=(claims.keep, self._ended.wait), name=KEEPER, daemon=True
             ).start()
@@ -197,6 +199,26 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, count in made.items():
                 left[number] -= count
         return problem
+
+    def _make_all(self, claims: Claims) -> None:
+        """Claim all that waits now; what others hold by then is theirs."""
+        left = claims.waiting(is_whole=True)
+        claims.check_room(left)
+        deadline_s = time.monotonic() + RETRY_S
+        while left:
+            made, problem = claims.make(left, 0, OPEN_CLAIMS_MAX)
+            left = {number: count - made.get(number, 0) for number, count in left.items()}
+            left = {number: count for number, count in left.items() if count > 0}
+            if problem and time.monotonic() + POLL_S > deadline_s:
+                raise Unavailable(f"{problem}; start the query again when the bus is healthy")
+            if problem:
+                time.sleep(POLL_S)
+            elif not made:
+                return
+
+    def _end(self, claims: Claims, start: Offset, ends: dict[int, int]) -> Offset:
+        done = positions(start, CLAIMS)
+        return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
 
     def _complete(self, ordinals: dict[int, int]) -> None:
         """What cannot be completed now is completed with the next batch."""
@@ -241,18 +263,20 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _rest(self, ticket: str) -> str:
         """The ticket without the claims that are lost; empty when that is all."""
-        options = self._options
         wish = json.loads(ticket)
         fragment, (first, last) = wish["fragment"], wish["ordinals"]
-        client, patience = client_for(options.address), Patience(PATIENCE_S)
+        first = max(first, self._gone(fragment) + 1)
+        return self._ticket(fragment, first, last, wish["reader_id"]) if first <= last else ""
+
+    def _gone(self, fragment: int) -> int:
+        """Up to which ordinal claims are done or lost, asked again while nobody can tell."""
+        options, patience = self._options, Patience(PATIENCE_S)
+        client = client_for(options.address)
         while True:
             try:
-                gone = reader_position(client, options.entity, options.reader, fragment)
-                break
+                return reader_position(client, options.entity, options.reader, fragment)
             except Unavailable as error:
                 patience.bear(error)
-        first = max(first, gone + 1)
-        return self._ticket(fragment, first, last, wish["reader_id"]) if first <= last else ""
 
     def _ticket(self, fragment: int, first: int, last: int, reader_id: str) -> str:
         return json.dumps(
