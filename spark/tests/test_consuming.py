@@ -458,3 +458,31 @@ def test_available_now_reads_everything_in_batches_of_the_default(small: FakeLan
         offset, batches = end, batches + 1
 
     assert (sorted(read), batches) == (TEN, 3)
+
+
+def test_one_fragment_is_read_by_several_tasks(
+    small: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P1: as many as with many fragments, each with whole claims."""
+    monkeypatch.setattr(consuming_module, "PIECE_ROWS_MIN", 1)
+    monkeypatch.setattr("shardbus_spark.claims.CLAIMS_MAX", 100)
+    del small.fragments[1]
+    small.send(40)
+    stream = consuming(small)
+    start = stream.initialOffset()
+    end = plan(stream, start, EVERYTHING)
+
+    partitions = stream.partitions(start, end)
+
+    assert [len(bodies(stream, [partition])) for partition in partitions] == [10, 10, 10, 10]
+    assert run(stream, start, end) == sorted(f"0-{number}" for number in range(1, 41))
+
+
+def test_few_rows_are_not_spread_over_tasks(small: FakeLane) -> None:
+    """P1: a task costs more than they do."""
+    del small.fragments[1]
+    small.send(40)
+    stream = consuming(small)
+    start = stream.initialOffset()
+
+    assert len(stream.partitions(start, plan(stream, start, EVERYTHING))) == 1

@@ -9,6 +9,7 @@ from typing import Final
 from shardbus_spark.client import CALL_TIMEOUT_S, Client, Document
 from shardbus_spark.entity import describe, describe_whole
 from shardbus_spark.errors import OptionError, ReaderDropped, ShardbusError, Unavailable
+from shardbus_spark.limits import NO_LIMIT
 
 CLAIM_ROWS_MAX: Final = 4_096
 # The bus lets a reader have twice as many open ones in a fragment; a batch may wait to be done.
@@ -198,11 +199,28 @@ class Claims:
         told = [_number(part, "fragment") for part in completed]
         _check_answered([part["fragment"] for part in behind], told, "complete")
 
-    def rows(self, number: int, after: int, ordinal: int) -> int:
-        """About how many messages the claims of a range have."""
+    def pieces(
+        self, number: int, after: int, ordinal: int, rows_max: int
+    ) -> list[tuple[int, int, int]]:
+        """The claims of a range in pieces of about so many messages: the first and the last ordinal
+        of each, and how many messages it has.
+        """
         known = self._fragments.get(number)
         claims = {} if known is None else known.open
-        return sum(count for at, (count, _) in claims.items() if after < at <= ordinal)
+        pieces: list[tuple[int, int, int]] = []
+        first, rows = after + 1, 0
+        for at in range(after + 1, ordinal + 1):
+            count = claims.get(at, (0, 0))[0]
+            if rows and rows + count > rows_max:
+                pieces.append((first, at - 1, rows))
+                first, rows = at, 0
+            rows += count
+        return [*pieces, (first, ordinal, rows)]
+
+    def rows(self, number: int, after: int, ordinal: int) -> int:
+        """About how many messages the claims of a range have."""
+        [(_, _, rows)] = self.pieces(number, after, ordinal, NO_LIMIT)
+        return rows
 
     def _next(self, rows: Mapping[int, int], bytes_max: int, claims_max: int) -> list[Document]:
         """The next claims, as many as have room and are answered in good time: the first of all

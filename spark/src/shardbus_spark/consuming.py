@@ -40,7 +40,7 @@ from shardbus_spark.offsets import (
 )
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.ownership import Ownership, take_ownership
-from shardbus_spark.planning import PARTITIONS_DEFAULT, Piece, Share, shares
+from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Piece, Share, shares
 from shardbus_spark.reading import PATIENCE_S, Patience, client_for, read_tickets
 
 log = logging.getLogger(__name__)
@@ -120,17 +120,23 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         claims = self._checked(end)
         first, last = begin(start, end, CLAIMS), positions(end, CLAIMS)
-        pieces: list[Piece] = []
+        ranges: dict[int, tuple[int, int]] = {}
         for fragment, ordinal in sorted(last.items()):
             after = first.get(fragment, 0)
             if not self._options.fails_on_data_loss:
                 after = max(after, min(claims.lost(fragment), ordinal))
             if ordinal > after:
-                rows = claims.rows(fragment, after, ordinal)
-                reader_id = claims.reader_ids().get(fragment, "")
-                ticket = self._ticket(fragment, after + 1, ordinal, reader_id)
-                pieces.append(Piece(ticket, rows, (fragment, after)))
-        return shares(pieces, self._options.partitions or PARTITIONS_DEFAULT) if pieces else []
+                ranges[fragment] = after, ordinal
+        partitions = self._options.partitions or PARTITIONS_DEFAULT
+        rows = sum(claims.rows(fragment, *range_) for fragment, range_ in ranges.items())
+        piece_rows = max(-(-rows // partitions), PIECE_ROWS_MIN)
+        ids = claims.reader_ids()
+        pieces = [
+            Piece(self._ticket(number, start, end, ids.get(number, "")), count, (number, start))
+            for number, range_ in ranges.items()
+            for start, end, count in claims.pieces(number, *range_, piece_rows)
+        ]
+        return shares(pieces, partitions) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
