@@ -72,6 +72,8 @@ class FakeLane(flight.FlightServerBase):
         # So many batches of a stream, and then it breaks.
         self.breaks: list[int] = []
         self.asked: list[str] = []
+        # The stamps that came with questions how far fragments go.
+        self.known: list[str] = []
         self.staged: list[object] = []
         # What is answered to rows that are put; None: the truth.
         self.put_answer: bytes | None = None
@@ -100,6 +102,8 @@ class FakeLane(flight.FlightServerBase):
         if self.refusals[kind]:
             raise self.refusals[kind].pop(0)
         body = json.loads(action.body.to_pybytes())
+        if kind == "describe":
+            self.known.append(body.get("known", ""))
         answer = self._describe() if kind == "describe" else self._act(kind, body)
         if self.lost_answers[kind]:
             raise self.lost_answers[kind].pop(0)
@@ -154,6 +158,7 @@ class FakeLane(flight.FlightServerBase):
         return {
             "entity": "orders",
             "incarnation": self.incarnation,
+            "stamp": f"{sum(part.next for part in self.fragments.values())}.{self.left()}",
             "requires_session": False,
             "fragments": [self._described(part) for part in self.fragments.values()],
         }

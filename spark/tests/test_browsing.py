@@ -202,3 +202,19 @@ def test_once_does_not_take_a_fragment_out_of_reach_for_an_empty_one(
 
     with pytest.raises(Unavailable, match="out of reach"):
         plan(stream, start, EVERYTHING)
+
+
+def test_an_idle_stream_asks_for_news_and_gets_them(lane: FakeLane) -> None:
+    """P1: it asked ten times a second how far all fragments go."""
+    lane.send(3)
+    stream = browsing(lane)
+    offset = plan(stream, stream.initialOffset())
+    lane.known = []
+
+    for _ in range(3):
+        assert plan(stream, offset) == offset
+    lane.send(1)
+    end = plan(stream, offset)
+
+    assert lane.known == ["", "8.6", "8.6", "8.6"]
+    assert run(stream, offset, end) == ["0-4", "1-4"]

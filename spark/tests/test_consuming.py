@@ -486,3 +486,27 @@ def test_few_rows_are_not_spread_over_tasks(small: FakeLane) -> None:
     start = stream.initialOffset()
 
     assert len(stream.partitions(start, plan(stream, start, EVERYTHING))) == 1
+
+
+def test_an_idle_query_asks_for_news_and_gets_them(lane: FakeLane) -> None:
+    """P1"""
+    stream = consuming(lane)
+    start = stream.initialOffset()
+
+    for _ in range(3):
+        assert plan(stream, start) == start
+    lane.send(5)
+
+    assert run(stream, start, plan(stream, start)) == TEN
+    assert lane.known == ["", "2.0", "2.0", "2.0"]
+
+
+def test_a_query_does_not_wait_for_news_while_it_finds_something(lane: FakeLane) -> None:
+    """P1"""
+    stream = consuming(lane)
+    offset = stream.initialOffset()
+    for _ in range(3):
+        lane.send(5)
+        offset = plan(stream, offset)
+
+    assert lane.known == ["", "", ""]

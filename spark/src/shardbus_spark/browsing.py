@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from shardbus_spark.batch import browse_pieces, check_offsets, start_of
-from shardbus_spark.entity import EntityState, FragmentState, describe, describe_whole
+from shardbus_spark.entity import EntityState, FragmentState, describe_whole, news
 from shardbus_spark.errors import OptionError, Unavailable
 from shardbus_spark.limits import bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
@@ -29,9 +27,6 @@ from shardbus_spark.options import SourceOptions
 from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Share, shares
 from shardbus_spark.reading import client_for, read_tickets
 
-POLL_S: Final = 0.1
-POLLS: Final = 3
-
 
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the sequence numbers of every fragment.
@@ -46,6 +41,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._target: dict[int, int] | None = None
         self._seen: EntityState | None = None
+        self._idle_at: Offset | None = None
 
     def initialOffset(self) -> Offset:
         if self._initial is None:
@@ -65,16 +61,16 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         begun = positions(start, NUMBERS)
         is_bounded = self._target is not None or is_once(limit)
-        for attempt in range(POLLS):
-            entity = self._whole() if is_bounded else self._look()
-            check_same(start, self._offset(entity, {}), NUMBERS)
-            ends = self._ends(entity, begun, limit)
-            if ends != begun:
-                return following(self._offset(entity, ends), start, NUMBERS)
-            if is_bounded or attempt + 1 == POLLS:
-                break
-            time.sleep(POLL_S)
-        return start
+        # Spark asks again at once: then there is no hurry until something comes.
+        idle = self._seen if start == self._idle_at else None
+        entity = self._whole() if is_bounded else self._look(idle)
+        check_same(start, self._offset(entity, {}), NUMBERS)
+        ends = self._ends(entity, begun, limit)
+        if ends == begun:
+            self._idle_at = start
+            return start
+        self._idle_at = None
+        return following(self._offset(entity, ends), start, NUMBERS)
 
     def reportLatestOffset(self) -> Offset:
         """Where the entity ended when last looked at: from the end of a batch it is the backlog."""
@@ -114,8 +110,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """The bus has nothing to forget."""
 
-    def _look(self) -> EntityState:
-        self._seen = describe(client_for(self._options.address), self._options.entity)
+    def _look(self, known: EntityState | None = None) -> EntityState:
+        self._seen = news(client_for(self._options.address), self._options.entity, known)
         return self._seen
 
     def _whole(self) -> EntityState:

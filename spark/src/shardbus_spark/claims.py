@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shardbus_spark.client import CALL_TIMEOUT_S, Client, Document
-from shardbus_spark.entity import describe, describe_whole
+from shardbus_spark.entity import EntityState, describe_whole, news
 from shardbus_spark.errors import OptionError, ReaderDropped, ShardbusError, Unavailable
 from shardbus_spark.limits import NO_LIMIT
 
@@ -50,6 +50,8 @@ class Claims:
         self._lease_ms = lease_ms
         self._fragments: dict[int, _Known] = {}
         self._row_bytes = 1
+        self._seen: EntityState | None = None
+        self._idle: EntityState | None = None
         self.incarnation = ""
         self.backlog = 0
 
@@ -100,8 +102,11 @@ class Claims:
         `is_whole` waits for fragments that cannot be counted now, or raises Unavailable; otherwise
         they are left out.
         """
-        look = describe_whole if is_whole else describe
-        state = look(self._client, self._entity)
+        if is_whole:
+            state = describe_whole(self._client, self._entity)
+        else:
+            state = news(self._client, self._entity, self._idle)
+        self._seen, self._idle = state, None
         if any(part.number not in self._fragments for part in state.fragments):
             self.open()
             _check_answered([part.number for part in state.fragments], self._fragments, "open")
@@ -114,6 +119,10 @@ class Claims:
         self._row_bytes = max(size_bytes // max(rows, 1), 1)
         self.backlog = sum(found.values())
         return found
+
+    def rest(self) -> None:
+        """Nothing could be claimed of what was counted: the next count waits for something new."""
+        self._idle = self._seen
 
     def rows_within(self, bytes_max: int) -> int:
         """About how many of the messages that wait have so many bytes together; one at least."""

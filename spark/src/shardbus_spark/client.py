@@ -184,9 +184,12 @@ class Client:
             )
         return sent
 
-    def describe(self, entity: str) -> Document:
-        """What an entity is made of, and how far its fragments go."""
-        return self.act("describe", entity)
+    def describe(self, entity: str, *, known: str = "", wait_ms: int = 0) -> Document:
+        """What an entity is made of, and how far its fragments go.
+
+        With the `stamp` of a former answer, when there is another one or `wait_ms` are over.
+        """
+        return self.act("describe", entity, {"known": known, "wait_ms": wait_ms} if known else None)
 
     def act(
         self,

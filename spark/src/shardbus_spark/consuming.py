@@ -52,7 +52,6 @@ TAKE_OVER_S: Final = 40.0
 # A driver that was killed on this machine takes a moment to be gone.
 ENDING_S: Final = 10.0
 POLL_S: Final = 0.1
-POLLS: Final = 3
 
 
 class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -98,7 +97,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows_max, bytes_max = bounds(self._options, limit)
         batch = rows_max or ROWS_DEFAULT, bytes_max
         is_bounded = self._left is not None
-        deadline_s = time.monotonic() + (RETRY_S if is_bounded else POLLS * POLL_S)
+        deadline_s = time.monotonic() + (RETRY_S if is_bounded else 0.0)
         while True:
             ends = claims.taken_after(done, *batch)
             problem = "" if ends else self._make(claims, *batch)
@@ -109,6 +108,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if is_bounded and problem and is_late:
                 raise Unavailable(f"{problem}; start the query again when the bus is healthy")
             if is_late or (is_bounded and not problem):
+                claims.rest()
                 return start
             time.sleep(POLL_S)
 

@@ -61,6 +61,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "entity": TEXT,
             **_IDENTITY,
+            "stamp": described(TEXT, "Another one when something came or went."),
             "requires_session": FLAG,
             "fragments": list_of(reference("BulkFragment")),
         }

@@ -91,6 +91,24 @@ def test_a_fragment_that_nobody_can_ask_is_no_empty_one(site: LaneSite) -> None:
     assert site.client.get_flight_info(command(to={"0": 5}), options()).endpoints
 
 
+def test_news_are_waited_for_by_the_bus_and_need_no_store(site: LaneSite) -> None:
+    """P1."""
+    site.describe(3)
+    site.send(b"a", b"b")
+    plain = site.bus.answers["entities/q/bulk"]
+    assert isinstance(plain, dict)
+    waiting = "entities/q/bulk?known=s1&wait_ms=500"
+    site.bus.answers[waiting] = {**plain, "stamp": "s1"}
+
+    site.stop()
+    site.path.rename(site.path.with_name("away.db"))
+    assert site.act("describe", known="s1", wait_ms=500)["stamp"] == "s1"
+
+    assert site.bus.asked[-1][0] == waiting
+    with pytest.raises(flight.FlightServerError, match="'known' must be a text"):
+        site.act("describe", known=1)
+
+
 def test_actions_are_passed_on_with_the_token_of_the_client(site: LaneSite) -> None:
     """P2."""
     site.bus.answers["entities/q/readers/open"] = {"fragments": []}
