@@ -58,6 +58,7 @@ def run_rounds(
 
 
 def _turn(works: Works, work: Work, server_pid: int) -> Turn:
+    works.prepare(work)
     settle()
     before, started_s = used_s(server_pid), time.perf_counter()
     works.run(work)

@@ -21,6 +21,8 @@ class Work(StrEnum):
     SINK = "rows -> bus"
     SINK_KEYED = "rows with keys -> bus"
     SINK_STREAM = "rows -> bus, stream"
+    CONSUME = "16 fragments, consumed"
+    CONSUME_ONE = "1 fragment, consumed"
 
 
 FLOORS: Final[dict[Work, Work]] = {
@@ -31,10 +33,14 @@ FLOORS: Final[dict[Work, Work]] = {
     Work.SINK: Work.WRITE,
     Work.SINK_KEYED: Work.WRITE,
     Work.SINK_STREAM: Work.WRITE,
+    Work.CONSUME_ONE: Work.CONSUME,
 }
 """What each is divided by; the others are floors themselves."""
 
-SINKS: Final = (Work.WRITE, Work.SINK, Work.SINK_KEYED, Work.SINK_STREAM)
+CONSUMED: Final = {Work.CONSUME: "consumed", Work.CONSUME_ONE: "consumed-line"}
+"""The queue that each takes everything from; it is filled again before each turn."""
+
+SINKS: Final = (Work.WRITE, Work.SINK, Work.SINK_KEYED, Work.SINK_STREAM, *CONSUMED)
 
 
 @dataclass(frozen=True, slots=True)

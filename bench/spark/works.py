@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final, final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 from bench.peers.shardbus import Server
 from bench.rounds import MeasurementError
 from bench.spark.orders import FILE_ROWS
-from bench.spark.plan import FILL_ROWS, SINKS, Plan, Work
+from bench.spark.plan import CONSUMED, FILL_ROWS, SINKS, Plan, Work
 
 QUEUE: Final = "orders"
 SINK: Final = "sink"
@@ -38,8 +39,9 @@ class Works:
 
     def fill(self, say: Callable[[str], None]) -> None:
         """Orders into the queue, and what is read from it into files with the same columns."""
-        for name in (QUEUE, SINK, LATENCY):
+        for name in (QUEUE, SINK, LATENCY, CONSUMED[Work.CONSUME]):
             self._server.create_queue(name, *_QUEUE_OPTIONS)
+        self._server.create_queue(CONSUMED[Work.CONSUME_ONE], *_QUEUE_OPTIONS[1:])
         orders = sorted(self._orders.iterdir())
         self._sunk.mkdir()
         for file in orders[: self._plan.sink_rows // FILE_ROWS]:
@@ -61,6 +63,11 @@ class Works:
     def rows_of(self, work: Work) -> int:
         """How many rows one turn moves."""
         return self._plan.sink_rows if work in SINKS else self._plan.messages
+
+    def prepare(self, work: Work) -> None:
+        """What has to be there before a turn, and is not measured."""
+        if work in CONSUMED:
+            self._to_bus(self._some().drop("partition_key"), CONSUMED[work])
 
     def run(self, work: Work) -> None:
         match work:
@@ -84,6 +91,8 @@ class Works:
                 self._to_bus(self._some(), SINK)
             case Work.SINK_STREAM:
                 self._stream()
+            case Work.CONSUME | Work.CONSUME_ONE:
+                self._consume(CONSUMED[work])
 
     def clean(self) -> None:
         """Forget what the last turn wrote to files."""
@@ -117,15 +126,23 @@ class Works:
     def _stream(self) -> None:
         """All in one micro-batch, as one that fell behind would have it."""
         rows = self._spark.readStream.schema(self._some().schema).parquet(str(self._sunk))
-        query = (
-            rows.drop("partition_key")
-            .writeStream.format("shardbus")
+        writer = rows.drop("partition_key").writeStream.format("shardbus")
+        self._finish(writer.option("endpoint", self._url).option("entity", SINK))
+
+    def _consume(self, queue: str) -> None:
+        """The same, the other way round, to nowhere."""
+        rows = (
+            self._spark.readStream.format("shardbus")
             .option("endpoint", self._url)
-            .option("entity", SINK)
-            .option("checkpointLocation", str(self._place / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
+            .option("mode", "consume")
+            .option("readerName", "bench")
+            .load(queue)
         )
+        self._finish(rows.writeStream.format("noop"))
+
+    def _finish(self, writer: DataStreamWriter) -> None:
+        place = str(self._place / "checkpoint")
+        query = writer.option("checkpointLocation", place).trigger(availableNow=True).start()
         query.awaitTermination(_STREAM_TIMEOUT_S)
         error = query.exception()
         if error is not None:

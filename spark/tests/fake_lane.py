@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, final
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ class Fragment:
         self.waiting: list[int] = []
         self.claims: dict[int, list[int]] = {}
         self.completed = self.last = self.lost = 0
+        self.reader_id = "aa"
 
     def send(self, count: int) -> None:
         self.waiting += range(self.next, self.next + count)
@@ -41,6 +42,12 @@ class Fragment:
             self.waiting = sorted([*self.waiting, *numbers])
             self.lost = ordinal
         self.claims = {}
+
+    def drop(self) -> None:
+        """Somebody drops the reader; who opens it next makes it again."""
+        self.lose()
+        self.completed = self.last = self.lost = 0
+        self.reader_id += "aa"
 
     def held(self) -> list[int]:
         return [number for numbers in self.claims.values() for number in numbers]
@@ -59,10 +66,21 @@ class FakeLane(flight.FlightServerBase):
         # By action: raised before it is done, or after.
         self.refusals: defaultdict[str, list[flight.FlightError]] = defaultdict(list)
         self.lost_answers: defaultdict[str, list[flight.FlightError]] = defaultdict(list)
+        # By action: given instead of its answer.
+        self.odd_answers: defaultdict[str, list[list[bytes]]] = defaultdict(list)
+        self.when_kept: Callable[[], None] = _nothing
         # So many batches of a stream, and then it breaks.
         self.breaks: list[int] = []
         self.asked: list[str] = []
+        # The stamps that came with questions how far fragments go.
+        self.known: list[str] = []
         self.staged: list[object] = []
+        # What is answered to rows that are put; None: the truth.
+        self.put_answer: bytes | None = None
+        # Fragments of which no action says a word.
+        self.silent: set[int] = set()
+        # Those that cannot be asked who reads.
+        self.list_misses: set[int] = set()
 
     @property
     def url(self) -> str:
@@ -84,9 +102,15 @@ class FakeLane(flight.FlightServerBase):
         if self.refusals[kind]:
             raise self.refusals[kind].pop(0)
         body = json.loads(action.body.to_pybytes())
+        if kind == "describe":
+            self.known.append(body.get("known", ""))
         answer = self._describe() if kind == "describe" else self._act(kind, body)
         if self.lost_answers[kind]:
             raise self.lost_answers[kind].pop(0)
+        if kind == "keep":
+            self.when_kept()
+        if self.odd_answers[kind]:
+            return iter(self.odd_answers[kind].pop(0))
         return iter([json.dumps(answer).encode()])
 
     def do_get(
@@ -97,6 +121,8 @@ class FakeLane(flight.FlightServerBase):
         if part.number in self.missing:
             raise flight.FlightUnavailableError("unavailable: the fragment is out")
         if "reader" in wish:
+            if wish.get("reader_id", part.reader_id) != part.reader_id:
+                raise flight.FlightServerError("reader-not-found: This is another reader.")
             numbers = self._claimed(part, *wish["ordinals"])
         else:
             everything = sorted([*part.waiting, *part.held()])
@@ -115,7 +141,9 @@ class FakeLane(flight.FlightServerBase):
     ) -> None:
         rows = reader.read_all()
         self.staged += rows["body"].to_pylist()
-        writer.write(pa.py_buffer(json.dumps({"rows": rows.num_rows}).encode()))
+        truth = json.dumps({"rows": rows.num_rows}).encode()
+        if self.put_answer != b"":
+            writer.write(pa.py_buffer(self.put_answer or truth))
 
     def _claimed(self, part: Fragment, first: int, last: int) -> list[int]:
         numbers: list[int] = []
@@ -130,6 +158,7 @@ class FakeLane(flight.FlightServerBase):
         return {
             "entity": "orders",
             "incarnation": self.incarnation,
+            "stamp": f"{sum(part.next for part in self.fragments.values())}.{self.left()}",
             "requires_session": False,
             "fragments": [self._described(part) for part in self.fragments.values()],
         }
@@ -149,7 +178,8 @@ class FakeLane(flight.FlightServerBase):
 
     def _act(self, kind: str, body: Mapping[str, object]) -> Document:
         missing = [{"number": number, "message": "out"} for number in sorted(self.missing)]
-        reached = [part for part in self.fragments.values() if part.number not in self.missing]
+        out = self.missing | self.silent
+        reached = [part for part in self.fragments.values() if part.number not in out]
         if kind == "open":
             self.owner = str(body["owner"])
         elif kind != "list" and body["owner"] != self.owner:
@@ -158,7 +188,9 @@ class FakeLane(flight.FlightServerBase):
         if kind == "open":
             answer["fragments"] = [_opened(part) for part in reached]
         elif kind == "list":
-            answer["readers"] = [{"reader": "r", "fragments": [_opened(part) for part in reached]}]
+            told = [_opened(part) for part in reached if part.number not in self.list_misses]
+            answer["readers"] = [{"reader": "r", "fragments": told}]
+            missing += [{"number": number, "message": "out"} for number in self.list_misses]
         elif kind == "claim":
             answer["claims"] = [made for part in reached for made in _claim(part, body)]
         elif kind == "complete":
@@ -166,9 +198,14 @@ class FakeLane(flight.FlightServerBase):
         return answer
 
 
+def _nothing() -> None:
+    """Nobody asked to be told."""
+
+
 def _opened(part: Fragment) -> Document:
     return {
         "number": part.number,
+        "reader_id": part.reader_id,
         "completed": part.completed,
         "last": part.last,
         "lost": part.lost,

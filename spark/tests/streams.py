@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from spark.tests.fake_lane import FakeLane
 
@@ -31,9 +31,9 @@ def browsing(lane: FakeLane, **options: str) -> BrowseStream:
     return BrowseStream(read_options({**given, **options}), COLUMNS)
 
 
-def plan(stream: Stream, start: Offset, limit: ReadLimit = EVERYTHING) -> Offset:
+def plan(stream: Stream, start: Offset, limit: ReadLimit | None = None) -> Offset:
     """The end of the next batch, through the text that Spark makes of it."""
-    return as_stored(stream.latestOffset(start, limit))
+    return as_stored(stream.latestOffset(start, limit or stream.getDefaultReadLimit()))
 
 
 def as_stored(offset: Offset) -> Offset:
@@ -46,7 +46,9 @@ def run(stream: DataSourceStreamReader, start: Offset, end: Offset) -> list[str]
     return bodies(stream, stream.partitions(start, end))
 
 
-def bodies(stream: DataSourceStreamReader, partitions: Sequence[InputPartition]) -> list[str]:
+def bodies(
+    stream: DataSourceStreamReader | DataSourceReader, partitions: Sequence[InputPartition]
+) -> list[str]:
     return sorted(
         body
         for partition in partitions

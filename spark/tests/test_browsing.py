@@ -2,7 +2,7 @@
 
 import pytest
 from spark.tests.fake_lane import FakeLane
-from spark.tests.streams import COLUMNS, browsing, plan, rows, run
+from spark.tests.streams import COLUMNS, EVERYTHING, bodies, browsing, plan, rows, run
 
 from shardbus_spark.batch import BatchReader
 from shardbus_spark.errors import OptionError, ShardbusError, Unavailable
@@ -114,3 +114,107 @@ def test_what_comes_out_of_order_cannot_be_followed(
 ) -> None:
     with pytest.raises(OptionError, match="batch"):
         browsing(lane, **options)
+
+
+def test_a_fragment_that_is_not_described_is_no_empty_one(lane: FakeLane) -> None:
+    """P2"""
+    lane.send(5)
+    stream = browsing(lane)
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    del lane.fragments[1]
+
+    with pytest.raises(Unavailable, match=r"without fragments \[1\]"):
+        browsing(lane).partitions(start, end)
+
+
+def _batch(lane: FakeLane, **options: str) -> BatchReader:
+    given = {"endpoint": lane.url, "entity": "orders", **options}
+    return BatchReader(read_options(given), COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("starting", "then"),
+    [
+        ('{"0": -2}', ["0-1", "0-2", "0-3", "0-4"]),
+        ('{"0": -1}', ["0-4"]),
+        ('{"0": 3}', ["0-3", "0-4"]),
+        ("{}", ["0-1", "0-2", "0-3", "0-4"]),
+    ],
+)
+def test_a_stream_starts_where_kafka_would(lane: FakeLane, starting: str, then: list[str]) -> None:
+    """P1: -1 was a number below all others, which read nothing or everything."""
+    del lane.fragments[1]
+    lane.send(3)
+    stream = browsing(lane, startingOffsets=starting)
+    start = stream.initialOffset()
+    lane.send(1)
+
+    assert run(stream, start, plan(stream, start)) == then
+
+
+def test_a_batch_ends_where_kafka_would(lane: FakeLane) -> None:
+    """P1"""
+    del lane.fragments[1]
+    lane.send(3)
+    options = {"startingOffsets": '{"0": -2}', "endingOffsets": '{"0": -1}'}
+    whole = _batch(lane, **options)
+    some = _batch(lane, endingOffsets='{"0": 3}')
+
+    assert len(bodies(whole, whole.partitions())) == 3
+    assert len(bodies(some, some.partitions())) == 2
+
+
+@pytest.mark.parametrize("starting", ["latest", '{"0": -1}'])
+def test_a_batch_that_would_read_nothing_is_refused(lane: FakeLane, starting: str) -> None:
+    """P1"""
+    with pytest.raises(OptionError, match="it would read nothing"):
+        _batch(lane, startingOffsets=starting)
+
+
+@pytest.mark.parametrize(
+    ("starting", "told"),
+    [
+        ('{"7": -2}', r"names fragment 7; orders has fragments \[0, 1\]"),
+        ('{"1": 12}', "12 for fragment 1, whose sequence numbers are from 281474976710657 on"),
+        ('{"0": 281474976710657}', "281474976710657 for fragment 0"),
+    ],
+)
+def test_offsets_that_are_none_of_the_entity_are_refused(
+    lane: FakeLane, starting: str, told: str
+) -> None:
+    """P1"""
+    with pytest.raises(OptionError, match=told):
+        browsing(lane, startingOffsets=starting).initialOffset()
+    with pytest.raises(OptionError, match=told):
+        _batch(lane, startingOffsets=starting).partitions()
+
+
+def test_once_does_not_take_a_fragment_out_of_reach_for_an_empty_one(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2"""
+    lane.send(5)
+    stream = browsing(lane)
+    start = stream.initialOffset()
+    lane.missing = {1}
+    monkeypatch.setattr("shardbus_spark.entity._PAUSE_S", 1e9)
+
+    with pytest.raises(Unavailable, match="out of reach"):
+        plan(stream, start, EVERYTHING)
+
+
+def test_an_idle_stream_asks_for_news_and_gets_them(lane: FakeLane) -> None:
+    """P1: it asked ten times a second how far all fragments go."""
+    lane.send(3)
+    stream = browsing(lane)
+    offset = plan(stream, stream.initialOffset())
+    lane.known = []
+
+    for _ in range(3):
+        assert plan(stream, offset) == offset
+    lane.send(1)
+    end = plan(stream, offset)
+
+    assert lane.known == ["", "8.6", "8.6", "8.6"]
+    assert run(stream, offset, end) == ["0-4", "1-4"]

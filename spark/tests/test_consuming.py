@@ -1,6 +1,7 @@
 """Consuming, call by call as Spark makes them, against a lane that fails on demand."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.flight as flight
@@ -9,7 +10,15 @@ from spark.tests.fake_lane import FakeLane
 from spark.tests.streams import EVERYTHING, as_stored, bodies, consuming, plan, rows, run
 
 from shardbus_spark import consuming as consuming_module
-from shardbus_spark.errors import DataLoss, ReaderInUse, ReaderLost, ShardbusError, Unavailable
+from shardbus_spark.errors import (
+    DataLoss,
+    OptionError,
+    ReaderDropped,
+    ReaderInUse,
+    ReaderLost,
+    ShardbusError,
+    Unavailable,
+)
 
 TEN = sorted(f"{fragment}-{number}" for fragment in range(2) for number in range(1, 6))
 
@@ -207,6 +216,56 @@ def test_a_checkpoint_about_something_else_is_refused(
         stream.latestOffset(offset, EVERYTHING)
 
 
+def test_a_reader_that_was_dropped_and_made_again_is_another_one(lane: FakeLane) -> None:
+    """P2: also when it is further by now than the old one was."""
+    lane.send(5)
+    old = consuming(lane)
+    start = old.initialOffset()
+    end = plan(old, start)
+    old.stop()
+    for part in lane.fragments.values():
+        part.drop()
+    lane.send(5)
+    other = consuming(lane)
+    other.latestOffset(other.initialOffset(), rows(4))
+    other.latestOffset(plan(other, other.initialOffset()), rows(4))
+    other.stop()
+
+    again = consuming(lane)
+
+    for use in (lambda: plan(again, end), lambda: again.partitions(start, end)):
+        with pytest.raises(DataLoss, match=r"'r' was dropped since.*another checkpointLocation"):
+            use()
+
+
+def test_a_task_does_not_read_the_claims_of_another_reader_of_the_name(lane: FakeLane) -> None:
+    """P2: what it would write is what the other one writes too."""
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    partitions = stream.partitions(start, end)
+    for part in lane.fragments.values():
+        part.drop()
+        part.claims, part.last = {1: part.waiting}, 1
+
+    with pytest.raises(ReaderDropped, match="use another checkpointLocation"):
+        bodies(stream, partitions)
+
+
+def test_a_checkpoint_without_ids_of_readers_goes_on(lane: FakeLane) -> None:
+    """One that was written before there were any."""
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    del start["reader_ids"]
+
+    end = plan(stream, start)
+
+    assert run(stream, start, end) == TEN
+    assert end["reader_ids"] == {"0": "aa", "1": "aa"}
+
+
 def test_a_checkpoint_of_a_browsing_query_is_refused(lane: FakeLane) -> None:
     stream = consuming(lane)
     offset = stream.initialOffset()
@@ -277,3 +336,177 @@ def test_the_backlog_is_in_the_progress(lane: FakeLane) -> None:
     plan(stream, stream.initialOffset(), rows(20))
 
     assert stream.reportLatestOffset()["waiting"] == 80
+
+
+def _finishing(lane: FakeLane) -> None:
+    stream = consuming(lane)
+    stream.prepareForTriggerAvailableNow()
+    start = stream.initialOffset()
+    lane.silent = {1}
+    plan(stream, start)
+
+
+def _completing(lane: FakeLane) -> None:
+    stream = consuming(lane)
+    plan(stream, stream.initialOffset())
+    lane.silent = {1}
+    assert stream._claims is not None
+    stream._claims.complete({0: 1, 1: 1})
+
+
+@pytest.mark.parametrize("use", [_finishing, _completing])
+def test_a_fragment_that_no_answer_tells_of_is_no_empty_one(
+    lane: FakeLane, use: Callable[[FakeLane], None]
+) -> None:
+    """P2: a query that reads what there is and ends would leave its messages."""
+    lane.send(5)
+
+    with pytest.raises(Unavailable, match=r"without a word of fragments \['1'\]"):
+        use(lane)
+
+
+def test_the_rest_of_lost_claims_is_not_empty_because_nobody_could_be_asked(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: with failOnDataLoss=false a task that could not ask gave no rows, and the batch went on
+    without claims that were still there.
+    """
+    monkeypatch.setattr(consuming_module, "PATIENCE_S", 0.1)
+    lane.send(5)
+    stream = consuming(lane, failOnDataLoss="false", inputPartitions="1")
+    start = stream.initialOffset()
+    end = plan(stream, start)
+    partitions = stream.partitions(start, end)
+    lane.fragments[0].lose()
+    lane.list_misses = {0}
+
+    with pytest.raises(Unavailable, match="fragment 0 of orders is out of reach"):
+        bodies(stream, partitions)
+
+
+@pytest.fixture
+def small(lane: FakeLane, monkeypatch: pytest.MonkeyPatch) -> FakeLane:
+    """A bus of small claims, so that few messages are many."""
+    monkeypatch.setattr("shardbus_spark.claims.CLAIM_ROWS_MAX", 2)
+    monkeypatch.setattr("shardbus_spark.claims.CLAIMS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr("shardbus_spark.claims.CLAIMS_MAX", 2)
+    monkeypatch.setattr(consuming_module, "ROWS_DEFAULT", 4)
+    return lane
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxRowsPerTrigger": "3"}], ids=str)
+def test_once_reads_all_that_waits_in_one_batch(small: FakeLane, limits: dict[str, str]) -> None:
+    """P2: it stopped at a million rows, and at half the claims that a reader may have."""
+    small.send(5)
+    stream = consuming(small, **limits)
+    start = stream.initialOffset()
+
+    end = plan(stream, start, EVERYTHING)
+
+    assert run(stream, start, end) == TEN
+    assert plan(stream, end, EVERYTHING) == end
+
+
+def test_once_reads_what_waits_beside_what_another_driver_left(small: FakeLane) -> None:
+    """P2: the claims of a driver that died were a batch of their own, which was the only one."""
+    small.send(5)
+    dead = consuming(small)
+    plan(dead, dead.initialOffset(), rows(2))
+    dead.stop()
+    stream = consuming(small)
+    start = stream.initialOffset()
+
+    assert run(stream, start, plan(stream, start, EVERYTHING)) == TEN
+
+
+def test_once_is_refused_where_one_batch_cannot_have_everything(
+    small: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: before anything is set aside."""
+    monkeypatch.setattr("shardbus_spark.claims.OPEN_CLAIMS_MAX", 2)
+    small.send(5)
+    stream = consuming(small)
+
+    with pytest.raises(OptionError, match=r"use trigger\(availableNow=True\)"):
+        plan(stream, stream.initialOffset(), EVERYTHING)
+
+    assert small.fragments[0].last == 0
+
+
+def test_once_does_not_end_while_a_fragment_is_out_of_reach(
+    small: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2"""
+    monkeypatch.setattr("shardbus_spark.entity._PAUSE_S", 1e9)
+    small.send(5)
+    stream = consuming(small)
+    start = stream.initialOffset()
+    small.missing = {1}
+
+    with pytest.raises(Unavailable, match="out of reach"):
+        plan(stream, start, EVERYTHING)
+
+
+def test_available_now_reads_everything_in_batches_of_the_default(small: FakeLane) -> None:
+    """P2"""
+    small.send(5)
+    stream = consuming(small)
+    stream.prepareForTriggerAvailableNow()
+    offset, read, batches = stream.initialOffset(), [], 0
+    while (end := plan(stream, offset)) != offset:
+        read += run(stream, offset, end)
+        offset, batches = end, batches + 1
+
+    assert (sorted(read), batches) == (TEN, 3)
+
+
+def test_one_fragment_is_read_by_several_tasks(
+    small: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P1: as many as with many fragments, each with whole claims."""
+    monkeypatch.setattr(consuming_module, "PIECE_ROWS_MIN", 1)
+    monkeypatch.setattr("shardbus_spark.claims.CLAIMS_MAX", 100)
+    del small.fragments[1]
+    small.send(40)
+    stream = consuming(small)
+    start = stream.initialOffset()
+    end = plan(stream, start, EVERYTHING)
+
+    partitions = stream.partitions(start, end)
+
+    assert [len(bodies(stream, [partition])) for partition in partitions] == [10, 10, 10, 10]
+    assert run(stream, start, end) == sorted(f"0-{number}" for number in range(1, 41))
+
+
+def test_few_rows_are_not_spread_over_tasks(small: FakeLane) -> None:
+    """P1: a task costs more than they do."""
+    del small.fragments[1]
+    small.send(40)
+    stream = consuming(small)
+    start = stream.initialOffset()
+
+    assert len(stream.partitions(start, plan(stream, start, EVERYTHING))) == 1
+
+
+def test_an_idle_query_asks_for_news_and_gets_them(lane: FakeLane) -> None:
+    """P1"""
+    stream = consuming(lane)
+    start = stream.initialOffset()
+
+    for _ in range(3):
+        assert plan(stream, start) == start
+    lane.send(5)
+
+    assert run(stream, start, plan(stream, start)) == TEN
+    assert lane.known == ["", "2.0", "2.0", "2.0"]
+
+
+def test_a_query_does_not_wait_for_news_while_it_finds_something(lane: FakeLane) -> None:
+    """P1"""
+    stream = consuming(lane)
+    offset = stream.initialOffset()
+    for _ in range(3):
+        lane.send(5)
+        offset = plan(stream, offset)
+
+    assert lane.known == ["", "", ""]

@@ -7,11 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import pytest
 from spark.tests.bus import Bus, running_bus
-from spark.tests.streams import EVERYTHING, as_stored, run
+from spark.tests.streams import plan, run
 
 from shardbus_spark.browsing import BrowseStream
+from shardbus_spark.client import connect
 from shardbus_spark.options import read_options
 
 QUEUE: Final = "followed"
@@ -25,6 +27,7 @@ SENDERS: Final = 4
 SENDS: Final = 40
 # From one that is stored in a moment to one that takes a while.
 SIZES: Final = (1, 100, 1_000)
+PUBLISHED: Final = (1, 20_000, 7, 60_000, 1_000)
 
 
 class Writers:
@@ -35,6 +38,7 @@ class Writers:
         self._bus = bus
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._send, args=(n,)) for n in range(SENDERS)]
+        self._threads.append(threading.Thread(target=self._publish))
 
     def start(self) -> None:
         for thread in self._threads:
@@ -51,6 +55,19 @@ class Writers:
             self._bus.send(QUEUE, [{"body": body, "partition_key": body} for body in bodies])
             with self._lock:
                 self.sent.update(bodies)
+
+    def _publish(self) -> None:
+        """Batches as a sink writes them, which become visible as a whole."""
+        client = connect(self._bus.url)
+        for batch, size in enumerate(PUBLISHED, 1):
+            bodies = [f"published-{batch}-{number}" for number in range(size)]
+            rows = pa.record_batch({"body": bodies, "partition_key": bodies})
+            assert client.stage(QUEUE, f"stage-{batch}", [rows]) == size
+            stages = [{"stage": f"stage-{batch}", "count": size}]
+            client.act("publish", QUEUE, {"producer": "p", "batch": batch, "stages": stages})
+            with self._lock:
+                self.sent.update(bodies)
+        client.close()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +90,7 @@ def test_a_stream_passes_over_nothing_that_is_being_stored(
         while not is_over:
             # Looked at before the stream is: what is sent by then is found by it.
             is_over = writers.are_ended
-            end = as_stored(stream.latestOffset(start, EVERYTHING))
+            end = plan(stream, start)
             if end != start:
                 found.update(run(stream, start, end))
                 is_over = False

@@ -25,6 +25,8 @@ CONSUME = {"entity": "orders", "mode": "consume", "readerName": "r"}
         ({"entity": "a", "states": "dead"}, "states has 'dead'"),
         ({"entity": "a", "startingOffsets": "[1]"}, "startingOffsets is .*by fragment"),
         ({"entity": "a", "endingOffsets": "earliest"}, "endingOffsets is 'earliest'"),
+        ({"entity": "a", "startingOffsets": '{"0": -3}'}, "-1 for latest or -2 for earliest"),
+        ({"entity": "a", "endingOffsets": '{"0": -2}'}, "endingOffsets is .*-1 for latest$"),
         ({"entity": "a", "endpoint": "http://x"}, "endpoint is 'http://x'.*grpc://host:5301"),
         ({"entity": "a", "endpoint": "grpc://x:y"}, "endpoint is"),
         ({"entity": "a", "readerName": "r"}, "readerName has no meaning with mode=browse"),

@@ -20,7 +20,7 @@ from spark.tests.bus import Bus, running_bus
 from spark.tests.sessions import local_spark
 
 from shardbus_spark.client import Client, connect
-from shardbus_spark.errors import ShardbusError
+from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.pipelines.definition import Replay, read_definition
 from shardbus_spark.pipelines.events import error_text
 from shardbus_spark.pipelines.replay import Replaying
@@ -36,6 +36,10 @@ partitioning = false
 
 [[queue]]
 name = "mapped"
+partitioning = false
+
+[[queue]]
+name = "texts"
 partitioning = false
 
 [[queue]]
@@ -254,6 +258,33 @@ def test_any_table_can_be_mapped_or_sent_as_json(
     assert (rows[2]["message_id"], rows[2]["content_type"]) == ("3", "application/json")
     assert json.loads(rows[2]["body"]) == {"id": 3, "who": None, "deep": {"x": [1]}}
     assert [(row["message_id"], row["body"]) for row in rows[3:]] == [("4", b"four")]
+
+
+def test_a_body_that_is_no_text_is_named_and_can_be_passed_over(
+    spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P5: one such body failed the job with a trace of Java that named no row."""
+    place = tmp_path / "mixed"
+    place.mkdir()
+    rows = {
+        "entity": ["orders"] * 3,
+        "fragment": pa.array([0, 1, 1], pa.int32()),
+        "sequence_number": pa.array([3, 7, 8], pa.int64()),
+        "message_id": ["1", "2", "3"],
+        "body": [b"text", b"\xff", b"other"],
+    }
+    parquet.write_table(pa.table(rows), place / "a.parquet")
+    decoding = definition_of("decoding", "texts", place, where="decode(body, 'UTF-8') like 't%'")
+    careful = definition_of(
+        "careful", "texts", place, where="try_validate_utf8(string(body)) like 't%'"
+    )
+
+    told = r"\(entity orders, fragment 1, sequence_number 7\): write try_validate_utf8"
+    with pytest.raises(OptionError, match=told):
+        replay(spark, bus, decoding)
+    assert replay(spark, bus, careful)
+
+    assert ids(client, "texts") == [1]
 
 
 def test_nothing_selected_is_finished_with_no_rows(

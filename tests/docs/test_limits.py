@@ -31,7 +31,14 @@ from shardbus.gateway.amqp import (
     transactions,
 )
 from shardbus.gateway.flight import admission, bus, places
-from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
+from shardbus.gateway.http import (
+    api_readers,
+    connection,
+    crowd,
+    markup,
+    message,
+    refusal_log,
+)
 from shardbus.rules import limits as rule_limits
 from shardbus.stores import base_backup, catalogue, snapshot
 from tests.docs.pages import REFERENCE
@@ -165,6 +172,7 @@ SAID: Final = {
     "the wait for its other": [places.SILENT_S_MAX],
     "connections |": [places.CONNECTIONS_MAX, places.SILENT_S_MAX],
     "questions to the bus": [bus.CALLS_MAX, slowdown.WAITING_OF_PEER_MAX, bus.WAIT_S],
+    "of those, such that wait": [bus.WAITS_MAX, api_readers.WAIT_MS_MAX // 1000],
     "good tokens": [admission.ADMITTED_MAX, admission.ADMITTED_S],
 }
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.simulation.batch_scenario import run_batches
 from tests.simulation.catalogue_scenario import run_catalogue
+from tests.simulation.follower_scenario import run_followers
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.moment_scenario import run_moments
 from tests.simulation.reader_scenario import run_readers
@@ -27,5 +28,6 @@ PLAYS: Final[dict[str, Play]] = {
     "forwarding": run_forwarding,
     "stages": run_stages,
     "readers": run_readers,
+    "followers": run_followers,
     "catalogue": run_catalogue,
 }

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from shardbus.core.change import Append, RecordChange, Remove, Update
 from shardbus.core.message import Entry
 from shardbus.core.readers import unpack_claim
-from shardbus.core.records import CLAIM
+from shardbus.core.records import CLAIM, READER_ID
 from shardbus.stores.base import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 
@@ -61,6 +61,9 @@ class ReaderBook:
         self._marks: dict[Place, int] = {}
         self._claims: dict[ClaimPlace, list[Place]] = {}
         self._claimed: set[Place] = set()
+        # The ids that readers have, and all that one was ever made with.
+        self._ids: dict[ReaderPlace, bytes] = {}
+        self._ids_used: set[tuple[ReaderPlace, bytes]] = set()
         # What became of claims and messages.
         self._ended: dict[ClaimPlace, str] = {}
         self._stored: set[int] = set()
@@ -95,10 +98,22 @@ class ReaderBook:
                     gone += [(commit.fragment, each) for each in change.sequence_numbers]
                 elif isinstance(change, RecordChange) and change.kind == CLAIM:
                     records.append(change)
+                elif isinstance(change, RecordChange) and change.kind == READER_ID:
+                    self._id_changed(commit.fragment, change)
             for record in records:
                 self._claim_changed(_claim_place(commit.fragment, record.key), record, set(gone))
             for place in gone:
                 self._gone(place)
+
+    def _id_changed(self, fragment: FragmentId, change: RecordChange) -> None:
+        reader = ReaderPlace(fragment, change.key[0], change.key[1:].decode())
+        if change.data is None:
+            del self._ids[reader]
+            return
+        if reader in self._ids or (reader, change.data) in self._ids_used:
+            raise Violation(f"{reader} was made as {change.data!r}, which is or was there")
+        self._ids[reader] = change.data
+        self._ids_used.add((reader, change.data))
 
     def _appended(self, place: Place, entry: Entry) -> None:
         mark = mark_of(entry.payload)
@@ -170,6 +185,16 @@ class ReaderBook:
         for claim in self._claims:
             if claim.reader == reader and claim.ordinal <= completed:
                 raise Violation(f"{claim} was told to be completed and is open")
+
+    def named(self, reader: ReaderPlace, reader_id: bytes) -> None:
+        """Somebody was told this id, and nobody has begun or ended to drop the reader meanwhile."""
+        if not self.is_dropping(reader) and self._ids.get(reader) != reader_id:
+            raise Violation(
+                f"{reader} was told to be {reader_id!r}; it is {self._ids.get(reader)!r}"
+            )
+
+    def drops_begun(self, reader: ReaderPlace) -> int:
+        return self._dropping[reader]
 
     def dropping(self, reader: ReaderPlace) -> None:
         """Somebody asks to drop it: until the answer is there, it may be gone or not."""

@@ -91,17 +91,26 @@ class Driver:
     async def _open_reader(self, gateway: Gateway) -> bool:
         task = self._task
         readers = self._readers(gateway)
-        work = readers.open(task.line, task.name, self._owner, lease_ms=self._lease_ms)
+        new_id = b"%d" % self._town.new_mark()
+        work = readers.open(task.line, task.name, self._owner, new_id, lease_ms=self._lease_ms)
         asked_s = self._town.loop.time()
+        drops = {number: self._drop_count(gateway, number) for number in readers.numbers()}
         answer = await self._town.attempt(gateway, work)
         if isinstance(answer, Refused):
             self._book.events["in use"] += 1
             return False
         if not isinstance(answer, Unavailable):
             for number, opened in answer.found.items():
+                if drops[number] == self._drop_count(gateway, number):
+                    self._book.named(self._place(gateway, number), opened.reader_id)
                 self._learn(gateway, number, opened)
                 self._heard_s[number], self._doubtful[number] = asked_s, set()
         return True
+
+    def _drop_count(self, gateway: Gateway, number: int) -> int:
+        """Another one each time that somebody begins or ends to drop the reader."""
+        place = self._place(gateway, number)
+        return 2 * self._book.drops[place] + self._book.drops_begun(place)
 
     def _learn(self, gateway: Gateway, number: int, opened: ReaderOpened) -> None:
         place = self._place(gateway, number)

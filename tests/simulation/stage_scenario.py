@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from shardbus.broker.asking import ask
+from shardbus.broker.bus import EntityHandle
 from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.staging import DECIDE_MS, Staging
 from shardbus.core.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
@@ -34,6 +35,7 @@ CHAOS_S = (60.0, 120.0)
 DRAIN_S_MAX = 60.0 + 2 * STAGE_MS_MIN / 1000 + 2 * DECIDE_MS / 1000
 QUEUES = ("plain", "parted")
 SINKS = 4
+ROWS = range(1, 10)
 PUBLISH_TRIES = 4
 PIECE_TRIES = 3
 LAST_TRIES = 5
@@ -175,9 +177,11 @@ class Run:
 class Sink:
     """A producer: one batch after the other, each until it is published."""
 
-    def __init__(self, town: StageTown, number: int) -> None:
+    def __init__(self, town: StageTown, number: int, rows: Sequence[int] = ROWS) -> None:
+        """A batch has as many rows as one of `rows`."""
         self._town = town
         self._number = number
+        self._rows = rows
         self._queue = QUEUES[number % len(QUEUES)]
         self._batches = 0
 
@@ -185,7 +189,7 @@ class Sink:
         town, chance = self._town, self._town.chance
         while not town.is_over:
             await asyncio.sleep(chance.expovariate(1.0))
-            batch = Batch(self._number, self._batches, chance.randint(1, 9))
+            batch = Batch(self._number, self._batches, chance.choice(self._rows))
             self._batches += 1
             town.book.begin(batch)
             while not batch.is_published and not town.is_over:
@@ -229,7 +233,7 @@ def run_stages(seed: int) -> StageTown:
     return town
 
 
-async def _play(town: StageTown) -> None:
+async def found_queues(town: StageTown) -> None:
     town.faults.is_paused = True
     town.start_gateway()
     gateway = await town.open_gateway()
@@ -238,22 +242,26 @@ async def _play(town: StageTown) -> None:
         spec.is_partitioned = name == "parted"
         await gateway.namespace.create_queue(name, spec)
     town.faults.is_paused = False
+
+
+async def _play(town: StageTown) -> None:
+    await found_queues(town)
     town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
     sinks = [Sink(town, number) for number in range(SINKS)]
     async with asyncio.TaskGroup() as clients:
         clients.create_task(town.disasters())
-        clients.create_task(_recover(town))
+        clients.create_task(recover(town))
         clients.create_task(_receive_on(town))
         for sink in sinks:
             clients.create_task(sink.run())
     gateway = await town.whole()
     for sink in sinks:
         await sink.finish()
-    await _drain(town, gateway)
+    await drain(town, gateway)
     town.book.finish()
 
 
-async def _recover(town: StageTown) -> None:
+async def recover(town: StageTown) -> None:
     """Other gateways recover too, in the middle of everything."""
     while not town.is_over:
         await asyncio.sleep(town.chance.expovariate(4.0))
@@ -271,7 +279,7 @@ async def _receive_on(town: StageTown) -> None:
             await town.attempt(gateway, ask(port, command))
 
 
-async def _drain(town: StageTown, gateway: Gateway) -> None:
+async def drain(town: StageTown, gateway: Gateway) -> None:
     """Until nothing is left: no message, no stage and no promise."""
     deadline_s = town.loop.time() + DRAIN_S_MAX
     while not town.is_empty():
@@ -296,15 +304,18 @@ async def _take(town: StageTown, gateway: Gateway, port: SitePort) -> None:
 
 
 def _staging(gateway: Gateway, queue: str) -> Staging:
+    return handle_of(gateway, queue).staging
+
+
+def handle_of(gateway: Gateway, queue: str) -> EntityHandle:
     handle = gateway.bus.find(queue)
     assert handle is not None
-    return handle.staging
+    return handle
 
 
 def _ports(gateway: Gateway) -> list[SitePort]:
     ports: list[SitePort] = []
     for name in QUEUES:
-        handle = gateway.bus.find(name)
-        assert handle is not None
-        ports += [port for port in handle.runners if isinstance(port, SitePort)]
+        runners = handle_of(gateway, name).runners
+        ports += [port for port in runners if isinstance(port, SitePort)]
     return ports

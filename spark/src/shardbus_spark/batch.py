@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from shardbus_spark.entity import FragmentState, describe_whole
+from shardbus_spark.entity import EntityState, FragmentState, describe_whole
 from shardbus_spark.errors import OptionError
-from shardbus_spark.options import CONSUME, EARLIEST, LATEST, SourceOptions
+from shardbus_spark.options import (
+    CONSUME,
+    EARLIEST_NUMBER,
+    LATEST,
+    LATEST_NUMBER,
+    SourceOptions,
+)
 from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Piece, Share, shares
 from shardbus_spark.reading import client_for, read_tickets
+
+# The fragment is in the top 16 bits of a sequence number.
+FRAGMENT_SHIFT: Final = 48
 
 
 class BatchReader(DataSourceReader):
@@ -25,12 +35,21 @@ class BatchReader(DataSourceReader):
                 "mode=consume needs a stream: nothing tells a batch read that its rows are safe, "
                 "so nothing could be removed. Use readStream with trigger(availableNow=True)"
             )
+        starting = options.starting
+        if starting == LATEST or (
+            isinstance(starting, dict) and LATEST_NUMBER in starting.values()
+        ):
+            raise OptionError(
+                "startingOffsets is latest, or -1 for a fragment: a batch read ends at the latest, "
+                "so it would read nothing. Use earliest, -2 or a sequence number"
+            )
         self._options = options
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         entity = describe_whole(client_for(options.address), options.entity)
+        check_offsets(entity, options)
         partitions = options.partitions or PARTITIONS_DEFAULT
         rows = sum(part.waiting for part in entity.fragments)
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
@@ -48,16 +67,40 @@ class BatchReader(DataSourceReader):
         return read_tickets(self._options.address, partition.tickets, self._columns)
 
     def _bounds(self, part: FragmentState) -> tuple[int, int]:
-        starting, ending = self._options.starting, self._options.ending
-        first, stop = part.first, part.next
-        if starting == LATEST:
-            first = part.next
-        elif starting != EARLIEST:
-            assert isinstance(starting, dict)
-            first = starting.get(part.number, part.first)
-        if isinstance(ending, dict):
-            stop = min(ending.get(part.number, part.next), part.next)
-        return first, stop
+        ending = self._options.ending
+        stop = ending.get(part.number, LATEST_NUMBER) if isinstance(ending, dict) else LATEST_NUMBER
+        if stop == LATEST_NUMBER:
+            stop = part.next
+        return start_of(part, self._options.starting), min(stop, part.next)
+
+
+def start_of(part: FragmentState, starting: str | dict[int, int]) -> int:
+    """The first number of a fragment that startingOffsets mean."""
+    if isinstance(starting, dict):
+        number = starting.get(part.number, EARLIEST_NUMBER)
+    else:
+        number = LATEST_NUMBER if starting == LATEST else EARLIEST_NUMBER
+    if number == LATEST_NUMBER:
+        return part.next
+    return part.first if number == EARLIEST_NUMBER else number
+
+
+def check_offsets(entity: EntityState, options: SourceOptions) -> None:
+    """OptionError for numbers of fragments that there are not, or of another one than they say."""
+    known = {part.number for part in entity.fragments}
+    for name, given in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        for fragment, number in given.items() if isinstance(given, dict) else ():
+            if fragment not in known:
+                raise OptionError(
+                    f"{name} names fragment {fragment}; {options.entity} has fragments "
+                    f"{sorted(known)}"
+                )
+            base = fragment << FRAGMENT_SHIFT
+            if number >= 0 and not base <= number < base + (1 << FRAGMENT_SHIFT):
+                raise OptionError(
+                    f"{name} has {number} for fragment {fragment}, whose sequence numbers are from "
+                    f"{base + 1} on: take the number of a message of that fragment"
+                )
 
 
 def browse_pieces(

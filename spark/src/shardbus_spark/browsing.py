@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from shardbus_spark.batch import browse_pieces
-from shardbus_spark.entity import EntityState, FragmentState, describe, describe_whole
-from shardbus_spark.errors import OptionError
-from shardbus_spark.limits import bounds, default_limit, shared
+from shardbus_spark.batch import browse_pieces, check_offsets, start_of
+from shardbus_spark.entity import EntityState, FragmentState, describe_whole, news
+from shardbus_spark.errors import OptionError, Unavailable
+from shardbus_spark.limits import bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
     NUMBERS,
     VERSION,
@@ -25,12 +23,9 @@ from shardbus_spark.offsets import (
     initial,
     positions,
 )
-from shardbus_spark.options import EARLIEST, LATEST, SourceOptions
+from shardbus_spark.options import SourceOptions
 from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Share, shares
 from shardbus_spark.reading import client_for, read_tickets
-
-POLL_S: Final = 0.1
-POLLS: Final = 3
 
 
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,12 +41,14 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._target: dict[int, int] | None = None
         self._seen: EntityState | None = None
+        self._idle_at: Offset | None = None
 
     def initialOffset(self) -> Offset:
         if self._initial is None:
             entity = self._whole()
+            check_offsets(entity, self._options)
             starting = self._options.starting
-            firsts = {part.number: _start(part, starting) for part in entity.fragments}
+            firsts = {part.number: start_of(part, starting) for part in entity.fragments}
             self._initial = initial(self._offset(entity, firsts))
         return self._initial
 
@@ -63,16 +60,17 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         begun = positions(start, NUMBERS)
-        for attempt in range(POLLS):
-            entity = self._whole() if self._target is not None else self._look()
-            check_same(start, self._offset(entity, {}), NUMBERS)
-            ends = self._ends(entity, begun, limit)
-            if ends != begun:
-                return following(self._offset(entity, ends), start, NUMBERS)
-            if self._target is not None or attempt + 1 == POLLS:
-                break
-            time.sleep(POLL_S)
-        return start
+        is_bounded = self._target is not None or is_once(limit)
+        # Spark asks again at once: then there is no hurry until something comes.
+        idle = self._seen if start == self._idle_at else None
+        entity = self._whole() if is_bounded else self._look(idle)
+        check_same(start, self._offset(entity, {}), NUMBERS)
+        ends = self._ends(entity, begun, limit)
+        if ends == begun:
+            self._idle_at = start
+            return start
+        self._idle_at = None
+        return following(self._offset(entity, ends), start, NUMBERS)
 
     def reportLatestOffset(self) -> Offset:
         """Where the entity ended when last looked at: from the end of a batch it is the backlog."""
@@ -87,12 +85,17 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = sum(max(stop - firsts.get(number, 0), 0) for number, stop in stops.items())
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
         lowest = {part.number: part.first for part in entity.fragments}
+        if not stops.keys() <= lowest.keys():
+            silent = sorted(stops.keys() - lowest.keys())
+            raise Unavailable(
+                f"the bus described {self._options.entity} without fragments {silent}"
+            )
         pieces = [
             piece
             for number, stop in sorted(stops.items())
             for piece in browse_pieces(
                 self._options,
-                FragmentState(number, lowest.get(number, stop), stop, stop, 0),
+                FragmentState(number, lowest[number], stop, stop, 0),
                 firsts.get(number, 0),
                 stop,
                 piece_rows=piece_rows,
@@ -107,8 +110,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """The bus has nothing to forget."""
 
-    def _look(self) -> EntityState:
-        self._seen = describe(client_for(self._options.address), self._options.entity)
+    def _look(self, known: EntityState | None = None) -> EntityState:
+        self._seen = news(client_for(self._options.address), self._options.entity, known)
         return self._seen
 
     def _whole(self) -> EntityState:
@@ -157,11 +160,3 @@ def _check_followable(options: SourceOptions) -> None:
             "mode=browse cannot follow dead letters, which come in any order: use mode=consume, "
             "or read them as a batch"
         )
-
-
-def _start(part: FragmentState, starting: str | dict[int, int]) -> int:
-    if starting == LATEST:
-        return part.next
-    if starting == EARLIEST or isinstance(starting, str):
-        return part.first
-    return starting.get(part.number, part.first)

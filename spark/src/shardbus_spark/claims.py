@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardbus_spark.client import Client, Document
-from shardbus_spark.entity import describe, describe_whole
-from shardbus_spark.errors import ShardbusError, Unavailable
+from shardbus_spark.client import CALL_TIMEOUT_S, Client, Document
+from shardbus_spark.entity import EntityState, describe_whole, news
+from shardbus_spark.errors import OptionError, ReaderDropped, ShardbusError, Unavailable
+from shardbus_spark.limits import NO_LIMIT
 
 CLAIM_ROWS_MAX: Final = 4_096
 # The bus lets a reader have twice as many open ones in a fragment; a batch may wait to be done.
 CLAIMS_MAX: Final = 512
-CLAIMS_AT_ONCE_MAX: Final = 4_096
-KEEP_RETRY_S: Final = 2.0
+OPEN_CLAIMS_MAX: Final = 1_024
+# A million messages, which takes a few seconds: each call has one minute.
+CLAIMS_AT_ONCE_MAX: Final = 256
+# A call that hangs must not keep the next one from being heard within the shortest lease.
+KEEP_TIMEOUT_S: Final = 3.0
 
 
 @dataclass
 class _Known:
-    """A fragment: claims up to `completed` are done, `open` are those after it by ordinal."""
+    """A fragment: claims up to `completed` are done, `open` are those after it by ordinal.
 
+    `reader_id` is another one when the reader was dropped and made again.
+    """
+
+    reader_id: str
     completed: int
     last: int
     lost: int
@@ -42,6 +50,8 @@ class Claims:
         self._lease_ms = lease_ms
         self._fragments: dict[int, _Known] = {}
         self._row_bytes = 1
+        self._seen: EntityState | None = None
+        self._idle: EntityState | None = None
         self.incarnation = ""
         self.backlog = 0
 
@@ -53,6 +63,7 @@ class Claims:
         self.incarnation = str(answer["incarnation"])
         self._fragments = {
             _number(part, "number"): _Known(
+                str(part["reader_id"]),
                 _number(part, "completed"),
                 _number(part, "last"),
                 _number(part, "lost"),
@@ -62,8 +73,10 @@ class Claims:
         }
 
     def keep(self) -> None:
-        """Be heard of, so that nothing is lost."""
-        self._act("keep", {}, retry_s=KEEP_RETRY_S)
+        """Be heard of, so that nothing is lost; Unavailable unless every fragment has heard."""
+        answer = self._act("keep", {}, retry_s=0.0, timeout_s=KEEP_TIMEOUT_S)
+        if answer.get("missing"):
+            raise Unavailable(f"fragments of {self._entity} are out of reach: {answer['missing']}")
 
     def completed(self) -> dict[int, int]:
         """What comes after these is still to be read; lost claims are passed over."""
@@ -76,6 +89,10 @@ class Claims:
         known = self._fragments.get(number)
         return 0 if known is None else known.lost
 
+    def reader_ids(self) -> dict[int, str]:
+        """Which reader this is, in each fragment."""
+        return {number: known.reader_id for number, known in self._fragments.items()}
+
     def last(self) -> dict[int, int]:
         return {number: known.last for number, known in self._fragments.items()}
 
@@ -85,21 +102,27 @@ class Claims:
         `is_whole` waits for fragments that cannot be counted now, or raises Unavailable; otherwise
         they are left out.
         """
-        look = describe_whole if is_whole else describe
-        state = look(self._client, self._entity)
+        if is_whole:
+            state = describe_whole(self._client, self._entity)
+        else:
+            state = news(self._client, self._entity, self._idle)
+        self._seen, self._idle = state, None
         if any(part.number not in self._fragments for part in state.fragments):
             self.open()
+            _check_answered([part.number for part in state.fragments], self._fragments, "open")
         found: dict[int, int] = {}
         for part in state.fragments:
-            known = self._fragments.get(part.number)
-            if known is not None:
-                ours = sum(count for count, _ in known.open.values())
-                found[part.number] = max(part.waiting - ours, 0)
+            ours = sum(count for count, _ in self._fragments[part.number].open.values())
+            found[part.number] = max(part.waiting - ours, 0)
         rows = sum(part.waiting for part in state.fragments)
         size_bytes = sum(part.size_bytes for part in state.fragments)
         self._row_bytes = max(size_bytes // max(rows, 1), 1)
         self.backlog = sum(found.values())
         return found
+
+    def rest(self) -> None:
+        """Nothing could be claimed of what was counted: the next count waits for something new."""
+        self._idle = self._seen
 
     def rows_within(self, bytes_max: int) -> int:
         """About how many of the messages that wait have so many bytes together; one at least."""
@@ -124,24 +147,43 @@ class Claims:
             ends[number] = ordinal
         return ends
 
-    def make(self, rows: Mapping[int, int], bytes_max: int) -> tuple[dict[int, int], str]:
+    def check_room(self, rows: Mapping[int, int]) -> None:
+        """OptionError where so many messages cannot all be claimed at once."""
+        for number, count in rows.items():
+            room = (OPEN_CLAIMS_MAX - len(self._fragments[number].open)) * CLAIM_ROWS_MAX
+            if count > room:
+                raise OptionError(
+                    f"trigger(once=True) reads everything in one batch, and {count} messages wait "
+                    f"in fragment {number} of {self._entity}, of which a reader may set {room} "
+                    "aside at once: use trigger(availableNow=True), which reads them in several"
+                )
+
+    def make(
+        self, rows: Mapping[int, int], bytes_max: int, claims_max: int = CLAIMS_MAX
+    ) -> tuple[dict[int, int], str]:
         """Claim about so many messages of each fragment: how many it were, and why some could
         not be asked, which is left for later.
         """
-        wanted = [
-            claim
-            for number, count in rows.items()
-            for claim in self._next(number, count, bytes_max)
-        ]
+        left = dict(rows)
         made: dict[int, int] = {}
         missing: list[Document] = []
-        for start in range(0, len(wanted), CLAIMS_AT_ONCE_MAX):
-            answer = self._act("claim", {"claims": wanted[start : start + CLAIMS_AT_ONCE_MAX]})
-            missing += _objects(answer, "missing")
-            for claim in _objects(answer, "claims"):
+        while asked := self._next(left, bytes_max, claims_max):
+            answer = self._act("claim", {"claims": asked})
+            claims, out = _objects(answer, "claims"), _objects(answer, "missing")
+            told = [_number(claim, "fragment") for claim in claims]
+            told += [_number(part, "number") for part in out]
+            _check_answered([_number(claim, "fragment") for claim in asked], told, "claim")
+            missing += out
+            for claim in asked:
+                left[_number(claim, "fragment")] -= _number(claim, "count_max")
+            for claim in claims:
+                number = _number(claim, "fragment")
                 if claim["is_made"]:
-                    number, count = self._note(claim)
-                    made[number] = made.get(number, 0) + count
+                    made[number] = made.get(number, 0) + self._note(claim)
+                else:
+                    left[number] = 0
+            for part in out:
+                left[_number(part, "number")] = 0
         self.backlog = max(self.backlog - sum(made.values()), 0)
         return made, f"fragments are out of reach: {missing}" if missing else ""
 
@@ -155,56 +197,97 @@ class Claims:
         if not behind:
             return
         answer = self._act("complete", {"claims": behind})
-        for part in _objects(answer, "completed"):
+        completed, out = _objects(answer, "completed"), _objects(answer, "missing")
+        for part in completed:
             known = self._fragments[_number(part, "fragment")]
             known.completed = max(known.completed, _number(part, "ordinal"))
             for ordinal in [one for one in known.open if one <= known.completed]:
                 del known.open[ordinal]
-        if answer["missing"]:
-            raise Unavailable(f"fragments are out of reach: {answer['missing']}")
+        if out:
+            raise Unavailable(f"fragments are out of reach: {out}")
+        told = [_number(part, "fragment") for part in completed]
+        _check_answered([part["fragment"] for part in behind], told, "complete")
+
+    def pieces(
+        self, number: int, after: int, ordinal: int, rows_max: int
+    ) -> list[tuple[int, int, int]]:
+        """The claims of a range in pieces of about so many messages: the first and the last ordinal
+        of each, and how many messages it has.
+        """
+        known = self._fragments.get(number)
+        claims = {} if known is None else known.open
+        pieces: list[tuple[int, int, int]] = []
+        first, rows = after + 1, 0
+        for at in range(after + 1, ordinal + 1):
+            count = claims.get(at, (0, 0))[0]
+            if rows and rows + count > rows_max:
+                pieces.append((first, at - 1, rows))
+                first, rows = at, 0
+            rows += count
+        return [*pieces, (first, ordinal, rows)]
 
     def rows(self, number: int, after: int, ordinal: int) -> int:
         """About how many messages the claims of a range have."""
-        known = self._fragments.get(number)
-        claims = {} if known is None else known.open
-        return sum(count for at, (count, _) in claims.items() if after < at <= ordinal)
+        [(_, _, rows)] = self.pieces(number, after, ordinal, NO_LIMIT)
+        return rows
 
-    def _next(self, number: int, count: int, bytes_max: int) -> list[Document]:
-        """The next claims of a fragment, as many as have room."""
-        known = self._fragments[number]
-        claims = min(-(-count // CLAIM_ROWS_MAX), CLAIMS_MAX - len(known.open))
-        return [
-            {
-                "fragment": number,
-                "ordinal": known.last + 1 + index,
-                "count_max": min(count - index * CLAIM_ROWS_MAX, CLAIM_ROWS_MAX),
-                **({"bytes_max": bytes_max} if bytes_max else {}),
-            }
-            for index in range(claims)
-        ]
+    def _next(self, rows: Mapping[int, int], bytes_max: int, claims_max: int) -> list[Document]:
+        """The next claims, as many as have room and are answered in good time: the first of all
+        fragments, then the second. Those of one fragment follow each other.
+        """
+        wanted: list[tuple[int, int, Document]] = []
+        for number, count in rows.items():
+            known = self._fragments[number]
+            for index in range(min(-(-count // CLAIM_ROWS_MAX), claims_max - len(known.open))):
+                claim: Document = {
+                    "fragment": number,
+                    "ordinal": known.last + 1 + index,
+                    "count_max": min(count - index * CLAIM_ROWS_MAX, CLAIM_ROWS_MAX),
+                }
+                wanted.append((index, number, claim))
+        wanted.sort(key=lambda each: each[:2])
+        limit = {"bytes_max": bytes_max} if bytes_max else {}
+        return [{**claim, **limit} for _, _, claim in wanted[:CLAIMS_AT_ONCE_MAX]]
 
-    def _note(self, made: Document) -> tuple[int, int]:
-        number, ordinal, size = _number(made, "fragment"), _number(made, "ordinal"), _size(made)
-        known = self._fragments[number]
+    def _note(self, made: Document) -> int:
+        ordinal, size = _number(made, "ordinal"), _size(made)
+        known = self._fragments[_number(made, "fragment")]
         known.open[ordinal] = size
         known.last = max(known.last, ordinal)
-        return number, size[0]
+        return size[0]
 
     def _act(
-        self, action: str, body: Mapping[str, object], *, retry_s: float | None = None
+        self,
+        action: str,
+        body: Mapping[str, object],
+        *,
+        retry_s: float | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> Document:
-        return self._client.act(action, self._entity, {**self._who, **body}, retry_s=retry_s)
+        whole = {**self._who, **body}
+        return self._client.act(action, self._entity, whole, retry_s=retry_s, timeout_s=timeout_s)
 
 
-def reader_positions(client: Client, entity: str, reader: str) -> dict[int, int]:
-    """Up to which ordinal the claims of a reader are done or lost, by fragment."""
+def reader_position(client: Client, entity: str, reader: str, fragment: int) -> int:
+    """Up to which ordinal the claims of a reader in a fragment are done or lost.
+
+    Unavailable when the fragment cannot be asked, ReaderDropped when it has no such reader.
+    """
     answer = client.act("list", entity)
-    return {
-        _number(part, "number"): max(_number(part, "completed"), _number(part, "lost"))
-        for known in _objects(answer, "readers")
-        if known.get("reader") == reader
-        for part in _objects(known, "fragments")
-    }
+    for known in _objects(answer, "readers"):
+        for part in _objects(known, "fragments"):
+            if known.get("reader") == reader and _number(part, "number") == fragment:
+                return max(_number(part, "completed"), _number(part, "lost"))
+    if any(_number(part, "number") == fragment for part in _objects(answer, "missing")):
+        raise Unavailable(f"fragment {fragment} of {entity} is out of reach; try again later")
+    raise ReaderDropped(f"fragment {fragment} of {entity} has no reader {reader!r} any more")
+
+
+def _check_answered(asked: Iterable[object], told: Iterable[object], what: str) -> None:
+    """Unavailable when the bus passed over a fragment: it would look like one without messages."""
+    silent = sorted(set(map(str, asked)) - set(map(str, told)))
+    if silent:
+        raise Unavailable(f"the bus answered {what} without a word of fragments {silent}")
 
 
 def _size(claim: Document) -> tuple[int, int]:

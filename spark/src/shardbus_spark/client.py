@@ -156,9 +156,9 @@ class Client:
         """Put rows on the bus, durably and out of sight until `publish`; how many they were.
 
         It is not tried again: a stage that failed is given up, and another attempt has another
-        name.
+        name. Unavailable when the bus does not say that it has all of them.
         """
-        rest = iter(batches)
+        rest, sent = iter(batches), 0
         first = next((batch for batch in rest if batch.num_rows), None)
         if first is None:
             return 0
@@ -170,16 +170,26 @@ class Client:
             with writer:
                 for batch in chain([first], rest):
                     writer.write_batch(batch)
+                    sent += batch.num_rows
                 writer.done_writing()
                 # The stubs take it for a stream of batches; it reads what the lane tells.
                 answer = answers.read()  # type: ignore[attr-defined]  # see above
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise _told(error) from error
-        return int(json.loads(answer.to_pybytes())["rows"]) if answer is not None else 0
+        rows = None if answer is None else json.loads(answer.to_pybytes()).get("rows")
+        if rows != sent:
+            raise Unavailable(
+                f"{sent} rows were put on the bus, and it answered {rows}: they are not published. "
+                "Run the write again"
+            )
+        return sent
 
-    def describe(self, entity: str) -> Document:
-        """What an entity is made of, and how far its fragments go."""
-        return self.act("describe", entity)
+    def describe(self, entity: str, *, known: str = "", wait_ms: int = 0) -> Document:
+        """What an entity is made of, and how far its fragments go.
+
+        With the `stamp` of a former answer, when there is another one or `wait_ms` are over.
+        """
+        return self.act("describe", entity, {"known": known, "wait_ms": wait_ms} if known else None)
 
     def act(
         self,
@@ -188,17 +198,18 @@ class Client:
         body: Mapping[str, object] | None = None,
         *,
         retry_s: float | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> Document:
-        """One of the actions that the bulk lane has; what it answered."""
+        """One of the actions that the bulk lane has; what it answered.
+
+        Each attempt may take `timeout_s`.
+        """
         content = json.dumps({"entity": entity, **(body or {})}).encode()
 
         def ask() -> Document:
             asked = flight.Action(action, content)
-            [result] = list(self._client().do_action(asked, self._options()))
-            answer: object = json.loads(result.body.to_pybytes())
-            if not isinstance(answer, dict):
-                raise ShardbusError("The bus answered something that is no JSON object.")
-            return answer
+            options = self._options(timeout_s)
+            return _document(list(self._client().do_action(asked, options)), action)
 
         return self._retried(ask, retry_s)
 
@@ -211,7 +222,10 @@ class Client:
         if states is not None:
             command["states"] = list(states)
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-        return self._retried(lambda: self._client().get_flight_info(descriptor, self._options()))
+        info = self._retried(lambda: self._client().get_flight_info(descriptor, self._options()))
+        if not info.endpoints:
+            raise ShardbusError(f"the bus answered without a fragment of {entity}: ask again")
+        return info
 
     def _retried(self, work: Callable[[], T], retry_s: float | None = None) -> T:
         deadline_s = time.monotonic() + (self._retry_s if retry_s is None else retry_s)
@@ -239,6 +253,24 @@ class Client:
             timeout=timeout_s,
             headers=headers,  # type: ignore[arg-type]  # the stubs say text, Flight wants bytes
         )
+
+
+def _document(results: Sequence[flight.Result], action: str) -> Document:
+    """The one answer of an action; FlightUnavailableError, to be asked again, when none came."""
+    if len(results) != 1:
+        raise flight.FlightUnavailableError(
+            f"unavailable: The bus gave {len(results)} answers to {action}, not one."
+        )
+    try:
+        answer: object = json.loads(results[0].body.to_pybytes())
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise ShardbusError(
+            f"the bus answered {action} with something that is no JSON object: check that the "
+            "endpoint is that of a bulk lane"
+        )
+    return answer
 
 
 def _told(error: Exception) -> ShardbusError:

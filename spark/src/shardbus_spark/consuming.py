@@ -11,25 +11,23 @@ import json
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from shardbus_spark.claims import Claims, reader_positions
+from shardbus_spark.claims import OPEN_CLAIMS_MAX, Claims, reader_position
 from shardbus_spark.client import RETRY_S
-from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, ShardbusError, Unavailable
-from shardbus_spark.limits import bounds, default_limit, shared
+from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, Unavailable
+from shardbus_spark.heartbeat import KEEPER, keep_heard
+from shardbus_spark.limits import NO_LIMIT, bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
     CLAIMS,
     READER,
+    READER_IDS,
     VERSION,
     Offset,
     begin,
@@ -38,11 +36,12 @@ from shardbus_spark.offsets import (
     in_order,
     initial,
     positions,
+    texts,
 )
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.ownership import Ownership, take_ownership
-from shardbus_spark.planning import PARTITIONS_DEFAULT, Piece, Share, shares
-from shardbus_spark.reading import client_for, read_tickets
+from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Piece, Share, shares
+from shardbus_spark.reading import PATIENCE_S, Patience, client_for, read_tickets
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +51,7 @@ ROWS_DEFAULT: Final = 1_000_000
 TAKE_OVER_S: Final = 40.0
 # A driver that was killed on this machine takes a moment to be gone.
 ENDING_S: Final = 10.0
-KEEP_S: Final = 4.0
 POLL_S: Final = 0.1
-POLLS: Final = 3
 
 
 class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -82,8 +79,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return initial(self._offset(claims, claims.completed()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = default_limit(self._options)
-        return ReadMaxRows(ROWS_DEFAULT) if isinstance(limit, ReadAllAvailable) else limit
+        return default_limit(self._options, ROWS_DEFAULT)
 
     def prepareForTriggerAvailableNow(self) -> None:
         is_finishing = self._options.is_finishing
@@ -93,20 +89,26 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claims = self._checked(start)
         done = positions(start, CLAIMS)
         self._complete(done)
+        if is_once(limit) and self._left is None:
+            if not self._options.is_finishing:
+                self._make_all(claims)
+            ends = claims.taken_after(done, NO_LIMIT, 0)
+            return self._end(claims, start, ends) if ends else start
         rows_max, bytes_max = bounds(self._options, limit)
         batch = rows_max or ROWS_DEFAULT, bytes_max
         is_bounded = self._left is not None
-        deadline_s = time.monotonic() + (RETRY_S if is_bounded else POLLS * POLL_S)
+        deadline_s = time.monotonic() + (RETRY_S if is_bounded else 0.0)
         while True:
             ends = claims.taken_after(done, *batch)
             problem = "" if ends else self._make(claims, *batch)
             ends = ends or claims.taken_after(done, *batch)
             if ends:
-                return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
+                return self._end(claims, start, ends)
             is_late = time.monotonic() + POLL_S > deadline_s
             if is_bounded and problem and is_late:
                 raise Unavailable(f"{problem}; start the query again when the bus is healthy")
             if is_late or (is_bounded and not problem):
+                claims.rest()
                 return start
             time.sleep(POLL_S)
 
@@ -118,16 +120,23 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         claims = self._checked(end)
         first, last = begin(start, end, CLAIMS), positions(end, CLAIMS)
-        pieces: list[Piece] = []
+        ranges: dict[int, tuple[int, int]] = {}
         for fragment, ordinal in sorted(last.items()):
             after = first.get(fragment, 0)
             if not self._options.fails_on_data_loss:
                 after = max(after, min(claims.lost(fragment), ordinal))
             if ordinal > after:
-                rows = claims.rows(fragment, after, ordinal)
-                ticket = self._ticket(fragment, after + 1, ordinal)
-                pieces.append(Piece(ticket, rows, (fragment, after)))
-        return shares(pieces, self._options.partitions or PARTITIONS_DEFAULT) if pieces else []
+                ranges[fragment] = after, ordinal
+        partitions = self._options.partitions or PARTITIONS_DEFAULT
+        rows = sum(claims.rows(fragment, *range_) for fragment, range_ in ranges.items())
+        piece_rows = max(-(-rows // partitions), PIECE_ROWS_MIN)
+        ids = claims.reader_ids()
+        pieces = [
+            Piece(self._ticket(number, start, end, ids.get(number, "")), count, (number, start))
+            for number, range_ in ranges.items()
+            for start, end, count in claims.pieces(number, *range_, piece_rows)
+        ]
+        return shares(pieces, partitions) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
@@ -159,8 +168,10 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 lease_ms=options.lease_ms,
             )
             _open(claims)
+            # Spark does not always call stop.
+            weakref.finalize(self, self._ended.set)
             threading.Thread(
-                target=_keep, args=(claims, self._ended), name="shardbus reader", daemon=True
+                target=keep_heard, args=(claims.keep, self._ended.wait), name=KEEPER, daemon=True
             ).start()
             self._claims = claims
         return self._claims
@@ -169,9 +180,11 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The claims, if the offset is about them."""
         claims = self._opened()
         check_same(offset, self._offset(claims, {}), CLAIMS)
-        last = claims.last()
+        last, ids, now = claims.last(), texts(offset, READER_IDS), claims.reader_ids()
         for number, ordinal in positions(offset, CLAIMS).items():
-            if ordinal > last.get(number, ordinal):
+            # One that was made again may be further by now than the old one was.
+            is_other = ids.get(number, now.get(number)) != now.get(number)
+            if is_other or ordinal > last.get(number, ordinal):
                 raise DataLoss(
                     f"reader {self._options.reader!r} was dropped since the checkpoint was "
                     "written, and what it had set aside went back to receivers. Use another "
@@ -192,6 +205,26 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, count in made.items():
                 left[number] -= count
         return problem
+
+    def _make_all(self, claims: Claims) -> None:
+        """Claim all that waits now; what others hold by then is theirs."""
+        left = claims.waiting(is_whole=True)
+        claims.check_room(left)
+        deadline_s = time.monotonic() + RETRY_S
+        while left:
+            made, problem = claims.make(left, 0, OPEN_CLAIMS_MAX)
+            left = {number: count - made.get(number, 0) for number, count in left.items()}
+            left = {number: count for number, count in left.items() if count > 0}
+            if problem and time.monotonic() + POLL_S > deadline_s:
+                raise Unavailable(f"{problem}; start the query again when the bus is healthy")
+            if problem:
+                time.sleep(POLL_S)
+            elif not made:
+                return
+
+    def _end(self, claims: Claims, start: Offset, ends: dict[int, int]) -> Offset:
+        done = positions(start, CLAIMS)
+        return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
 
     def _complete(self, ordinals: dict[int, int]) -> None:
         """What cannot be completed now is completed with the next batch."""
@@ -236,18 +269,27 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _rest(self, ticket: str) -> str:
         """The ticket without the claims that are lost; empty when that is all."""
-        options = self._options
         wish = json.loads(ticket)
         fragment, (first, last) = wish["fragment"], wish["ordinals"]
-        gone = reader_positions(client_for(options.address), options.entity, options.reader)
-        first = max(first, gone.get(fragment, last) + 1)
-        return self._ticket(fragment, first, last) if first <= last else ""
+        first = max(first, self._gone(fragment) + 1)
+        return self._ticket(fragment, first, last, wish["reader_id"]) if first <= last else ""
 
-    def _ticket(self, fragment: int, first: int, last: int) -> str:
+    def _gone(self, fragment: int) -> int:
+        """Up to which ordinal claims are done or lost, asked again while nobody can tell."""
+        options, patience = self._options, Patience(PATIENCE_S)
+        client = client_for(options.address)
+        while True:
+            try:
+                return reader_position(client, options.entity, options.reader, fragment)
+            except Unavailable as error:
+                patience.bear(error)
+
+    def _ticket(self, fragment: int, first: int, last: int, reader_id: str) -> str:
         return json.dumps(
             {
                 "entity": self._options.entity,
                 "reader": self._options.reader,
+                "reader_id": reader_id,
                 "fragment": fragment,
                 "ordinals": [first, last],
             }
@@ -259,6 +301,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "entity": self._options.entity,
             "inc": claims.incarnation,
             READER: self._options.reader,
+            READER_IDS: in_order(claims.reader_ids()),
             CLAIMS: in_order(ordinals),
         }
 
@@ -279,15 +322,3 @@ def _open(claims: Claims) -> None:
                     f"{error} Another query uses this readerName: stop it, or choose another name"
                 ) from error
         time.sleep(1.0)
-
-
-def _keep(claims: Claims, ended: threading.Event) -> None:
-    """Be heard of while a batch takes its time."""
-    while not ended.wait(KEEP_S):
-        try:
-            claims.keep()
-        except Unavailable:
-            continue
-        except ShardbusError as error:
-            log.error("the reader is not ours any more: %s", error)
-            return

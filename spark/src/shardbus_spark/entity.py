@@ -11,6 +11,9 @@ from shardbus_spark.errors import ShardbusError, Unavailable
 
 AVAILABLE: Final = "available"
 _PAUSE_S: Final = 0.5
+# An idle stream asks so often, and has news when they come.
+WAIT_MS: Final = 500
+POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +33,38 @@ class FragmentState:
 
 @dataclass(frozen=True, slots=True)
 class EntityState:
-    """`incarnation` is another one when the entity was deleted and made again."""
+    """`incarnation` is another one when the entity was deleted and made again, `stamp` when
+    anything in it has changed; it is empty if the bus does not tell.
+    """
 
     incarnation: str
     requires_session: bool
     fragments: tuple[FragmentState, ...]
+    stamp: str = ""
 
     def unknown(self) -> list[int]:
         return [part.number for part in self.fragments if not part.is_known]
 
 
-def describe(client: Client, entity: str) -> EntityState:
+def news(client: Client, entity: str, known: EntityState | None) -> EntityState:
+    """The entity as it is now or, if that is what is known already, a while later.
+
+    A bus that cannot wait now answers at once: then we wait a little ourselves.
+    """
+    if known is None or not known.stamp:
+        return describe(client, entity)
+    asked_s = time.monotonic()
+    state = describe(client, entity, known=known.stamp, wait_ms=WAIT_MS)
+    if state.stamp == known.stamp:
+        time.sleep(max(POLL_S - (time.monotonic() - asked_s), 0.0))
+        # Without news the bus has not looked where fragments begin.
+        return known
+    return state
+
+
+def describe(client: Client, entity: str, *, known: str = "", wait_ms: int = 0) -> EntityState:
     """The entity as it is now; ShardbusError when the answer cannot be read."""
-    answer = client.describe(entity)
+    answer = client.describe(entity, known=known, wait_ms=wait_ms)
     try:
         fragments = answer["fragments"]
         assert isinstance(fragments, list)
@@ -52,6 +74,7 @@ def describe(client: Client, entity: str) -> EntityState:
             fragments=tuple(
                 sorted((_fragment(part) for part in fragments), key=lambda part: part.number)
             ),
+            stamp=str(answer.get("stamp", "")),
         )
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise ShardbusError(f"the bus describes {entity} in words we do not know") from error

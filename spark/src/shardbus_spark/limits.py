@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -11,12 +13,22 @@ from pyspark.sql.streaming.datasource import (
 
 from shardbus_spark.options import SourceOptions
 
+NO_LIMIT: Final = 1 << 62
 
-def default_limit(options: SourceOptions) -> ReadLimit:
-    """Spark knows one limit at a time: of two it is told the rows."""
+
+def default_limit(options: SourceOptions, rows_default: int = NO_LIMIT) -> ReadLimit:
+    """Spark knows one limit at a time: of two it is told the rows.
+
+    It is never told that all is read, so that it says so only where it means it (`is_once`).
+    """
     if options.rows_max:
         return ReadMaxRows(options.rows_max)
-    return ReadMaxBytes(options.bytes_max) if options.bytes_max else ReadAllAvailable()
+    return ReadMaxBytes(options.bytes_max) if options.bytes_max else ReadMaxRows(rows_default)
+
+
+def is_once(limit: ReadLimit) -> bool:
+    """Whether the batch is to have all that there is, as with Trigger.Once."""
+    return isinstance(limit, ReadAllAvailable)
 
 
 def bounds(options: SourceOptions, limit: ReadLimit) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Offsets as Spark keeps them: JSON whose text must not change while nothing new has come.
 
 Browsing counts in sequence numbers: `next` is the first that was not read. Consuming counts in
-claims: `claims` is the ordinal of the last that was read. Both by fragment, in numeric order.
+claims: `claims` is the ordinal of the last that was read, and `reader_ids` tell whose claims they
+are, should the reader be dropped and made again. All by fragment, in numeric order.
 
 Spark asks for the initial offset several times and does not keep it until the first batch is
 done. So that a first batch which is run again begins where it began, its end holds that, as
@@ -11,7 +12,7 @@ done. So that a first batch which is run again begins where it began, its end ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from shardbus_spark.errors import DataLoss, ShardbusError
 
@@ -19,8 +20,10 @@ VERSION: Final = 1
 NUMBERS: Final = "next"
 CLAIMS: Final = "claims"
 READER: Final = "reader"
+READER_IDS: Final = "reader_ids"
 
 Offset = dict[str, object]
+T = TypeVar("T")
 
 
 def positions(offset: Mapping[str, object], name: str) -> dict[int, int]:
@@ -31,7 +34,15 @@ def positions(offset: Mapping[str, object], name: str) -> dict[int, int]:
     return {int(fragment): int(number) for fragment, number in found.items()}
 
 
-def in_order(numbers: Mapping[int, int]) -> dict[str, int]:
+def texts(offset: Mapping[str, object], name: str) -> dict[int, str]:
+    """The same of texts."""
+    found = offset.get(name, {})
+    if not isinstance(found, dict):
+        raise ShardbusError(f"the checkpoint holds an offset that is none of ours: {offset}")
+    return {int(fragment): str(text) for fragment, text in found.items()}
+
+
+def in_order(numbers: Mapping[int, T]) -> dict[str, T]:
     return {str(fragment): numbers[fragment] for fragment in sorted(numbers)}
 
 

@@ -14,6 +14,9 @@ BROWSE: Final = "browse"
 CONSUME: Final = "consume"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+# As Kafka has them, in JSON.
+LATEST_NUMBER: Final = -1
+EARLIEST_NUMBER: Final = -2
 LEASE_MS_MIN: Final = 10_000
 LEASE_MS_DEFAULT: Final = 600_000
 LEASE_MS_MAX: Final = 24 * 3600 * 1000
@@ -30,8 +33,10 @@ KNOWN: Final[dict[str, str]] = {
     "path": "the same as entity: load('orders')",
     "mode": "browse (nobody is disturbed) or consume (streams only: what is read is removed)",
     "states": "batch only: active, deferred, scheduled, delayed; separated by commas",
-    "startingOffsets": "browse only: earliest, latest, or JSON: sequence number by fragment",
-    "endingOffsets": "batch only: latest, or JSON: sequence number by fragment (not included)",
+    "startingOffsets": "browse only: earliest, latest (streams), or JSON by fragment: a sequence "
+    "number, -2 for earliest, -1 for latest",
+    "endingOffsets": "batch only: latest, or JSON by fragment: a sequence number (not included), "
+    "-1 for latest",
     "maxRowsPerTrigger": "most rows of a micro-batch",
     "maxBytesPerTrigger": "most bytes of messages of a micro-batch",
     "inputPartitions": "Spark partitions to read with",
@@ -168,8 +173,12 @@ class Values:
             key.isdigit() and isinstance(number, int) and not isinstance(number, bool)
             for key, number in found.items()
         ):
-            return {int(key): int(number) for key, number in found.items()}
+            least = EARLIEST_NUMBER if EARLIEST in words else LATEST_NUMBER
+            if all(number >= least for number in found.values()):
+                return {int(key): int(number) for key, number in found.items()}
+        earliest = " or -2 for earliest" if EARLIEST in words else ""
         raise OptionError(
             f"{name} is {value!r}; it must be {', '.join(words)}, or JSON like "
-            '{"0": 1200, "1": 281474976710660}: sequence numbers by fragment'
+            f'{{"0": 1200, "1": 281474976710660}}: by fragment a sequence number, -1 for latest'
+            f"{earliest}"
         )

@@ -37,14 +37,14 @@ def read_tickets(
     wanted = columns if NUMBER in columns else [*columns, NUMBER]
     for ticket in tickets:
         wish = {**json.loads(ticket), "columns": wanted}
-        patience = _Patience(patience_s)
+        patience = Patience(patience_s)
         rows = _claimed if "reader" in wish else _browsed
         for batch in rows(client, wish, patience):
             yield batch.select(columns)
 
 
 @final
-class _Patience:
+class Patience:
     """How long to go on without a new row."""
 
     def __init__(self, patience_s: float) -> None:
@@ -69,7 +69,7 @@ class _Patience:
 
 
 def _browsed(
-    client: Client, wish: dict[str, object], patience: _Patience
+    client: Client, wish: dict[str, object], patience: Patience
 ) -> Iterator[pa.RecordBatch]:
     """Goes on behind the last number that it has given out."""
     while True:
@@ -84,7 +84,7 @@ def _browsed(
 
 
 def _claimed(
-    client: Client, wish: dict[str, object], patience: _Patience
+    client: Client, wish: dict[str, object], patience: Patience
 ) -> Iterator[pa.RecordBatch]:
     """A claim is always read alike: what was given out before is passed over."""
     ticket = json.dumps(wish).encode()

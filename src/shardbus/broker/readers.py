@@ -70,10 +70,19 @@ class Readers:
     # Over all fragments.
 
     async def open(
-        self, line: int, name: str, owner: bytes, *, lease_ms: int = LEASE_MS_DEFAULT
+        self,
+        line: int,
+        name: str,
+        owner: bytes,
+        new_id: bytes,
+        *,
+        lease_ms: int = LEASE_MS_DEFAULT,
     ) -> Spread[ReaderOpened]:
-        """Begin, or go on, to read under a name; whoever was missing can be opened later."""
-        return await self._all(OpenReader(line, name, owner, lease_ms), _opened)
+        """Begin, or go on, to read under a name; whoever was missing can be opened later.
+
+        Where the reader is not there yet it is made with `new_id`, which must be a fresh one.
+        """
+        return await self._all(OpenReader(line, name, owner, lease_ms, new_id), _opened)
 
     async def keep(self, line: int, name: str, owner: bytes) -> Spread[Done]:
         """Renew the claims of a reader everywhere, so that none is lost."""
@@ -152,10 +161,12 @@ class Readers:
         assert isinstance(answer, Claimed)
         return answer
 
-    async def describe(self, number: int, line: int, name: str, ordinal: int) -> ClaimRuns:
-        """Exactly which messages a claim has."""
+    async def describe(
+        self, number: int, line: int, name: str, ordinal: int, reader_id: bytes = b""
+    ) -> ClaimRuns:
+        """Exactly which messages a claim has; of the reader with this id, if one is named."""
         self._check([number])
-        answer = await ask(self._ports[number], DescribeClaim(line, name, ordinal))
+        answer = await ask(self._ports[number], DescribeClaim(line, name, ordinal, reader_id))
         assert isinstance(answer, ClaimRuns)
         return answer
 
@@ -170,14 +181,15 @@ class Readers:
         return entries
 
     async def pieces(
-        self, number: int, line: int, name: str, ordinal: int
+        self, number: int, line: int, name: str, ordinal: int, reader_id: bytes = b""
     ) -> AsyncIterator[list[Entry]]:
         """What `read` gives, in pieces of about PIECE_BYTES_MAX."""
         self._check([number])
         port = self._ports[number]
         after = 0
         for _ in range(CLAIM_COUNT_MAX + 1):
-            answer = await ask(port, ReadClaim(line, name, ordinal, after, PIECE_BYTES_MAX))
+            command = ReadClaim(line, name, ordinal, after, PIECE_BYTES_MAX, reader_id)
+            answer = await ask(port, command)
             assert isinstance(answer, ClaimRead)
             yield answer.entries
             if answer.is_end:

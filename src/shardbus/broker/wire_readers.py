@@ -75,11 +75,13 @@ def encode_reader(writer: Writer, command: ReaderCommand) -> int:
         return DROP_READER
     if isinstance(command, DescribeClaim):
         writer.i64(command.ordinal)
+        writer.data(command.reader_id)
         return DESCRIBE_CLAIM
     if isinstance(command, ReadClaim):
         writer.i64(command.ordinal)
         writer.i64(command.after)
         writer.i64(command.bytes_max)
+        writer.data(command.reader_id)
         return READ_CLAIM
     writer.data(command.owner)
     return _encode_owned(writer, command)
@@ -98,6 +100,7 @@ def _encode_owned(
         return COMPLETE_CLAIM
     if isinstance(command, OpenReader):
         writer.i64(command.lease_ms)
+        writer.data(command.new_id)
         return OPEN_READER
     return KEEP_READER if isinstance(command, KeepReader) else RELEASE_CLAIMS
 
@@ -110,16 +113,17 @@ def decode_reader(tag: int, reader: Reader) -> ReaderCommand:
     if tag == DROP_READER:
         return DropReader(line, name)
     if tag == DESCRIBE_CLAIM:
-        return DescribeClaim(line, name, reader.i64())
+        return DescribeClaim(line, name, reader.i64(), reader.data())
     if tag == READ_CLAIM:
-        return ReadClaim(line, name, reader.i64(), reader.i64(), reader.i64())
+        ordinal, after, bytes_max = reader.i64(), reader.i64(), reader.i64()
+        return ReadClaim(line, name, ordinal, after, bytes_max, reader.data())
     owner = reader.data()
     if tag == CLAIM:
         return Claim(line, name, owner, reader.i64(), reader.u32(), reader.i64())
     if tag == COMPLETE_CLAIM:
         return CompleteClaim(line, name, owner, reader.i64())
     if tag == OPEN_READER:
-        return OpenReader(line, name, owner, reader.i64())
+        return OpenReader(line, name, owner, reader.i64(), reader.data())
     if tag == KEEP_READER:
         return KeepReader(line, name, owner)
     return ReleaseClaims(line, name, owner)
@@ -128,6 +132,7 @@ def decode_reader(tag: int, reader: Reader) -> ReaderCommand:
 def encode_read(writer: Writer, answer: ReaderReply, encode_entry: EncodeEntry) -> int:
     """Write the fields; the tag that tells which answer they are of."""
     if isinstance(answer, ReaderOpened):
+        writer.data(answer.reader_id)
         for value in (answer.completed, answer.last, answer.lost):
             writer.i64(value)
         writer.count(len(answer.claims))
@@ -162,9 +167,10 @@ def encode_read(writer: Writer, answer: ReaderReply, encode_entry: EncodeEntry) 
 
 def decode_read(tag: int, reader: Reader, decode_entry: DecodeEntry) -> ReaderReply:
     if tag == READER_OPENED:
+        reader_id = reader.data()
         completed, last, lost = reader.i64(), reader.i64(), reader.i64()
-        count = reader.count(_SUMMARY_BYTES)
-        return ReaderOpened(completed, last, lost, [_decode_summary(reader) for _ in range(count)])
+        claims = [_decode_summary(reader) for _ in range(reader.count(_SUMMARY_BYTES))]
+        return ReaderOpened(reader_id, completed, last, lost, claims)
     if tag == CLAIMED:
         is_more = reader.flag()
         return Claimed(_decode_summary(reader) if reader.flag() else None, is_more)
@@ -196,6 +202,7 @@ def _decode_summary(reader: Reader) -> ClaimSummary:
 def _encode_status(writer: Writer, status: ReaderStatus) -> None:
     writer.u8(status.line)
     writer.text(status.name)
+    writer.data(status.reader_id)
     writer.data(status.owner)
     for value in (
         status.lease_ms,
@@ -213,11 +220,12 @@ def _encode_status(writer: Writer, status: ReaderStatus) -> None:
 
 
 def _decode_status(reader: Reader) -> ReaderStatus:
-    line, name, owner = _checked_line(reader.u8()), reader.text(), reader.data()
+    line, name = _checked_line(reader.u8()), reader.text()
     return ReaderStatus(
         line,
         name,
-        owner=owner,
+        reader_id=reader.data(),
+        owner=reader.data(),
         lease_ms=reader.i64(),
         heard_ms=reader.i64(),
         completed=reader.i64(),

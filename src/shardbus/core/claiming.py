@@ -54,6 +54,7 @@ from shardbus.core.limits import (
     LEASE_MS_MIN,
     OWNER_BYTES_MAX,
     OWNER_MS_MAX,
+    READER_ID_BYTES_MAX,
     READER_NAME_CHARACTERS_MAX,
     READERS_MAX,
 )
@@ -65,9 +66,10 @@ from shardbus.core.readers import (
     claim_change,
     claim_key,
     reader_change,
-    reader_key,
+    reader_dropped,
+    reader_made,
 )
-from shardbus.core.records import CLAIM, READER
+from shardbus.core.records import CLAIM
 from shardbus.core.runs import runs_of
 
 
@@ -92,9 +94,11 @@ class Claiming:
             return reply
         reader = self._known(command.line, command.name)
         if isinstance(command, DescribeClaim):
+            _check_same(reader, command.reader_id)
             claim = self._open_claim(reader, command.ordinal)
             return ClaimRuns(claim.runs.copy(), claim.size_bytes)
         if isinstance(command, ReadClaim):
+            _check_same(reader, command.reader_id)
             return self._read(reader, command, read)
         if isinstance(command, DropReader):
             self._drop(reader)
@@ -155,8 +159,9 @@ class Claiming:
         if reader is None:
             self._check_room()
             reader = Reader(command.line, command.name, command.owner, command.lease_ms, steady_ms)
+            reader.reader_id = command.new_id
             self._table.readers[command.line, command.name] = reader
-            self._ledger.changes.append(reader_change(reader))
+            self._ledger.changes += reader_made(reader)
         elif reader.owner != command.owner or reader.lease_ms != command.lease_ms:
             _check_free(reader, command.owner, steady_ms)
             reader.owner = command.owner
@@ -164,7 +169,9 @@ class Claiming:
             self._ledger.changes.append(reader_change(reader))
         reader.heard_ms = steady_ms
         claims = [claim.summary() for claim in reader.claims.values()]
-        return ReaderOpened(reader.completed, reader.last(), reader.lost.last(), claims)
+        return ReaderOpened(
+            reader.reader_id, reader.completed, reader.last(), reader.lost.last(), claims
+        )
 
     def _check_new(self, command: OpenReader) -> None:
         rules = self._ledger.rules
@@ -186,6 +193,8 @@ class Claiming:
             )
         if not 1 <= len(command.owner) <= OWNER_BYTES_MAX:
             raise Refused(INVALID_ARGUMENT, f"An owner has 1 to {OWNER_BYTES_MAX} bytes.")
+        if not 1 <= len(command.new_id) <= READER_ID_BYTES_MAX:
+            raise Refused(INVALID_ARGUMENT, f"A reader's id has 1 to {READER_ID_BYTES_MAX} bytes.")
         if not LEASE_MS_MIN <= command.lease_ms <= LEASE_MS_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
@@ -213,7 +222,7 @@ class Claiming:
     def _drop(self, reader: Reader) -> None:
         self._give_back(reader)
         del self._table.readers[reader.line, reader.name]
-        self._ledger.changes.append(RecordChange(READER, reader_key(reader), None))
+        self._ledger.changes += reader_dropped(reader)
         self._table.note_deadline()
 
     def _list(self, line: int, now_ms: int) -> Readers:
@@ -231,6 +240,7 @@ class Claiming:
         return ReaderStatus(
             reader.line,
             reader.name,
+            reader_id=reader.reader_id,
             owner=reader.owner,
             lease_ms=reader.lease_ms,
             heard_ms=self._ledger.moment_of(reader.heard_ms, now_ms),
@@ -406,6 +416,15 @@ def _check_owner(reader: Reader, owner: bytes) -> None:
         raise Refused(
             READER_LOST,
             f"Reader '{reader.name}' belongs to somebody else now: open it again to get it back.",
+        )
+
+
+def _check_same(reader: Reader, reader_id: bytes) -> None:
+    if reader_id and reader.reader_id != reader_id:
+        raise Refused(
+            READER_NOT_FOUND,
+            f"Reader '{reader.name}' was dropped, and this is another one of the same name: its "
+            "claims are not those that are asked for.",
         )
 
 

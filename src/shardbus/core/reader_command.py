@@ -20,14 +20,16 @@ class OpenReader:
     """Begin, or go on, to read a line under a name. Answered by `ReaderOpened`.
 
     Claims that nobody has renewed for `lease_ms` are lost. Refused with READER_IN_USE while
-    another owner was heard of a moment ago; after that the other one is shut out.
+    another owner was heard of a moment ago; after that the other one is shut out. A reader that is
+    not there is made with `new_id`, which no other reader ever had.
     """
 
-    def __init__(self, line: int, name: str, owner: bytes, lease_ms: int) -> None:
+    def __init__(self, line: int, name: str, owner: bytes, lease_ms: int, new_id: bytes) -> None:
         self.line = line
         self.name = name
         self.owner = owner
         self.lease_ms = lease_ms
+        self.new_id = new_id
 
 
 @final
@@ -68,13 +70,15 @@ class Claim:
 class DescribeClaim:
     """Which messages has an open claim? Answered by `ClaimRuns`.
 
-    Refused with CLAIM_COMPLETED or CLAIM_LOST when it is open no more.
+    Refused with CLAIM_COMPLETED or CLAIM_LOST when it is open no more, and with READER_NOT_FOUND
+    when the reader is not the one with `reader_id`; an empty one is any.
     """
 
-    def __init__(self, line: int, name: str, ordinal: int) -> None:
+    def __init__(self, line: int, name: str, ordinal: int, reader_id: bytes = b"") -> None:
         self.line = line
         self.name = name
         self.ordinal = ordinal
+        self.reader_id = reader_id
 
 
 @final
@@ -85,12 +89,21 @@ class ReadClaim:
     About `bytes_max` of payload, but always one message if there is one. It renews nothing.
     """
 
-    def __init__(self, line: int, name: str, ordinal: int, after: int, bytes_max: int) -> None:
+    def __init__(
+        self,
+        line: int,
+        name: str,
+        ordinal: int,
+        after: int,
+        bytes_max: int,
+        reader_id: bytes = b"",
+    ) -> None:
         self.line = line
         self.name = name
         self.ordinal = ordinal
         self.after = after
         self.bytes_max = bytes_max
+        self.reader_id = reader_id
 
 
 @final
@@ -166,10 +179,14 @@ class ClaimSummary:
 @final
 class ReaderOpened:
     """Claims up to `completed` are done, `last` is the highest that was made, `lost` the highest
-    that was ever lost. The open ones are in `claims`, rising.
+    that was ever lost. The open ones are in `claims`, rising. `reader_id` is another one when the
+    reader was dropped and made again; it is empty for one that is older than ids are.
     """
 
-    def __init__(self, completed: int, last: int, lost: int, claims: list[ClaimSummary]) -> None:
+    def __init__(
+        self, reader_id: bytes, completed: int, last: int, lost: int, claims: list[ClaimSummary]
+    ) -> None:
+        self.reader_id = reader_id
         self.completed = completed
         self.last = last
         self.lost = lost
@@ -231,6 +248,7 @@ class ReaderStatus:
         line: int,
         name: str,
         *,
+        reader_id: bytes,
         owner: bytes,
         lease_ms: int,
         heard_ms: int,
@@ -245,6 +263,7 @@ class ReaderStatus:
     ) -> None:
         self.line = line
         self.name = name
+        self.reader_id = reader_id
         self.owner = owner
         self.lease_ms = lease_ms
         self.heard_ms = heard_ms

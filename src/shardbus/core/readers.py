@@ -3,6 +3,7 @@
 A READER record has as key the line (1 byte) and the name, and holds the lease, the last completed
 ordinal, the length of the owner, the owner, and the ordinals that were lost, as runs. A CLAIM
 record has the line, the ordinal and the name, and holds the bytes of the messages and their runs.
+A READER_ID record has the key of its READER, and holds the id that the reader was made with.
 Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory
 alone, as a reading of the steady clock.
 """
@@ -15,7 +16,7 @@ from shardbus.core.change import Change, RecordChange
 from shardbus.core.limits import LEASE_MS_DEFAULT, LOST_RUNS_MAX
 from shardbus.core.message import NEVER_MS
 from shardbus.core.reader_command import ClaimSummary
-from shardbus.core.records import CLAIM, READER
+from shardbus.core.records import CLAIM, READER, READER_ID
 from shardbus.core.runs import Runs, runs_of, unpack_runs
 
 _INTEGER_BYTES: Final = 8
@@ -49,6 +50,8 @@ class Reader:
         self.owner = owner
         self.lease_ms = lease_ms
         self.heard_ms = heard_ms
+        # Empty for a reader that is older than ids are.
+        self.reader_id = b""
         self.completed = 0
         self.lost = Runs()
         # By ordinal, rising.
@@ -115,6 +118,8 @@ class ReaderTable:
             self.add_claim(
                 self._owning(line, name, ordinal, steady_ms), unpack_claim(ordinal, data)
             )
+        for reader in self.readers.values():
+            reader.reader_id = records.get((READER_ID, reader_key(reader)), b"")
         self.note_deadline()
 
     def _owning(self, line: int, name: str, ordinal: int, steady_ms: int) -> Reader:
@@ -182,6 +187,17 @@ def claimed_in(records: dict[tuple[int, bytes], bytes]) -> int:
 
 def reader_change(reader: Reader) -> RecordChange:
     return RecordChange(READER, reader_key(reader), pack_reader(reader))
+
+
+def reader_made(reader: Reader) -> list[Change]:
+    """What there is to store of a new reader."""
+    key = reader_key(reader)
+    return [reader_change(reader), RecordChange(READER_ID, key, reader.reader_id)]
+
+
+def reader_dropped(reader: Reader) -> list[Change]:
+    key = reader_key(reader)
+    return [RecordChange(READER, key, None), RecordChange(READER_ID, key, None)]
 
 
 def claim_change(reader: Reader, claim: OpenClaim) -> RecordChange:

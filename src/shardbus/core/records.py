@@ -22,3 +22,5 @@ TICKETS: Final = 9
 """By sender: which of its numbered commands are stored (see `tickets`)."""
 FINISHED: Final = 10
 """By transaction: the numbers of what was sent in it, for whoever committed it (see `finished`)."""
+READER_ID: Final = 11
+"""By line and name: what tells a reader from one of the same name that was dropped."""

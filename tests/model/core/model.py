@@ -32,6 +32,7 @@ class ReaderModel:
     def __init__(self, line: int, name: str) -> None:
         self.line = line
         self.name = name
+        self.reader_id = b""
         self.owner = b""
         self.lease_ms = 0
         self.heard_ms = 0

@@ -45,6 +45,8 @@ steps = st.integers(min_value=-2, max_value=2)
 class ReaderMachine(FragmentMachine):
     """The same, and the commands about readers."""
 
+    ids_offered = 0
+
     @rule(ms=st.sampled_from([9_999, 10_000, OWNER_MS_MAX]), is_noticed=st.booleans())
     def pass_much_time(self, ms: int, is_noticed: bool) -> None:
         self.pass_time(ms, is_noticed)
@@ -54,7 +56,10 @@ class ReaderMachine(FragmentMachine):
         now_ms = self.desk.now_ms
         reader = self.model.reader(line, name)
 
-        reply = self.ask(OpenReader(line, name, owner, lease_ms))
+        self.ids_offered += 1
+        new_id = b"id %d" % self.ids_offered
+
+        reply = self.ask(OpenReader(line, name, owner, lease_ms, new_id))
 
         if isinstance(reply, Refused):
             assert reply.kind is READER_IN_USE and reader is not None
@@ -63,11 +68,13 @@ class ReaderMachine(FragmentMachine):
         assert isinstance(reply, ReaderOpened)
         if reader is None:
             reader = ReaderModel(line, name)
+            reader.reader_id = new_id
             self.model.readers.append(reader)
         elif reader.owner != owner:
             assert now_ms >= reader.heard_ms + OWNER_MS_MAX
         reader.owner, reader.lease_ms, reader.heard_ms = owner, lease_ms, now_ms
-        assert (reply.completed, reply.last) == (reader.completed, reader.last)
+        told = (reply.reader_id, reply.completed, reply.last)
+        assert told == (reader.reader_id, reader.completed, reader.last)
         assert [claim.ordinal for claim in reply.claims] == reader.open
         for claim in reply.claims:
             messages = self.model.claimed(reader, claim.ordinal)
@@ -153,7 +160,10 @@ class ReaderMachine(FragmentMachine):
         ordinal = 1 if reader is None else reader.last - back
         messages = self.model.claimed(reader, ordinal)
 
-        described = self.ask(DescribeClaim(line, name, ordinal))
+        other = self.ask(DescribeClaim(line, name, ordinal, b"other"))
+        assert isinstance(other, Refused) and other.kind is READER_NOT_FOUND
+        reader_id = b"" if reader is None else reader.reader_id
+        described = self.ask(DescribeClaim(line, name, ordinal, reader_id))
         read = self.ask(ReadClaim(line, name, ordinal, 0, 3))
 
         if reader is None:
@@ -261,6 +271,7 @@ class ReaderMachine(FragmentMachine):
             (each.line, each.name, each.owner, each.completed, each.last, each.heard_ms)
             for each in readers
         ]
+        assert [each.reader_id for each in listed.readers] == [each.reader_id for each in readers]
         claimed = [each for each in self.model.messages if each.reader is not None]
         assert self.desk.fragment.claimed() == len(claimed)
         for status, reader in zip(listed.readers, readers, strict=True):

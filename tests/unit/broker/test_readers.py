@@ -26,6 +26,7 @@ from tests.unit.broker.wires import Wire, World, connected, send
 
 NAME = "lake"
 OWNER = b"driver 1"
+ID = b"id"
 OTHER = b"driver 2"
 LEASE_MS = 20_000
 
@@ -60,7 +61,7 @@ def test_a_reader_reads_and_completes_in_every_fragment(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue)
 
-    opened = queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    opened = queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claims = [claim(queue, number, 1) for number in readers.numbers()]
     first = [read(queue, number, 1) for number in readers.numbers()]
     completed = queue.do(readers.complete(MAIN_LINE, NAME, OWNER, {0: 1, 2: 1}))
@@ -70,7 +71,7 @@ def test_a_reader_reads_and_completes_in_every_fragment(queue: Queue) -> None:
     assert first == [[b"%d-0" % number, b"%d-1" % number] for number in range(3)]
     assert completed.found == {0: 1, 2: 1}
     assert payloads_of(queue.house.receive(queue.runners[0])) == [b"0-2", b"0-3"]
-    again = queue.do(readers.open(MAIN_LINE, NAME, OWNER)).found
+    again = queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID)).found
     assert [again[number].completed for number in range(3)] == [1, 0, 1]
     assert read(queue, 1, 1) == [b"1-0", b"1-1"]
 
@@ -78,7 +79,7 @@ def test_a_reader_reads_and_completes_in_every_fragment(queue: Queue) -> None:
 def test_many_claims_are_completed_by_one_call(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue, 6)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     for ordinal in range(1, 7):
         claim(queue, 0, ordinal, 1)
 
@@ -91,7 +92,7 @@ def test_many_claims_are_completed_by_one_call(queue: Queue) -> None:
 def test_a_large_claim_is_read_in_pieces(queue: Queue) -> None:
     readers = readers_of(queue)
     queue.send(0, *(Message(bytes([each]) * (PIECE_BYTES_MAX // 3)) for each in range(7)))
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1, 7)
 
     async def sizes() -> list[int]:
@@ -106,7 +107,7 @@ def test_a_fragment_that_is_away_is_named_and_not_waited_for(queue: Queue) -> No
     fill(queue)
     queue.runners[1].stop()
 
-    opened = queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    opened = queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1)
     kept = queue.do(readers.keep(MAIN_LINE, NAME, OWNER))
     completed = queue.do(readers.complete(MAIN_LINE, NAME, OWNER, {0: 1, 1: 1}))
@@ -122,7 +123,7 @@ def test_a_fragment_that_is_away_is_named_and_not_waited_for(queue: Queue) -> No
 def test_a_claim_whose_answer_was_lost_tells_what_it_has(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     queue.house.disk.commit_failures.append("after")
 
     with pytest.raises(Unavailable) as failure:
@@ -137,7 +138,7 @@ def test_a_claim_whose_answer_was_lost_tells_what_it_has(queue: Queue) -> None:
 def test_a_completion_whose_answer_was_lost_is_repeated(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1)
     queue.house.disk.commit_failures.append("after")
 
@@ -153,7 +154,7 @@ def test_a_completion_whose_answer_was_lost_is_repeated(queue: Queue) -> None:
 def test_released_messages_wake_whoever_waits_for_messages(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue, 2)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1)
     assert queue.house.receive(queue.runners[0]) == []
     rung: list[int] = []
@@ -171,7 +172,7 @@ def test_released_messages_wake_whoever_waits_for_messages(queue: Queue) -> None
 def test_a_lease_runs_out_without_anybody_asking(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue, 2)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER, lease_ms=LEASE_MS))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID, lease_ms=LEASE_MS))
     claim(queue, 0, 1)
     queue.house.receive(queue.runners[0])
     rung: list[int] = []
@@ -190,13 +191,13 @@ def test_a_lease_runs_out_without_anybody_asking(queue: Queue) -> None:
 def test_another_driver_waits_until_the_first_is_silent(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1)
 
     with pytest.raises(Refused) as refused:
-        queue.do(readers.open(MAIN_LINE, NAME, OTHER))
+        queue.do(readers.open(MAIN_LINE, NAME, OTHER, ID))
     queue.house.pass_s(OWNER_MS_MAX / 1000 + 1)
-    opened = queue.do(readers.open(MAIN_LINE, NAME, OTHER))
+    opened = queue.do(readers.open(MAIN_LINE, NAME, OTHER, ID))
 
     assert refused.value.kind is READER_IN_USE
     assert [each.ordinal for each in opened.found[0].claims] == [1]
@@ -209,7 +210,7 @@ def test_a_reader_is_dropped_where_it_is_known(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue, 2)
     queue.runners[2].stop()
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1)
 
     dropped = queue.do(readers.drop(MAIN_LINE, NAME))
@@ -224,8 +225,8 @@ def test_a_reader_is_dropped_where_it_is_known(queue: Queue) -> None:
 def test_readers_are_listed_by_fragment(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
-    queue.do(readers.open(DEAD_LETTER_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
+    queue.do(readers.open(DEAD_LETTER_LINE, NAME, OWNER, ID))
     claim(queue, 1, 1)
 
     known = queue.do(readers.known(MAIN_LINE)).found
@@ -254,7 +255,7 @@ def test_a_damaged_message_is_set_aside_when_it_is_read(queue: Queue) -> None:
     """D4: reported and left out, never served and never fatal to the rest."""
     readers = readers_of(queue)
     fill(queue)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1, 3)
     queue.house.disk.kept.damage(FragmentId(1, 0), 2)
 
@@ -266,7 +267,7 @@ def test_a_damaged_message_is_set_aside_when_it_is_read(queue: Queue) -> None:
 def test_claims_are_made_without_reading_payloads(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     queue.runners[0].stop()
     fresh = queue.house.runner(0)
     queue.house.pass_s()
@@ -285,7 +286,7 @@ def test_statistics_tell_how_many_messages_are_claimed(house: House) -> None:
     handle = desk.bus.find("orders")
     assert handle is not None
     run = house.loop.run_until_complete
-    run(handle.readers.open(MAIN_LINE, NAME, OWNER))
+    run(handle.readers.open(MAIN_LINE, NAME, OWNER, ID))
     run(handle.readers.claim(3, MAIN_LINE, NAME, OWNER, 1, count_max=1))
 
     running = desk.statistics(entity)
@@ -301,7 +302,7 @@ def test_readers_work_the_same_over_a_wire() -> None:
         await send(fragments[0], b"one", b"two", b"three")
         readers = Readers(fragments, [0, 1])
 
-        opened = await readers.open(MAIN_LINE, NAME, OWNER, lease_ms=LEASE_MS)
+        opened = await readers.open(MAIN_LINE, NAME, OWNER, ID, lease_ms=LEASE_MS)
         claimed = await readers.claim(0, MAIN_LINE, NAME, OWNER, 1, count_max=2)
         entries = await readers.read(0, MAIN_LINE, NAME, 1)
         runs = await readers.describe(0, MAIN_LINE, NAME, 1)
@@ -328,7 +329,7 @@ def test_readers_work_the_same_over_a_wire() -> None:
 def test_a_locked_message_is_claimed_when_it_comes_back(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue, 3)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     [locked] = queue.house.receive(queue.runners[0], 1)
 
     claim(queue, 0, 1, 9)
@@ -341,7 +342,7 @@ def test_a_locked_message_is_claimed_when_it_comes_back(queue: Queue) -> None:
 def test_peeking_shows_what_is_claimed(queue: Queue) -> None:
     readers = readers_of(queue)
     fill(queue, 2)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     claim(queue, 0, 1)
 
     seen = queue.do(queue.operations.peek(MAIN_LINE, start=0, count_max=10, cursor=BrowseCursor()))
@@ -352,7 +353,7 @@ def test_peeking_shows_what_is_claimed(queue: Queue) -> None:
 def test_using_a_reader_is_using_the_entity(queue: Queue) -> None:
     """AutoDeleteOnIdle goes by this."""
     readers = readers_of(queue)
-    queue.do(readers.open(MAIN_LINE, NAME, OWNER))
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
     queue.house.pass_s(100)
 
     queue.do(readers.keep(MAIN_LINE, NAME, OWNER))

@@ -30,7 +30,9 @@ NAME = "lake"
 
 
 class ReadingDesk(Desk):
-    """A desk where somebody reads."""
+    """A desk where somebody reads; each time that a reader is opened, another id is offered."""
+
+    _opened = 0
 
     def open(
         self,
@@ -40,7 +42,8 @@ class ReadingDesk(Desk):
         line: int = MAIN_LINE,
         lease_ms: int = LEASE_MS_DEFAULT,
     ) -> ReaderOpened:
-        opened = self.do(OpenReader(line, name, owner, lease_ms))
+        self._opened += 1
+        opened = self.do(OpenReader(line, name, owner, lease_ms, b"id %d" % self._opened))
         assert isinstance(opened, ReaderOpened)
         return opened
 
@@ -79,8 +82,10 @@ class ReadingDesk(Desk):
         assert facts(claimed.claim)[3:] == (numbers[0], numbers[-1])
         return numbers
 
-    def numbers(self, ordinal: int, *, name: str = NAME, line: int = MAIN_LINE) -> list[int]:
-        described = self.do(DescribeClaim(line, name, ordinal))
+    def numbers(
+        self, ordinal: int, *, name: str = NAME, line: int = MAIN_LINE, reader_id: bytes = b""
+    ) -> list[int]:
+        described = self.do(DescribeClaim(line, name, ordinal, reader_id))
         assert isinstance(described, ClaimRuns)
         return described.runs.numbers()
 

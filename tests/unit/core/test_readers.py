@@ -25,7 +25,7 @@ from shardbus.core.limits import (
     READERS_MAX,
 )
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
-from shardbus.core.records import CLAIM, READER
+from shardbus.core.records import CLAIM, READER, READER_ID
 from tests.unit.core.claims import NAME, ReadingDesk
 from tests.unit.core.desk import FRAGMENT, rules
 
@@ -173,6 +173,50 @@ def test_a_reader_without_claims_has_no_lease_to_lose() -> None:
     assert desk.wake_at_ms() == NEVER_MS
     desk.wait(10 * LEASE_MS_DEFAULT)
     assert desk.open().lost == 0
+
+
+def test_a_reader_keeps_the_id_that_it_was_made_with() -> None:
+    """P2: so that a query of one that was dropped is told from that of its successor."""
+    desk = ReadingDesk()
+    made = desk.open().reader_id
+    desk.now_ms += OWNER_MS_MAX
+    taken_over = desk.open(owner=OTHER).reader_id
+    desk.reload()
+    loaded = desk.open(owner=OTHER).reader_id
+    desk.drop()
+    desk.reload()
+    made_again = desk.open().reader_id
+
+    assert (taken_over, loaded) == (made, made)
+    assert made and made_again and made_again != made
+    assert [reader.reader_id for reader in desk.readers()] == [made_again]
+
+
+def test_claims_of_another_reader_of_the_name_are_not_shown() -> None:
+    """P2"""
+    desk = ReadingDesk()
+    desk.send(b"a", b"b")
+    old = desk.open().reader_id
+    desk.claim(1, 1)
+    desk.drop()
+    new = desk.open().reader_id
+    desk.claim(1, 2)
+
+    assert kind_of(lambda: desk.numbers(1, reader_id=old)) is READER_NOT_FOUND
+    assert desk.numbers(1, reader_id=new) == desk.numbers(1) == [1, 2]
+
+
+def test_a_reader_that_is_older_than_ids_has_none() -> None:
+    desk = ReadingDesk()
+    desk.send(b"a")
+    desk.open()
+    desk.claim(1)
+    del desk.shelf.kept.records[READER_ID, b"\x00" + NAME.encode()]
+
+    desk.reload()
+
+    assert desk.open().reader_id == b""
+    assert desk.numbers(1) == [1]
 
 
 def test_a_dropped_reader_gives_everything_back_and_is_forgotten() -> None:

@@ -37,7 +37,7 @@ from shardbus_spark.pipelines.plan import (
     plan_to_text,
     slice_rows,
 )
-from shardbus_spark.pipelines.selection import read_table, selected
+from shardbus_spark.pipelines.selection import explained, read_table, selected
 from shardbus_spark.pipelines.slice_sink import SliceSink, write_slice
 from shardbus_spark.pipelines.work import ROW, Work
 from shardbus_spark.reading import client_for
@@ -118,8 +118,12 @@ class Replaying:
         return plan
 
     def _made_plan(self) -> Plan:
-        rows = selected(read_table(self._spark, self._definition), self._definition)
-        self._work.put_rows(rows, file_rows(self._slice_rows))
+        table = read_table(self._spark, self._definition)
+        rows = selected(table, self._definition)
+        try:
+            self._work.put_rows(rows, file_rows(self._slice_rows))
+        except PySparkException as error:
+            raise explained(table, self._definition, error) from error
         incarnation = "" if self._entity is None else self._entity.incarnation
         plan = plan_of(self._work.slices(self._slice_rows), incarnation)
         if self._entity is not None and self._entity.requires_session:

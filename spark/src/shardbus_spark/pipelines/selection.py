@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -22,6 +22,7 @@ JSON_TYPE: Final = "application/json"
 # Where a capture puts rows, which a message does not have.
 PLACES: Final = ("entity", "date", "hour")
 _ORDER: Final = ("fragment", "sequence_number")
+_MALFORMED: Final = "MALFORMED_CHARACTER_CODING"
 _READABLE: Final = ("timestampNtz", "vacuumProtocolCheck", "v2Checkpoint")
 _NOTHING_THERE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
@@ -111,6 +112,23 @@ def message_columns(table: DataFrame, definition: Replay) -> dict[str, Column]:
             "or send whole rows with body json"
         )  # fmt: skip
     return found
+
+
+def explained(table: DataFrame, definition: Replay, error: PySparkException) -> Exception:
+    """The error of Spark, or which message it is about where a body is decoded that is no text."""
+    if _MALFORMED not in str(error) or "body" not in table.columns:
+        return error
+    is_text = F.is_valid_utf8(named("body").cast("string"))
+    places = [name for name in (*PLACES[:1], *_ORDER) if name in table.columns]
+    found = table.where(~is_text).select(*map(named, places)).orderBy(*map(named, places)).head()
+    if found is None:
+        return error
+    where = ", ".join(f"{name} {found[name]}" for name in places) or "one row"
+    return OptionError(
+        f"where of {definition.name} decodes a body that is no UTF-8 ({where}): write "
+        "try_validate_utf8(string(body)), which is null for such a body, in place of "
+        "decode(body, 'UTF-8')"
+    )
 
 
 def _met(table: DataFrame, where: str) -> DataFrame:

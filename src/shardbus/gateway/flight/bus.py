@@ -19,6 +19,8 @@ CALLS_MAX: Final = 32 + WAITING_OF_PEER_MAX
 WAITING_OF_PEER_MAX answers to wrong keys back, so 32 are always left for who has a right one.
 """
 WAIT_S: Final = 30
+WAITS_MAX: Final = 16
+"""So many of those calls may wait for news of an entity; more are answered at once."""
 
 Document = dict[str, object]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from shardbus.core.document import Fields
 from shardbus.gateway.flight.bus import Bus, BusError, entity_path
-from shardbus.gateway.flight.reading import read_fragment
+from shardbus.gateway.flight.reading import FragmentReader
 from shardbus.stores.base import FragmentId
 from shardbus.stores.base_bulk import BulkAsk, OpenSource, Range
 
@@ -24,6 +24,7 @@ class ClaimAsk(NamedTuple):
     line: int
     fragment: int
     reader: str
+    reader_id: str
     ordinals: tuple[int, int]
 
 
@@ -58,23 +59,24 @@ def _read(
     found: _Claims,
 ) -> Iterator[pa.RecordBatch]:
     fragment = FragmentId(found.entity_id, ask.fragment)
-    for claim in found.claims:
-        if not claim.runs:
-            continue
-        runs = BulkAsk(ask.fragment, ask.line, claim.runs)
-        count = 0
-        damaged: list[int] = []
-        for batch, unread in read_fragment(stores(found.broker), fragment, runs, columns):
-            count += batch.num_rows
-            damaged += unread
-            if batch.num_rows:
-                yield batch
-        if damaged:
-            log.error("%s, %s: damaged messages %s of a claim", ask.entity, fragment, damaged)
-            _set_aside(bus, token, ask, claim.ordinal)
-        if count + len(damaged) != claim.count():
-            # The lease ran out, say, and others have had some of it since.
-            _check(bus, token, ask, claim.ordinal, count)
+    with stores(found.broker) as source:
+        reader = FragmentReader(source, fragment, columns)
+        for claim in found.claims:
+            if not claim.runs:
+                continue
+            count = 0
+            damaged: list[int] = []
+            for batch, unread in reader.read(BulkAsk(ask.fragment, ask.line, claim.runs)):
+                count += batch.num_rows
+                damaged += unread
+                if batch.num_rows:
+                    yield batch
+            if damaged:
+                log.error("%s, %s: damaged messages %s of a claim", ask.entity, fragment, damaged)
+                _set_aside(bus, token, ask, claim.ordinal)
+            if count + len(damaged) != claim.count():
+                # The lease ran out, say, and others have had some of it since.
+                _check(bus, token, ask, claim.ordinal, count)
 
 
 @final
@@ -87,6 +89,10 @@ class _Claims:
         self.entity_id = fields.integer("entity_id")
         self.broker = fields.text("broker")
         self.claims = [_Claim(value) for value in fields.values("claims")]
+        first, last = ordinals
+        if [claim.ordinal for claim in self.claims] != list(range(first, last + 1)):
+            # One that is not told would look as if it were empty.
+            raise BusError(0, "unavailable", f"Claims {first} to {last} are not all told.")
 
 
 def _check(bus: Bus, token: str, ask: ClaimAsk, ordinal: int, count: int) -> None:
@@ -108,6 +114,7 @@ def _asked(ask: ClaimAsk, ordinals: tuple[int, int]) -> dict[str, object]:
     first, last = ordinals
     return {
         "reader": ask.reader,
+        "reader_id": ask.reader_id,
         "fragment": ask.fragment,
         "first_ordinal": first,
         "last_ordinal": last,

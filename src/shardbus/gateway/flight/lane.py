@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, final
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -14,7 +16,7 @@ import pyarrow.flight as flight
 from shardbus.core.address import parse_address
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.flight.admission import TOKEN, Admission, Guests, token_of
-from shardbus.gateway.flight.bus import Bus, entity_path
+from shardbus.gateway.flight.bus import WAITS_MAX, Bus, entity_path
 from shardbus.gateway.flight.claimed import ClaimAsk, claimed
 from shardbus.gateway.flight.describing import Described, with_first_numbers
 from shardbus.gateway.flight.peers import connections, hang_up, peer_name
@@ -83,6 +85,7 @@ class Lane(flight.FlightServerBase):
         self._places = Places(self._hang_up, streams_max=streams_max)
         self._bus = bus
         self._stores = stores
+        self._waits = threading.BoundedSemaphore(WAITS_MAX)
         super().__init__(location, tls_certificates=tls, middleware={TOKEN: Guests(self.admission)})
         self._watch = Watch(self._places, lambda: connections(self.port), self._hang_up)
 
@@ -156,7 +159,8 @@ class Lane(flight.FlightServerBase):
             if wish.reader is None:
                 batches = self._browsed(wish, number, token_of(context))
             else:
-                ask = ClaimAsk(wish.entity, _line(wish.entity), number, wish.reader, wish.ordinals)
+                whose = wish.reader, wish.reader_id
+                ask = ClaimAsk(wish.entity, _line(wish.entity), number, *whose, wish.ordinals)
                 bus, token = self._bus, token_of(context)
                 batches = claimed(bus, self._stores, token, ask, wish.columns)
             return flight.GeneratorStream(schema_of(wish.columns), self._given(batches, peer))
@@ -169,8 +173,7 @@ class Lane(flight.FlightServerBase):
             )
         document, entity = _action_body(body)
         if action == "describe":
-            found = self._describe(entity, token)
-            return with_first_numbers(found, self._stores, _line(entity)).document
+            return self._news(entity, document, token)
         if action == "list":
             return self._bus.get(entity_path(entity, "readers"), token)
         whose = "stages" if action in _OF_STAGES else "readers"
@@ -190,8 +193,29 @@ class Lane(flight.FlightServerBase):
             with suppress(OSError):
                 writer.write(pa.py_buffer(put.answer()))
 
-    def _describe(self, entity: str, token: str) -> Described:
-        return Described(self._bus.get(entity_path(entity, "bulk"), token))
+    def _describe(self, entity: str, token: str, query: str = "") -> Described:
+        return Described(self._bus.get(entity_path(entity, f"bulk{query}"), token))
+
+    def _news(self, entity: str, asked: dict[str, object], token: str) -> dict[str, object]:
+        """How far fragments go; with a stamp that is known, when it is another or the wait over.
+
+        Without news nobody needs to know where fragments begin, and no store is asked.
+        """
+        known, wait_ms = asked.get("known", ""), asked.get("wait_ms", 0)
+        if not isinstance(known, str) or not isinstance(wait_ms, int):
+            raise Refused(INVALID_ARGUMENT, "'known' must be a text and 'wait_ms' a number.")
+        query = ""
+        has_place = bool(known and wait_ms) and self._waits.acquire(blocking=False)
+        try:
+            if has_place:
+                query = "?" + urlencode({"known": known, "wait_ms": wait_ms})
+            found = self._describe(entity, token, query)
+        finally:
+            if has_place:
+                self._waits.release()
+        if known and found.document.get("stamp") == known:
+            return found.document
+        return with_first_numbers(found, self._stores, _line(entity)).document
 
     def _browsed(self, wish: Wish, number: int, token: str) -> Iterator[pa.RecordBatch]:
         first, stop = wish.number("from"), wish.number("to")

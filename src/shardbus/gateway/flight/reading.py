@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import final
 
 import pyarrow as pa
 
@@ -20,13 +21,26 @@ def read_fragment(
     because their records are damaged. StoreError when the store cannot be read. The source is
     closed at the end, and has to be opened anew.
     """
-    maker, wanted = BatchMaker(columns, fragment.number), wanted_for(columns)
     with source as reader:
-        local = reader.local(fragment)
+        yield from FragmentReader(reader, fragment, columns).read(ask)
+
+
+@final
+class FragmentReader:
+    """Reads one fragment from a source that is open, as often as it is asked."""
+
+    def __init__(self, source: BulkSource, fragment: FragmentId, columns: list[str]) -> None:
+        self._source = source
+        self._local = source.local(fragment)
+        self._maker = BatchMaker(columns, fragment.number)
+        self._wanted = wanted_for(columns)
+
+    def read(self, ask: BulkAsk) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """What `read_fragment` gives."""
         start = ask.ranges[0][0]
         while True:
-            slab = reader.slab(local, ask, start)
-            batch, damaged = _batch(slab, maker, wanted)
+            slab = self._source.slab(self._local, ask, start)
+            batch, damaged = _batch(slab, self._maker, self._wanted)
             if batch.num_rows or damaged:
                 yield batch, damaged
             if not slab.next_start:

@@ -10,6 +10,8 @@ from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.flight.drafts import Column, Drafts
 from shardbus.gateway.flight.schema import COLUMNS, EXTRA_COLUMNS
 
+# A body is bytes: text that is no UTF-8, which Spark's strings may be, is put as it is.
+_BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _TEXTS: Final = (
     "message_id",
     "session_id",
@@ -77,11 +79,8 @@ def drafts_of(batch: pa.RecordBatch) -> Drafts:
     drafts = Drafts(batch.num_rows)
     if not batch.num_rows:
         return drafts
-    try:
-        # Nobody has looked at them yet: texts may be no UTF-8, and values lie anywhere.
-        batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise Refused(INVALID_ARGUMENT, f"The rows are no valid ones: {error}.") from error
+    for name in batch.schema.names:
+        _check_valid(name, batch.column(name))
     names = set(batch.schema.names)
     for name in _TEXTS:
         if name in names and batch.column(name).null_count < batch.num_rows:
@@ -98,6 +97,31 @@ def drafts_of(batch: pa.RecordBatch) -> Drafts:
     if "body" in names:
         drafts.bodies = _column(batch.column("body"))
     return drafts
+
+
+def _check_valid(name: str, column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
+    """Nobody has looked at values yet: texts may be no UTF-8, and they lie anywhere."""
+    values = (
+        column.view(_BYTES_OF[column.type])
+        if name == "body" and column.type in _BYTES_OF
+        else column
+    )
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        row = next((row for row in range(len(column)) if not _is_valid(column.slice(row, 1))), -1)
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"The rows are no valid ones: column {name} in row {row} of its batch: {error}.",
+        ) from error
+
+
+def _is_valid(column: pa.Array[pa.Scalar[pa.DataType]]) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _column(column: pa.Array[pa.Scalar[pa.DataType]]) -> Column:

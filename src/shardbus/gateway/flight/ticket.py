@@ -21,7 +21,17 @@ COMMAND: Final = "command"
 TICKET: Final = "ticket"
 _KNOWN: Final = {
     COMMAND: ("entity", "columns", "states", "from", "to"),
-    TICKET: ("entity", "columns", "states", "from", "to", "fragment", "reader", "ordinals"),
+    TICKET: (
+        "entity",
+        "columns",
+        "states",
+        "from",
+        "to",
+        "fragment",
+        "reader",
+        "ordinals",
+        "reader_id",
+    ),
 }
 FRAGMENT_DIGITS_MAX: Final = 5
 
@@ -63,6 +73,11 @@ class Wish:
     @property
     def reader(self) -> str | None:
         return self._text("reader") if "reader" in self._members else None
+
+    @property
+    def reader_id(self) -> str:
+        """Which reader of that name; empty for whichever there is."""
+        return self._text("reader_id") if self._members.get("reader_id") else ""
 
     @property
     def ordinals(self) -> tuple[int, int]:

@@ -7,10 +7,12 @@ repeated.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Coroutine, Mapping
 from typing import Final, final
 
 from shardbus.broker.bus import Bus, EntityHandle
+from shardbus.broker.host import EntityStatistics
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.command import Claimed, ReaderOpened, ReaderStatus
 from shardbus.core.errors import INVALID_ARGUMENT, Refused, Unavailable
@@ -19,20 +21,34 @@ from shardbus.core.limits import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    READER_ID_BYTES_MAX,
     READER_NAME_CHARACTERS_MAX,
 )
 from shardbus.core.sequence import sequence_number
 from shardbus.gateway.http.api_call import Answer, Call, Members
 from shardbus.gateway.http.api_places import Place, Places
 from shardbus.gateway.http.api_readers_schemas import CLAIMS_AT_ONCE_MAX, SCHEMAS
-from shardbus.gateway.http.api_route import NAME, Route
+from shardbus.gateway.http.api_route import NAME, Parameter, Route
 from shardbus.gateway.http.documents_schema import Document, Schema
 from shardbus.gateway.http.moment import format_moment
 
 FRAGMENT_MAX: Final = 0xFFFF
 OWNER_CHARACTERS_MAX: Final = 128
+READER_ID_BYTES: Final = 8
 ORDINALS_AT_ONCE_MAX: Final = 1_024
 BYTES_MAX: Final = 1 << 40
+# Whoever waits for news has us look so often; a look is a fraction of a request.
+LOOK_MS: Final = 50
+WAIT_MS_MAX: Final = 5_000
+KNOWN: Final = Parameter("known", "query", "The stamp of a former answer.", example="41.16.7.0")
+WAIT: Final = Parameter(
+    "wait_ms",
+    "query",
+    "How long to wait for another stamp.",
+    least=0,
+    most=WAIT_MS_MAX,
+    example=500,
+)
 
 _ENTITY: Final = "/api/v1/entities/{name}"
 _WANTED: Final = ("fragment", "ordinal", "count_max", "bytes_max")
@@ -52,7 +68,10 @@ class ReaderPages:
 
     def routes(self) -> list[tuple[Route, Answer]]:
         return [
-            (_shown("bulk", "Bulk", "How far the fragments of an entity go."), self._describe),
+            (
+                _shown("bulk", "Bulk", "How far the fragments of an entity go.", (KNOWN, WAIT)),
+                self._describe,
+            ),
             (_shown("readers", "Readers", "Who reads an entity in bulk."), self._list),
             (
                 _posted("open", "OpenReader", "ReaderOpened", "Begin, or go on, to read."),
@@ -84,12 +103,22 @@ class ReaderPages:
 
     async def _describe(self, call: Call) -> Document:
         place = self._places.place(call.name)
+        known, wait_ms = call.query.text("known"), call.query.integer("wait_ms", 0, WAIT_MS_MAX)
+        statistics = await self._bus.namespace.statistics(place.handle.entity)
+        for _ in range(wait_ms // LOOK_MS):
+            if _stamp(place, statistics) != known:
+                break
+            await asyncio.sleep(LOOK_MS / 1000)
+            statistics = await self._bus.namespace.statistics(place.handle.entity)
+        return self._described(place, statistics)
+
+    def _described(self, place: Place, statistics: EntityStatistics) -> Document:
         entity = place.handle.entity
-        statistics = await self._bus.namespace.statistics(entity)
         homes = {home.number: home.broker_index for home in entity.fragments}
         return {
             "entity": entity.name,
             **_identity(place.handle),
+            "stamp": _stamp(place, statistics),
             "requires_session": place.has_sessions,
             "fragments": [
                 {
@@ -121,8 +150,9 @@ class ReaderPages:
     async def _open(self, call: Call) -> Document:
         place = self._places.receivable(call.name)
         lease_ms = call.body.integer("lease_ms", LEASE_MS_DEFAULT, LEASE_MS_MAX, least=LEASE_MS_MIN)
+        new_id = secrets.token_bytes(READER_ID_BYTES)
         opened = await place.handle.readers.open(
-            place.line, _reader(call.body), _owner(call.body), lease_ms=lease_ms
+            place.line, _reader(call.body), _owner(call.body), new_id, lease_ms=lease_ms
         )
         return {
             **_identity(place.handle),
@@ -212,7 +242,7 @@ class ReaderPages:
         claims: list[Document] = []
         for ordinal in _ordinals(call.body):
             found = await place.handle.readers.describe(
-                number, place.line, _reader(call.body), ordinal
+                number, place.line, _reader(call.body), ordinal, _reader_id(call.body)
             )
             runs = [list(pair) for pair in found.runs.pairs()]
             claims.append({"ordinal": ordinal, "runs": runs, "size_bytes": found.size_bytes})
@@ -229,7 +259,9 @@ class ReaderPages:
         number = _fragment(call.body)
         whole = 0
         for ordinal in _ordinals(call.body):
-            pieces = place.handle.readers.pieces(number, place.line, _reader(call.body), ordinal)
+            pieces = place.handle.readers.pieces(
+                number, place.line, _reader(call.body), ordinal, _reader_id(call.body)
+            )
             async for piece in pieces:
                 whole += len(piece)
         return {"count": whole}
@@ -248,6 +280,13 @@ async def _all(
     return made
 
 
+def _stamp(place: Place, statistics: EntityStatistics) -> str:
+    """Another one whenever something was sent, removed, or is out of reach or back."""
+    parts = [part for part in statistics.fragments if part.is_counted]
+    sent, waiting = sum(p.sent_total for p in parts), sum(p.counts[place.line] for p in parts)
+    return f"{place.handle.entity.entity_id}.{len(parts)}.{sent}.{waiting}"
+
+
 def _identity(handle: EntityHandle) -> Document:
     """An entity that is deleted and made again is another one."""
     number = handle.entity.entity_id
@@ -263,6 +302,15 @@ def _reader(body: Members) -> str:
 
 def _owner(body: Members) -> bytes:
     return body.text("owner", most=OWNER_CHARACTERS_MAX).encode()
+
+
+def _reader_id(body: Members) -> bytes:
+    """Empty when any reader of the name is meant."""
+    text = body.text("reader_id", "", most=2 * READER_ID_BYTES_MAX)
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise Refused(INVALID_ARGUMENT, "reader_id must be what open answered.") from None
 
 
 def _fragment(body: Members) -> int:
@@ -283,6 +331,7 @@ def _ordinals(body: Members) -> range:
 def _opened(number: int, opened: ReaderOpened) -> Document:
     return {
         "number": number,
+        "reader_id": opened.reader_id.hex(),
         "completed": opened.completed,
         "last": opened.last,
         "lost": opened.lost,
@@ -316,6 +365,7 @@ def _claimed(number: int, ordinal: int, claimed: Claimed) -> Document:
 def _status(number: int, status: ReaderStatus) -> Document:
     return {
         "number": number,
+        "reader_id": status.reader_id.hex(),
         "lease_ms": status.lease_ms,
         "heard_at": format_moment(status.heard_ms),
         "completed": status.completed,
@@ -337,9 +387,14 @@ def _missing(missing: Mapping[int, Unavailable]) -> list[Document]:
     return [{"number": number, "message": why.message} for number, why in missing.items()]
 
 
-def _shown(path: str, schema: str, summary: str) -> Route:
+def _shown(path: str, schema: str, summary: str, more: tuple[Parameter, ...] = ()) -> Route:
     return Route(
-        f"{_ENTITY}/{path}", summary, schema, right=LISTEN, otherwise=MANAGE, parameters=(NAME,)
+        f"{_ENTITY}/{path}",
+        summary,
+        schema,
+        right=LISTEN,
+        otherwise=MANAGE,
+        parameters=(NAME, *more),
     )
 
 

@@ -50,6 +50,9 @@ _IDENTITY: Final[dict[str, Schema]] = {
     "entity_id": COUNT,
     "incarnation": described(TEXT, "Another one when the entity was made anew."),
 }
+_READER_ID: Final[Schema] = described(
+    TEXT, "Another one when the reader was dropped and made anew; empty for one without."
+)
 _MISSING: Final[Schema] = list_of(reference("MissingFragment"))
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -58,6 +61,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "entity": TEXT,
             **_IDENTITY,
+            "stamp": described(TEXT, "Another one when something came or went."),
             "requires_session": FLAG,
             "fragments": list_of(reference("BulkFragment")),
         }
@@ -92,6 +96,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "OpenedFragment": object_of(
         {
             "number": COUNT,
+            "reader_id": _READER_ID,
             "completed": described(COUNT, "Claims up to this ordinal are done."),
             "last": described(COUNT, "The ordinal of the last claim."),
             "lost": described(COUNT, "Claims up to this ordinal that are not done were lost."),
@@ -137,6 +142,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "fragment": _NUMBER,
             "first_ordinal": _ORDINAL,
             "last_ordinal": _ORDINAL,
+            "reader_id": described(TEXT, "Refused when the reader is another one by now."),
         },
         ("reader", "fragment", "first_ordinal"),
     ),
@@ -156,6 +162,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "ReaderFragment": object_of(
         {
             "number": COUNT,
+            "reader_id": _READER_ID,
             "lease_ms": COUNT,
             "heard_at": MOMENT,
             "completed": COUNT,

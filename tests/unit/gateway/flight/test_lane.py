@@ -91,6 +91,24 @@ def test_a_fragment_that_nobody_can_ask_is_no_empty_one(site: LaneSite) -> None:
     assert site.client.get_flight_info(command(to={"0": 5}), options()).endpoints
 
 
+def test_news_are_waited_for_by_the_bus_and_need_no_store(site: LaneSite) -> None:
+    """P1."""
+    site.describe(3)
+    site.send(b"a", b"b")
+    plain = site.bus.answers["entities/q/bulk"]
+    assert isinstance(plain, dict)
+    waiting = "entities/q/bulk?known=s1&wait_ms=500"
+    site.bus.answers[waiting] = {**plain, "stamp": "s1"}
+
+    site.stop()
+    site.path.rename(site.path.with_name("away.db"))
+    assert site.act("describe", known="s1", wait_ms=500)["stamp"] == "s1"
+
+    assert site.bus.asked[-1][0] == waiting
+    with pytest.raises(flight.FlightServerError, match="'known' must be a text"):
+        site.act("describe", known=1)
+
+
 def test_actions_are_passed_on_with_the_token_of_the_client(site: LaneSite) -> None:
     """P2."""
     site.bus.answers["entities/q/readers/open"] = {"fragments": []}
@@ -192,10 +210,11 @@ def test_a_damaged_message_of_a_claim_is_left_out_and_set_aside(site: LaneSite) 
     site.bus.answers["entities/q/readers/runs"] = site.claims([[1, 2]])
     site.bus.answers["entities/q/readers/check"] = {"count": 1}
 
-    table = site.read(reader="r", ordinals=[1, 1])
+    table = site.read(reader="r", reader_id="0a", ordinals=[1, 1])
 
     assert table.to_pydict() == {"sequence_number": [2], "body": [b"b"]}
-    asked = {"reader": "r", "fragment": 0, "first_ordinal": 1, "last_ordinal": 1}
+    ordinals = {"first_ordinal": 1, "last_ordinal": 1}
+    asked = {"reader": "r", "reader_id": "0a", "fragment": 0, **ordinals}
     assert site.bus.posted == [asked, asked]
     assert site.bus.asked[-1] == ("entities/q/readers/check", TOKEN)
 
@@ -225,6 +244,18 @@ def test_a_claim_that_is_taken_away_while_it_is_read_is_an_error(site: LaneSite,
     expected = "^claim-lost: " if then == "lost" else "^unavailable: Claim 1 was changed"
     with pytest.raises(flight.FlightError, match=expected):
         site.read(reader="r", ordinals=[1, 1])
+
+
+@pytest.mark.parametrize("told", [[], [[[1, 1]]]], ids=["none", "one of two"])
+def test_claims_that_the_bus_does_not_tell_of_are_not_empty(
+    site: LaneSite, told: list[list[list[int]]]
+) -> None:
+    """P2: rows that are not read would be taken for completed."""
+    site.send(b"a", b"b", b"c")
+    site.bus.answers["entities/q/readers/runs"] = site.claims(*told)
+
+    with pytest.raises(flight.FlightUnavailableError, match="Claims 1 to 2 are not all told"):
+        site.read(reader="r", ordinals=[1, 2])
 
 
 @pytest.fixture

@@ -140,13 +140,32 @@ def test_texts_of_a_slice_are_those_of_its_rows(kind: pa.DataType) -> None:
         assert [message.body for message in found] == bodies
 
 
-def test_texts_that_are_no_utf_8_are_refused() -> None:
-    starts = pa.py_buffer(struct.pack("<ii", 0, 2))
-    broken = pa.StringArray.from_buffers(1, starts, pa.py_buffer(b"\xff\xfe"))
-    batch = pa.RecordBatch.from_arrays([broken], ["message_id"])
+def broken_texts() -> pa.StringArray:
+    """The second of them is no UTF-8."""
+    starts = pa.py_buffer(struct.pack("<iii", 0, 1, 3))
+    return pa.StringArray.from_buffers(2, starts, pa.py_buffer(b"a\xff\xfe"))
 
-    with pytest.raises(Refused, match="no valid ones"):
+
+def test_texts_that_are_no_utf_8_are_refused_by_column_and_row() -> None:
+    batch = pa.RecordBatch.from_arrays([broken_texts()], ["message_id"])
+
+    with pytest.raises(Refused, match="no valid ones: column message_id in row 1 of its batch"):
         messages(batch)
+
+
+def test_a_body_that_is_no_utf_8_is_put_as_it_is() -> None:
+    """P3: one such body among the strings of Spark failed the whole write."""
+    batch = pa.RecordBatch.from_arrays([broken_texts()], ["body"])
+
+    assert [message.body for message in messages(batch)] == [b"a", b"\xff\xfe"]
+
+
+def test_a_body_that_lies_nowhere_is_refused() -> None:
+    starts = pa.py_buffer(struct.pack("<iii", 0, 9, 3))
+    outside = pa.StringArray.from_buffers(2, starts, pa.py_buffer(b"abc"))
+
+    with pytest.raises(Refused, match="column body"):
+        messages(pa.RecordBatch.from_arrays([outside], ["body"]))
 
 
 def test_a_batch_without_rows_is_no_message() -> None:

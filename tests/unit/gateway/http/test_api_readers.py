@@ -64,6 +64,20 @@ def test_a_description_tells_how_far_the_fragments_go(api: MessagesWeb) -> None:
     assert bulk["requires_session"] is False
 
 
+def test_a_description_that_is_known_is_told_when_it_is_another(api: MessagesWeb) -> None:
+    """P1: whoever follows an entity need not ask all the time."""
+    put(api, "many", 1)
+    stamp = show(api, "many/bulk")["stamp"]
+
+    same = show(api, f"many/bulk?known={stamp}&wait_ms=100")
+    put(api, "many", 1)
+    other = show(api, f"many/bulk?known={stamp}&wait_ms=5000")
+
+    assert same["stamp"] == stamp
+    assert other["stamp"] != stamp
+    assert api.call("GET", "many/bulk?wait_ms=5001").status == 400
+
+
 def test_claims_are_made_read_and_completed(api: MessagesWeb) -> None:
     """P2."""
     put(api, "q", 5)
