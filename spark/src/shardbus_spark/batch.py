@@ -39,13 +39,13 @@ class BatchReader(DataSourceReader):
             for part in entity.fragments
             for piece in browse_pieces(options, part, *self._bounds(part), piece_rows=piece_rows)
         ]
-        return shares(pieces, partitions)
+        return shares(pieces, partitions, options.task_address())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own where there is nothing to read.
         if not isinstance(partition, Share):
             return iter(())
-        return read_tickets(self._options.address, partition.tickets, self._columns)
+        return read_tickets(partition.address, partition.tickets, self._columns)
 
     def _bounds(self, part: FragmentState) -> tuple[int, int]:
         starting, ending = self._options.starting, self._options.ending

@@ -98,11 +98,11 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 piece_rows=piece_rows,
             )
         ]
-        return shares(pieces, partitions) if pieces else []
+        return shares(pieces, partitions, self._options.task_address()) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
-        return read_tickets(self._options.address, partition.tickets, self._columns)
+        return read_tickets(partition.address, partition.tickets, self._columns)
 
     def commit(self, end: Offset) -> None:
         """The bus has nothing to forget."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from shardbus_spark.address import Address, address_from
+from shardbus_spark.credentials import Given
 from shardbus_spark.errors import (
     ClaimLost,
     NotFound,
@@ -66,7 +67,8 @@ _ADVICE: Final[dict[type[ShardbusError], str]] = {
     ReaderDropped: "Somebody has dropped the reader, and what it had set aside went back to "
     "receivers: use another checkpointLocation to begin anew.",
     Unauthorized: "Reading needs a key or token with Listen on the entity, writing one with Send: "
-    "check connectionString, keyName and key, or token.",
+    "check credentialFile, connectionString, keyName and accessKey, or token. What Spark planned "
+    "longer than taskAccessMs ago is planned anew by another load().",
     Unavailable: "Try again when the bus is healthy: its /health says more.",
 }
 # Flight puts this before some texts.
@@ -75,7 +77,7 @@ _FRAME: Final = " error, with message: "
 _BROKEN: Final = ("Stream removed", "Socket closed", "Connection reset", "RST_STREAM", "GOAWAY")
 
 
-def connect(
+def connect(  # noqa: PLR0913 - each is one of the ways to open a bus
     url: str = "",
     *,
     connection_string: str = "",
@@ -83,33 +85,55 @@ def connect(
     key: str = "",
     token: str = "",
     ca_file: str = "",
+    credential_file: str = "",
 ) -> Client:
-    """A client of the bulk lane at a URL; of the development bus on this machine without one."""
-    address = address_from(
-        url,
-        connection_string=connection_string,
-        key_name=key_name,
-        key=key,
-        token=token,
-        ca_file=ca_file,
-    )
-    return Client(address)
+    """A client of the bulk lane at a URL.
+
+    What is not given comes from the environment (SHARDBUS_FLIGHT_URL, SHARDBUS_CREDENTIAL_FILE and
+    so on); without that, it is a client of the development bus on this machine.
+    """
+    given = Given(credential_file, connection_string, token, key, key_name)
+    return Client(address_from(url, given, ca_file=ca_file))
+
+
+@final
+class Connection:
+    """To a location; made when it is used first."""
+
+    def __init__(self, location: str, ca_file: str) -> None:
+        self._location = location
+        self._ca_file = ca_file
+        self._flight: flight.FlightClient | None = None
+
+    def open(self) -> flight.FlightClient:
+        if self._flight is None:
+            trusted = Path(self._ca_file).read_text("utf-8") if self._ca_file else None
+            self._flight = flight.connect(self._location, tls_root_certs=trusted)
+        return self._flight
+
+    def close(self) -> None:
+        if self._flight is not None:
+            self._flight.close()
+            self._flight = None
 
 
 @final
 class Client:
     """One bulk lane."""
 
-    def __init__(self, address: Address, *, retry_s: float = RETRY_S) -> None:
-        """What fails because nobody answers is tried again for `retry_s`."""
+    def __init__(
+        self, address: Address, *, retry_s: float = RETRY_S, connection: Connection | None = None
+    ) -> None:
+        """What fails because nobody answers is tried again for `retry_s`.
+
+        `connection` is one that others use, too.
+        """
         self._address = address
         self._retry_s = retry_s
-        self._flight: flight.FlightClient | None = None
+        self._connection = connection or Connection(address.location(), address.ca_file)
 
     def close(self) -> None:
-        if self._flight is not None:
-            self._flight.close()
-            self._flight = None
+        self._connection.close()
 
     def read(
         self,
@@ -227,11 +251,7 @@ class Client:
         raise AssertionError("the deadline comes first")
 
     def _client(self) -> flight.FlightClient:
-        if self._flight is None:
-            file = self._address.ca_file
-            trusted = Path(file).read_text("utf-8") if file else None
-            self._flight = flight.connect(self._address.location(), tls_root_certs=trusted)
-        return self._flight
+        return self._connection.open()
 
     def _options(self, timeout_s: float = CALL_TIMEOUT_S) -> flight.FlightCallOptions:
         headers = [(b"authorization", self._address.authorization().encode())]

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from shardbus_spark.address import Address
 from shardbus_spark.claims import Claims, reader_positions
 from shardbus_spark.client import RETRY_S
 from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, ShardbusError, Unavailable
@@ -127,12 +128,13 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows = claims.rows(fragment, after, ordinal)
                 ticket = self._ticket(fragment, after + 1, ordinal)
                 pieces.append(Piece(ticket, rows, (fragment, after)))
-        return shares(pieces, self._options.partitions or PARTITIONS_DEFAULT) if pieces else []
+        partitions = self._options.partitions or PARTITIONS_DEFAULT
+        return shares(pieces, partitions, self._options.task_address()) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
         for ticket in partition.tickets:
-            yield from self._read(ticket)
+            yield from self._read(partition.address, ticket)
 
     def commit(self, end: Offset) -> None:
         """Spark has the batch that ends here in its commit log."""
@@ -217,8 +219,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s", text)
             claims.open()
 
-    def _read(self, ticket: str) -> Iterator[pa.RecordBatch]:
-        address = self._options.address
+    def _read(self, address: Address, ticket: str) -> Iterator[pa.RecordBatch]:
         try:
             yield from read_tickets(address, [ticket], self._columns)
             return
@@ -230,16 +231,16 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "them, set failOnDataLoss to false"
                 ) from error
             log.warning("messages that were set aside are lost to this query: %s", error)
-        rest = self._rest(ticket)
+        rest = self._rest(address, ticket)
         if rest:
             yield from read_tickets(address, [rest], self._columns)
 
-    def _rest(self, ticket: str) -> str:
+    def _rest(self, address: Address, ticket: str) -> str:
         """The ticket without the claims that are lost; empty when that is all."""
         options = self._options
         wish = json.loads(ticket)
         fragment, (first, last) = wish["fragment"], wish["ordinals"]
-        gone = reader_positions(client_for(options.address), options.entity, options.reader)
+        gone = reader_positions(client_for(address), options.entity, options.reader)
         first = max(first, gone.get(fragment, last) + 1)
         return self._ticket(fragment, first, last) if first <= last else ""
 

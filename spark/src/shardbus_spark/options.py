@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from shardbus_spark.address import Address, address_from
+from shardbus_spark.credentials import Given
 from shardbus_spark.errors import OptionError
+
+log = logging.getLogger(__name__)
 
 BROWSE: Final = "browse"
 CONSUME: Final = "consume"
@@ -17,14 +22,19 @@ LATEST: Final = "latest"
 LEASE_MS_MIN: Final = 10_000
 LEASE_MS_DEFAULT: Final = 600_000
 LEASE_MS_MAX: Final = 24 * 3600 * 1000
+TASK_ACCESS_MS_MIN: Final = 10_000
+TASK_ACCESS_MS_DEFAULT: Final = 24 * 3600 * 1000
+TASK_ACCESS_MS_MAX: Final = 30 * 24 * 3600 * 1000
 STATES: Final = ("active", "deferred", "scheduled", "delayed")
 
 KNOWN: Final[dict[str, str]] = {
     "endpoint": "Flight URL of the bus, grpc://host:5301 or grpc+tls://host:5301",
+    "credentialFile": "file on the driver with a connection string, a token or a key",
     "connectionString": "host, key name and key in one, as Service Bus SDKs take it",
     "keyName": "access rule that signs",
-    "key": "key of that rule",
+    "accessKey": "key of that rule",
     "token": "a ready-made shared access signature, instead of a key",
+    "taskAccessMs": "how long tasks can use what the driver signed for them (86400000)",
     "tlsCa": "file with the certificates to trust, on every node",
     "entity": "queue, topic/Subscriptions/name, or either with /$DeadLetterQueue",
     "path": "the same as entity: load('orders')",
@@ -41,6 +51,19 @@ KNOWN: Final[dict[str, str]] = {
     "failOnDataLoss": "true: a query fails when messages it expects are gone; false: it warns",
     "includeJson": "true: one more column, properties_json",
 }
+# Names of before; Spark shows the value of `key` in plans and logs, and hides that of `accessKey`.
+RENAMED: Final = {"key": "accessKey"}
+# Those that say where the bus is and what opens it: of sources and of sinks.
+OF_ADDRESSES: Final = (
+    "endpoint",
+    "credentialFile",
+    "connectionString",
+    "keyName",
+    "accessKey",
+    "token",
+    "taskAccessMs",
+    "tlsCa",
+)
 # What Spark itself may put among the options of a source.
 _OF_SPARK: Final = frozenset(("checkpointlocation", "paths", "header", "inferschema", "queryname"))
 
@@ -50,6 +73,7 @@ class SourceOptions:
     """How to read; checked."""
 
     address: Address
+    task_access_s: int
     entity: str
     mode: str
     states: tuple[str, ...]
@@ -64,20 +88,18 @@ class SourceOptions:
     fails_on_data_loss: bool
     includes_json: bool
 
+    def task_address(self) -> Address:
+        """What a task that is planned now gets."""
+        return self.address.for_tasks(self.entity, self.task_access_s)
+
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
     """The options that were given, names in any case; OptionError, which names the bad one."""
     values = Values(given, KNOWN)
     mode = values.choice("mode", (BROWSE, CONSUME), BROWSE)
     options = SourceOptions(
-        address=address_from(
-            values.text("endpoint"),
-            connection_string=values.text("connectionString"),
-            key_name=values.text("keyName"),
-            key=values.text("key"),
-            token=values.text("token"),
-            ca_file=values.text("tlsCa"),
-        ),
+        address=values.address(),
+        task_access_s=values.task_access_s(),
         entity=values.text("entity") or values.text("path"),
         mode=mode,
         states=values.states(),
@@ -124,6 +146,10 @@ class Values:
 
     def __init__(self, given: Mapping[str, str], table: Mapping[str, str]) -> None:
         self._values = {name.lower(): str(value) for name, value in dict(given).items()}
+        for old, new in RENAMED.items():
+            if old in self._values:
+                _tell_renamed(old, new)
+                self._values.setdefault(new.lower(), self._values.pop(old))
         known = {name.lower() for name in table} | _OF_SPARK
         for name in self._values:
             if name not in known:
@@ -131,6 +157,20 @@ class Values:
 
     def text(self, name: str) -> str:
         return self._values.get(name.lower(), "").strip()
+
+    def address(self) -> Address:
+        names = ("credentialFile", "connectionString", "token", "accessKey", "keyName")
+        given = Given(*(self.text(name) for name in names))
+        return address_from(self.text("endpoint"), given, ca_file=self.text("tlsCa"))
+
+    def task_access_s(self) -> int:
+        found = self.number("taskAccessMs", TASK_ACCESS_MS_DEFAULT)
+        if not TASK_ACCESS_MS_MIN <= found <= TASK_ACCESS_MS_MAX:
+            raise OptionError(
+                f"taskAccessMs is {found}; it must be from {TASK_ACCESS_MS_MIN} to "
+                f"{TASK_ACCESS_MS_MAX}"
+            )
+        return found // 1000
 
     def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
         value = self.text(name).lower() or default
@@ -173,3 +213,9 @@ class Values:
             f"{name} is {value!r}; it must be {', '.join(words)}, or JSON like "
             '{"0": 1200, "1": 281474976710660}: sequence numbers by fragment'
         )
+
+
+@cache
+def _tell_renamed(old: str, new: str) -> None:
+    """Once in a process."""
+    log.warning("option %s is called %s now, a name whose value Spark hides", old, new)

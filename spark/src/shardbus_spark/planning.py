@@ -7,10 +7,12 @@ fragments are packed into few partitions, about as many as there are cores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
+
+from shardbus_spark.address import Address
 
 PARTITIONS_DEFAULT: Final = 4
 # A piece below this is not worth a partition of its own.
@@ -28,19 +30,21 @@ class Piece:
 
 @dataclass
 class Share(InputPartition):
-    """What one task reads, in this order."""
+    """What one task reads, in this order, and the address that it reads from."""
 
-    tickets: list[str] = field(default_factory=list)
+    tickets: list[str]
+    address: Address
 
-    def __init__(self, tickets: list[str]) -> None:
+    def __init__(self, tickets: list[str], address: Address) -> None:
         super().__init__(None)
         self.tickets = tickets
+        self.address = address
 
 
-def shares(pieces: Sequence[Piece], partitions: int) -> list[Share]:
+def shares(pieces: Sequence[Piece], partitions: int, address: Address) -> list[Share]:
     """Pieces spread over at most so many partitions, the largest first to the emptiest.
 
-    The same pieces always give the same shares.
+    The same pieces always give the same shares. `address` is one for tasks, without a key.
     """
     count = min(max(partitions, 1), len(pieces))
     bins: list[list[Piece]] = [[] for _ in range(count)]
@@ -50,6 +54,6 @@ def shares(pieces: Sequence[Piece], partitions: int) -> list[Share]:
         bins[emptiest].append(piece)
         loads[emptiest] += max(piece.rows, 1)
     return [
-        Share([piece.ticket for piece in sorted(bin_, key=lambda piece: piece.key)])
+        Share([piece.ticket for piece in sorted(bin_, key=lambda piece: piece.key)], address)
         for bin_ in bins
     ]

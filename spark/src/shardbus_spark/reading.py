@@ -10,7 +10,7 @@ from typing import Final, final
 import pyarrow as pa
 
 from shardbus_spark.address import Address
-from shardbus_spark.client import Client
+from shardbus_spark.client import Client, Connection
 from shardbus_spark.errors import ShardbusError, Unavailable
 
 NUMBER: Final = "sequence_number"
@@ -18,15 +18,24 @@ NUMBER: Final = "sequence_number"
 PATIENCE_S: Final = 120.0
 _PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
 
-_clients: dict[Address, Client] = {}
+# A process of Spark's meets one bus, or a few.
+CONNECTIONS_MAX: Final = 16
+
+_connections: dict[tuple[str, str], Connection] = {}
 
 
 def client_for(address: Address) -> Client:
-    """The client of this process: Spark uses its Python workers again and again."""
-    client = _clients.get(address)
-    if client is None:
-        client = _clients[address] = Client(address)
-    return client
+    """A client on the connection of this process: Spark uses its Python workers again and again,
+    with another token for each batch.
+    """
+    place = (address.location(), address.ca_file)
+    connection = _connections.get(place)
+    if connection is None:
+        if len(_connections) >= CONNECTIONS_MAX:
+            # Who uses it goes on; it ends with its last user.
+            del _connections[next(iter(_connections))]
+        connection = _connections[place] = Connection(*place)
+    return Client(address, connection=connection)
 
 
 def read_tickets(

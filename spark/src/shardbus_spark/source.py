@@ -20,6 +20,13 @@ from shardbus_spark.sink_options import SinkOptions, read_sink_options
 class ShardbusSource(DataSource):
     """Entities of a Shardbus namespace as tables and streams."""
 
+    # Spark pickles a source twice: for another process of the driver, which needs all options to
+    # make a reader, and after that for tasks, which need none.
+    _is_planned = False
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, **({"options": {}} if self._is_planned else {})}
+
     @classmethod
     def name(cls) -> str:
         return "shardbus"
@@ -30,10 +37,12 @@ class ShardbusSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from shardbus_spark.batch import BatchReader
 
+        self._is_planned = True
         return BatchReader(self._checked(), asked_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options, columns = self._checked(), asked_columns(schema)
+        self._is_planned = True
         if options.mode == CONSUME:
             from shardbus_spark.consuming import ConsumeStream
 
@@ -47,14 +56,14 @@ class ShardbusSource(DataSource):
 
         if overwrite:
             raise OptionError("mode('overwrite') would delete what others sent: use mode('append')")
-        return BatchWriter(self._sink(schema))
+        return BatchWriter(self._sink(schema).for_tasks())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from shardbus_spark.sink import StreamWriter
 
         if overwrite:
             raise OptionError("outputMode('complete') has no meaning here: use 'append'")
-        return StreamWriter(self._sink(schema))
+        return StreamWriter(self._sink(schema).for_tasks())
 
     def _sink(self, schema: StructType) -> SinkOptions:
         check_written(schema)
