@@ -53,6 +53,11 @@ KNOWN: Final[dict[str, str]] = {
 }
 # Names of before; Spark shows the value of `key` in plans and logs, and hides that of `accessKey`.
 RENAMED: Final = {"key": "accessKey"}
+ENTITY_MISSING: Final = (
+    "entity is missing: option('entity', 'orders'), or {}('orders'). Of a table with a list of "
+    "columns Spark tells no options: make it without one"
+)
+SECRETS: Final = ("accessKey", "connectionString", "token")
 # Those that say where the bus is and what opens it: of sources and of sinks.
 OF_ADDRESSES: Final = (
     "endpoint",
@@ -65,7 +70,15 @@ OF_ADDRESSES: Final = (
     "tlsCa",
 )
 # What Spark itself may put among the options of a source.
-_OF_SPARK: Final = frozenset(("checkpointlocation", "paths", "header", "inferschema", "queryname"))
+_OF_SPARK: Final = frozenset(
+    (
+        *("checkpointlocation", "paths", "header", "inferschema", "queryname"),
+        # Properties of tables.
+        *("collation", "comment", "external", "is_managed_location", "location", "owner"),
+        *("provider", "serialization.format", "transient_lastddltime"),
+    )
+)
+_OF_TABLES: Final = "option."
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
 
 def _check(options: SourceOptions, values: Values) -> None:
     if not options.entity:
-        raise OptionError("entity is missing: option('entity', 'orders'), or load('orders')")
+        raise OptionError(ENTITY_MISSING.format("load"))
     if options.mode == CONSUME:
         for name in ("states", "startingOffsets", "endingOffsets"):
             if values.text(name):
@@ -145,7 +158,11 @@ class Values:
     """Options as texts; OptionError for a name that is not among those of a table."""
 
     def __init__(self, given: Mapping[str, str], table: Mapping[str, str]) -> None:
-        self._values = {name.lower(): str(value) for name, value in dict(given).items()}
+        self._values = {
+            name.lower(): str(value)
+            for name, value in dict(given).items()
+            if not name.lower().startswith(_OF_TABLES)
+        }
         for old, new in RENAMED.items():
             if old in self._values:
                 _tell_renamed(old, new)
@@ -213,6 +230,29 @@ class Values:
             f"{name} is {value!r}; it must be {', '.join(words)}, or JSON like "
             '{"0": 1200, "1": 281474976710660}: sequence numbers by fragment'
         )
+
+
+def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
+    """Those that a table is made with, which Spark gives as `option.name`; none for a read.
+
+    OptionError for one that holds a secret: whoever sees the table would see it.
+    """
+    found = {
+        name.lower().removeprefix(_OF_TABLES): str(value)
+        for name, value in dict(given).items()
+        if name.lower().startswith(_OF_TABLES)
+    }
+    for name in (*SECRETS, *RENAMED):
+        if name.lower() in found:
+            raise OptionError(
+                f"{name} has no place in a table, whose options everybody sees who may see the "
+                "table: use credentialFile, or variables of the driver such as SHARDBUS_KEY"
+            )
+    if found and "entity" not in found:
+        raise OptionError(
+            "a table needs OPTIONS (entity 'orders'): of a path or LOCATION Spark makes a directory"
+        )
+    return found
 
 
 @cache

@@ -8,8 +8,8 @@ from typing import Final
 
 from shardbus_spark.address import Address
 from shardbus_spark.errors import OptionError
+from shardbus_spark.options import ENTITY_MISSING, OF_ADDRESSES, Values
 from shardbus_spark.options import KNOWN as KNOWN_OF_SOURCES
-from shardbus_spark.options import OF_ADDRESSES, Values
 
 KNOWN: Final[dict[str, str]] = {
     **{name: KNOWN_OF_SOURCES[name] for name in OF_ADDRESSES},
@@ -40,7 +40,7 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     values = Values(given, KNOWN)
     entity = values.text("entity") or values.text("path")
     if not entity:
-        raise OptionError("entity is missing: option('entity', 'orders'), or save('orders')")
+        raise OptionError(ENTITY_MISSING.format("save"))
     options = SinkOptions(
         address=values.address(),
         task_access_s=values.task_access_s(),

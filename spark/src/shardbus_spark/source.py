@@ -12,8 +12,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.options import CONSUME, SourceOptions, read_options
-from shardbus_spark.schema import asked_columns, check_written, message_schema
+from shardbus_spark.options import CONSUME, SourceOptions, options_of_table, read_options
+from shardbus_spark.schema import (
+    asked_columns,
+    check_written,
+    message_schema,
+    origin_of,
+    with_origin,
+)
+from shardbus_spark.sink_options import KNOWN as KNOWN_OF_SINKS
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
 
 
@@ -32,16 +39,18 @@ class ShardbusSource(DataSource):
         return "shardbus"
 
     def schema(self) -> StructType:
-        return message_schema(includes_json=self._checked().includes_json)
+        schema = message_schema(includes_json=self._checked().includes_json)
+        options = options_of_table(self.options)
+        return with_origin(schema, options) if options else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from shardbus_spark.batch import BatchReader
 
         self._is_planned = True
-        return BatchReader(self._checked(), asked_columns(schema))
+        return BatchReader(self._checked(schema), asked_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options, columns = self._checked(), asked_columns(schema)
+        options, columns = self._checked(schema), asked_columns(schema)
         self._is_planned = True
         if options.mode == CONSUME:
             from shardbus_spark.consuming import ConsumeStream
@@ -67,7 +76,10 @@ class ShardbusSource(DataSource):
 
     def _sink(self, schema: StructType) -> SinkOptions:
         check_written(schema)
-        return read_sink_options(self.options)
+        known = {name.lower() for name in KNOWN_OF_SINKS}
+        origin = {name: value for name, value in origin_of(schema).items() if name in known}
+        return read_sink_options({**origin, **self.options})
 
-    def _checked(self) -> SourceOptions:
-        return read_options(self.options)
+    def _checked(self, schema: StructType | None = None) -> SourceOptions:
+        origin = {} if schema is None else origin_of(schema)
+        return read_options({**origin, **self.options})
