@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from shardbus_spark.entity import FragmentState, describe_whole
 from shardbus_spark.errors import OptionError
 from shardbus_spark.options import CONSUME, EARLIEST, LATEST, SourceOptions
-from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Piece, Share, shares
+from shardbus_spark.planning import PIECE_ROWS_MIN, Piece, Share, partitions_for, shares
 from shardbus_spark.reading import client_for, read_tickets
 
 
@@ -31,8 +31,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         entity = describe_whole(client_for(options.address), options.entity)
-        partitions = options.partitions or PARTITIONS_DEFAULT
         rows = sum(part.waiting for part in entity.fragments)
+        partitions = partitions_for(rows, options.partitions)
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
         pieces = [
             piece
@@ -45,7 +45,8 @@ class BatchReader(DataSourceReader):
         # Spark makes a partition of its own where there is nothing to read.
         if not isinstance(partition, Share):
             return iter(())
-        return read_tickets(partition.address, partition.tickets, self._columns)
+        span = self._options.span
+        return read_tickets(partition.address, partition.tickets, self._columns, span=span)
 
     def _bounds(self, part: FragmentState) -> tuple[int, int]:
         starting, ending = self._options.starting, self._options.ending

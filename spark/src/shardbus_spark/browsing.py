@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from shardbus_spark.batch import browse_pieces
 from shardbus_spark.entity import EntityState, FragmentState, describe, describe_whole
 from shardbus_spark.errors import OptionError
+from shardbus_spark.gathering import Gathering
 from shardbus_spark.limits import bounds, default_limit, shared
 from shardbus_spark.offsets import (
     NUMBERS,
@@ -26,7 +27,7 @@ from shardbus_spark.offsets import (
     positions,
 )
 from shardbus_spark.options import EARLIEST, LATEST, SourceOptions
-from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Share, shares
+from shardbus_spark.planning import PIECE_ROWS_MIN, Share, partitions_for, shares
 from shardbus_spark.reading import client_for, read_tickets
 
 POLL_S: Final = 0.1
@@ -46,6 +47,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._target: dict[int, int] | None = None
         self._seen: EntityState | None = None
+        self._gathering = Gathering(options.rows_min, options.delay_s)
 
     def initialOffset(self) -> Offset:
         if self._initial is None:
@@ -67,7 +69,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             entity = self._whole() if self._target is not None else self._look()
             check_same(start, self._offset(entity, {}), NUMBERS)
             ends = self._ends(entity, begun, limit)
-            if ends != begun:
+            if ends != begun and self._is_enough(begun, ends):
                 return following(self._offset(entity, ends), start, NUMBERS)
             if self._target is not None or attempt + 1 == POLLS:
                 break
@@ -83,8 +85,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entity = self._seen or self._look()
         check_same(end, self._offset(entity, {}), NUMBERS)
         firsts, stops = begin(start, end, NUMBERS), positions(end, NUMBERS)
-        partitions = self._options.partitions or PARTITIONS_DEFAULT
         rows = sum(max(stop - firsts.get(number, 0), 0) for number, stop in stops.items())
+        partitions = partitions_for(rows, self._options.partitions)
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
         lowest = {part.number: part.first for part in entity.fragments}
         pieces = [
@@ -102,7 +104,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
-        return read_tickets(partition.address, partition.tickets, self._columns)
+        span = self._options.span
+        return read_tickets(partition.address, partition.tickets, self._columns, span=span)
 
     def commit(self, end: Offset) -> None:
         """The bus has nothing to forget."""
@@ -135,6 +138,11 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             available[part.number] = max(stop - begins[part.number], 0) if part.is_known else 0
         taken = shared(available, self._rows_max(entity, limit))
         return {**begun, **{number: begins[number] + count for number, count in taken.items()}}
+
+    def _is_enough(self, begun: dict[int, int], ends: dict[int, int]) -> bool:
+        """Whether a batch is worth its while; one that takes all there is now always is."""
+        rows = sum(end - begun.get(number, 0) for number, end in ends.items())
+        return self._target is not None or self._gathering.is_enough(rows)
 
     def _rows_max(self, entity: EntityState, limit: ReadLimit) -> int:
         rows_max, bytes_max = bounds(self._options, limit)

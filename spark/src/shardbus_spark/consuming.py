@@ -27,6 +27,7 @@ from shardbus_spark.address import Address
 from shardbus_spark.claims import Claims, reader_positions
 from shardbus_spark.client import RETRY_S
 from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, ShardbusError, Unavailable
+from shardbus_spark.gathering import Gathering
 from shardbus_spark.limits import bounds, default_limit, shared
 from shardbus_spark.offsets import (
     CLAIMS,
@@ -42,7 +43,7 @@ from shardbus_spark.offsets import (
 )
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.ownership import Ownership, take_ownership
-from shardbus_spark.planning import PARTITIONS_DEFAULT, Piece, Share, shares
+from shardbus_spark.planning import Piece, Share, partitions_for, shares
 from shardbus_spark.reading import client_for, read_tickets
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ownership: Ownership | None = None
         self._left: dict[int, int] | None = None
         self._ended = threading.Event()
+        self._gathering = Gathering(options.rows_min, options.delay_s)
 
     def __getstate__(self) -> dict[str, object]:
         # Executors read tickets; what the driver knows of the reader is its own.
@@ -128,7 +130,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows = claims.rows(fragment, after, ordinal)
                 ticket = self._ticket(fragment, after + 1, ordinal)
                 pieces.append(Piece(ticket, rows, (fragment, after)))
-        partitions = self._options.partitions or PARTITIONS_DEFAULT
+        rows = sum(piece.rows for piece in pieces)
+        partitions = partitions_for(rows, self._options.partitions)
         return shares(pieces, partitions, self._options.task_address()) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -185,6 +188,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim what a batch may hold; why some fragments could not be asked, if so."""
         left = self._left
         waiting = claims.waiting(is_whole=left is not None)
+        if left is None and not self._gathering.is_enough(sum(waiting.values())):
+            return ""
         if left is not None:
             waiting = {number: min(count, left.get(number, 0)) for number, count in waiting.items()}
         if bytes_max:

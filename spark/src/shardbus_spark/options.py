@@ -12,6 +12,7 @@ from typing import Final
 from shardbus_spark.address import Address, address_from
 from shardbus_spark.credentials import Given
 from shardbus_spark.errors import OptionError
+from shardbus_spark.moments import Span, duration_s, moment
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +43,13 @@ KNOWN: Final[dict[str, str]] = {
     "states": "batch only: active, deferred, scheduled, delayed; separated by commas",
     "startingOffsets": "browse only: earliest, latest, or JSON: sequence number by fragment",
     "endingOffsets": "batch only: latest, or JSON: sequence number by fragment (not included)",
+    "startingTimestamp": "browse only: rows enqueued at this time or later",
+    "endingTimestamp": "browse only: rows enqueued before this time",
     "maxRowsPerTrigger": "most rows of a micro-batch",
     "maxBytesPerTrigger": "most bytes of messages of a micro-batch",
-    "inputPartitions": "Spark partitions to read with",
+    "minRowsPerTrigger": "streams only: fewer rows wait for more, but not for ever",
+    "maxTriggerDelay": "streams only: how long they wait: 30s, 15m (as without it), 1h",
+    "inputPartitions": "Spark partitions to read with; else by cores and rows",
     "readerName": "consume only: the name under which messages are set aside",
     "leaseMs": "consume only: after so long unheard (600000), messages go back to receivers",
     "finishOnly": "consume only: true runs what was begun, completes it and takes nothing new",
@@ -56,6 +61,14 @@ RENAMED: Final = {"key": "accessKey"}
 ENTITY_MISSING: Final = (
     "entity is missing: option('entity', 'orders'), or {}('orders'). Of a table with a list of "
     "columns Spark tells no options: make it without one"
+)
+DELAY_DEFAULT_S: Final = 900.0
+OF_BROWSING: Final = (
+    "states",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
 )
 SECRETS: Final = ("accessKey", "connectionString", "token")
 # Those that say where the bus is and what opens it: of sources and of sinks.
@@ -92,8 +105,11 @@ class SourceOptions:
     states: tuple[str, ...]
     starting: str | dict[int, int]
     ending: str | dict[int, int]
+    span: Span
     rows_max: int
     bytes_max: int
+    rows_min: int
+    delay_s: float
     partitions: int
     reader: str
     lease_ms: int
@@ -118,8 +134,11 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         states=values.states(),
         starting=values.offsets("startingOffsets", (EARLIEST, LATEST), EARLIEST),
         ending=values.offsets("endingOffsets", (LATEST,), LATEST),
+        span=values.span(),
         rows_max=values.number("maxRowsPerTrigger", 0),
         bytes_max=values.number("maxBytesPerTrigger", 0),
+        rows_min=values.number("minRowsPerTrigger", 0),
+        delay_s=duration_s("maxTriggerDelay", values.text("maxTriggerDelay"), DELAY_DEFAULT_S),
         partitions=values.number("inputPartitions", 0),
         reader=values.text("readerName"),
         lease_ms=values.number("leaseMs", LEASE_MS_DEFAULT),
@@ -132,10 +151,15 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _check(options: SourceOptions, values: Values) -> None:
+    if options.rows_max and options.rows_min > options.rows_max:
+        raise OptionError(
+            f"minRowsPerTrigger is {options.rows_min}, more than maxRowsPerTrigger, which is "
+            f"{options.rows_max}"
+        )
     if not options.entity:
         raise OptionError(ENTITY_MISSING.format("load"))
     if options.mode == CONSUME:
-        for name in ("states", "startingOffsets", "endingOffsets"):
+        for name in OF_BROWSING:
             if values.text(name):
                 raise OptionError(f"{name} has no meaning with mode=consume: leave it out")
         if not LEASE_MS_MIN <= options.lease_ms <= LEASE_MS_MAX:
@@ -188,6 +212,14 @@ class Values:
                 f"{TASK_ACCESS_MS_MAX}"
             )
         return found // 1000
+
+    def span(self) -> Span:
+        start, stop = (
+            moment(name, self.text(name)) for name in ("startingTimestamp", "endingTimestamp")
+        )
+        if start is not None and stop is not None and start >= stop:
+            raise OptionError("startingTimestamp must be before endingTimestamp")
+        return Span(start, stop)
 
     def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
         value = self.text(name).lower() or default

@@ -6,6 +6,7 @@ fragments are packed into few partitions, about as many as there are cores.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +15,10 @@ from pyspark.sql.datasource import InputPartition
 
 from shardbus_spark.address import Address
 
-PARTITIONS_DEFAULT: Final = 4
+# Many tasks at once are worth it where there is much to read; the lane has 64 places for streams.
+PARTITION_ROWS: Final = 500_000
+PARTITIONS_MAX: Final = 48
+CORES_MAX: Final = 16
 # A piece below this is not worth a partition of its own.
 PIECE_ROWS_MIN: Final = 20_000
 
@@ -39,6 +43,20 @@ class Share(InputPartition):
         super().__init__(None)
         self.tickets = tickets
         self.address = address
+
+
+def partitions_for(rows: int, asked: int) -> int:
+    """How many partitions read so many rows: as asked for, else as many as the driver may use
+    cores, or one for each half million of rows if that is more.
+    """
+    return asked or max(min(_cores(), CORES_MAX), min(rows // PARTITION_ROWS, PARTITIONS_MAX))
+
+
+def _cores() -> int:
+    # Containers often have fewer than the machine.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def shares(pieces: Sequence[Piece], partitions: int, address: Address) -> list[Share]:

@@ -12,8 +12,10 @@ import pyarrow as pa
 from shardbus_spark.address import Address
 from shardbus_spark.client import Client, Connection
 from shardbus_spark.errors import ShardbusError, Unavailable
+from shardbus_spark.moments import ENQUEUED, Span
 
 NUMBER: Final = "sequence_number"
+ALWAYS: Final = Span()
 # A stream that broke is taken up again; so long without a new row, the task is given up.
 PATIENCE_S: Final = 120.0
 _PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
@@ -39,17 +41,25 @@ def client_for(address: Address) -> Client:
 
 
 def read_tickets(
-    address: Address, tickets: list[str], columns: list[str], *, patience_s: float = PATIENCE_S
+    address: Address,
+    tickets: list[str],
+    columns: list[str],
+    *,
+    span: Span = ALWAYS,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these tickets, each of them once also when the bus restarts in between."""
+    """The rows of these tickets that were enqueued in the span, each of them once also when the
+    bus restarts in between.
+    """
     client = client_for(address)
-    wanted = columns if NUMBER in columns else [*columns, NUMBER]
+    needed = [NUMBER, ENQUEUED] if span else [NUMBER]
+    wanted = [*columns, *(name for name in needed if name not in columns)]
     for ticket in tickets:
         wish = {**json.loads(ticket), "columns": wanted}
         patience = _Patience(patience_s)
         rows = _claimed if "reader" in wish else _browsed
         for batch in rows(client, wish, patience):
-            yield batch.select(columns)
+            yield (span.rows_of(batch) if span else batch).select(columns)
 
 
 @final
