@@ -277,3 +277,19 @@ def test_the_backlog_is_in_the_progress(lane: FakeLane) -> None:
     plan(stream, stream.initialOffset(), rows(20))
 
     assert stream.reportLatestOffset()["waiting"] == 80
+
+
+def test_the_lag_is_told_by_fragment(lane: FakeLane) -> None:
+    lane.fragments[0].send(9)
+    lane.fragments[1].send(2)
+    stream = consuming(lane)
+    plan(stream, stream.initialOffset(), rows(5))
+
+    told = stream.reportLatestOffset()
+    stream.stop()
+
+    lag = told["lag"]
+    assert isinstance(lag, dict)
+    assert list(lag) == ["0", "1"]
+    assert sum(lag.values()) == told["waiting"] == lane.left() - 5
+    assert lag["0"] > lag["1"]

@@ -30,7 +30,7 @@ class _Known:
 class Claims:
     """The claims of a reader. `keep` may be called by another thread than the rest.
 
-    `backlog` is how many messages waited unclaimed when they were last counted.
+    `lags` are how many messages of each fragment waited unclaimed when they were last counted.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Claims:
         self._fragments: dict[int, _Known] = {}
         self._row_bytes = 1
         self.incarnation = ""
-        self.backlog = 0
+        self.lags: dict[int, int] = {}
 
     def open(self) -> None:
         """Learn what the bus knows; Unavailable unless every fragment tells."""
@@ -98,7 +98,7 @@ class Claims:
         rows = sum(part.waiting for part in state.fragments)
         size_bytes = sum(part.size_bytes for part in state.fragments)
         self._row_bytes = max(size_bytes // max(rows, 1), 1)
-        self.backlog = sum(found.values())
+        self.lags = dict(found)
         return found
 
     def rows_within(self, bytes_max: int) -> int:
@@ -142,7 +142,8 @@ class Claims:
                 if claim["is_made"]:
                     number, count = self._note(claim)
                     made[number] = made.get(number, 0) + count
-        self.backlog = max(self.backlog - sum(made.values()), 0)
+        for number, count in made.items():
+            self.lags[number] = max(self.lags.get(number, 0) - count, 0)
         return made, f"fragments are out of reach: {missing}" if missing else ""
 
     def complete(self, ordinals: Mapping[int, int]) -> None:

@@ -114,9 +114,10 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(POLL_S)
 
     def reportLatestOffset(self) -> Offset:
-        """`waiting` is the backlog: messages that nobody has claimed."""
+        """`waiting` is the backlog: messages that nobody has claimed; `lag` is it by fragment."""
         claims = self._opened()
-        return {**self._offset(claims, claims.last()), "waiting": claims.backlog}
+        lags = {"waiting": sum(claims.lags.values()), "lag": in_order(claims.lags)}
+        return {**self._offset(claims, claims.last()), **lags}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         claims = self._checked(end)
