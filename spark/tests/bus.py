@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, final
 from urllib.request import Request, urlopen
 
-from shardbus_spark.address import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, sign
+from shardbus_spark.credentials import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, sign
 from tests.chaos.processes import RUNS_AS
 from tests.support.server import Server, free_port, running_server
 

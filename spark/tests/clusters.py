@@ -44,11 +44,15 @@ def standalone_cluster(directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def connect_server(directory: Path) -> Iterator[str]:
-    """The address of a server of Spark Connect that runs its jobs itself."""
+def connect_server(directory: Path, **more: str) -> Iterator[str]:
+    """The address of a server of Spark Connect that runs its jobs itself.
+
+    `more` are settings, with underscores for dots.
+    """
     port = free_port()
     settings = {
         **DEFAULTS,
+        **{name.replace("_", "."): value for name, value in more.items()},
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final, final
 
 import pyarrow as pa
@@ -16,8 +17,15 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "sequence_number": pa.int64(),
     "fragment": pa.int32(),
     "body": pa.binary(),
+    "enqueued_time": pa.timestamp("us", tz="UTC"),
 }
+_BEGIN: Final = datetime(2026, 11, 16, tzinfo=UTC)
 Document = dict[str, object]
+
+
+def enqueued_at(number: int) -> datetime:
+    """When a message was enqueued, unless the lane says otherwise."""
+    return _BEGIN + timedelta(minutes=number)
 
 
 @final
@@ -74,6 +82,8 @@ class FakeLane(flight.FlightServerBase):
         self.asked: list[str] = []
         # The stamps that came with questions how far fragments go.
         self.known: list[str] = []
+        # By number: those that were not enqueued when their number says.
+        self.moments: dict[int, datetime] = {}
         self.staged: list[object] = []
         # What is answered to rows that are put; None: the truth.
         self.put_answer: bytes | None = None
@@ -113,6 +123,19 @@ class FakeLane(flight.FlightServerBase):
             return iter(self.odd_answers[kind].pop(0))
         return iter([json.dumps(answer).encode()])
 
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        wish = json.loads(descriptor.command or b"{}")
+        columns = wish.get("columns", list(_TYPES))
+        schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+        tickets = [
+            {"fragment": part.number, "from": 0, "to": part.next, "columns": columns}
+            for part in self.fragments.values()
+        ]
+        endpoints = [flight.FlightEndpoint(json.dumps(one).encode(), []) for one in tickets]
+        return flight.FlightInfo(schema, descriptor, endpoints, -1, -1)
+
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
     ) -> flight.FlightDataStream:
@@ -130,7 +153,7 @@ class FakeLane(flight.FlightServerBase):
         columns = wish["columns"]
         schema = pa.schema([pa.field(name, _TYPES[name]) for name in columns])
         broken_after = self.breaks.pop(0) if self.breaks else -1
-        return flight.GeneratorStream(schema, _stream(part, numbers, schema, broken_after))
+        return flight.GeneratorStream(schema, self._stream(part, numbers, schema, broken_after))
 
     def do_put(
         self,
@@ -144,6 +167,25 @@ class FakeLane(flight.FlightServerBase):
         truth = json.dumps({"rows": rows.num_rows}).encode()
         if self.put_answer != b"":
             writer.write(pa.py_buffer(self.put_answer or truth))
+
+    def _stream(
+        self, part: Fragment, numbers: list[int], schema: pa.Schema, broken_after: int
+    ) -> Iterator[pa.RecordBatch]:
+        for index, start in enumerate(range(0, len(numbers), BATCH_ROWS)):
+            if index == broken_after:
+                raise flight.FlightUnavailableError("unavailable: broken on demand")
+            some = numbers[start : start + BATCH_ROWS]
+            values: dict[str, list[object]] = {
+                "sequence_number": list(some),
+                "fragment": [part.number] * len(some),
+                "enqueued_time": [self.moments.get(one, enqueued_at(one)) for one in some],
+                "body": [b"%d-%d" % (part.number, number) for number in some],
+            }
+            yield pa.RecordBatch.from_pydict(
+                {field.name: values[field.name] for field in schema}, schema=schema
+            )
+        if broken_after >= 0 and broken_after * BATCH_ROWS >= len(numbers):
+            raise flight.FlightUnavailableError("unavailable: broken on demand")
 
     def _claimed(self, part: Fragment, first: int, last: int) -> list[int]:
         numbers: list[int] = []
@@ -248,22 +290,3 @@ def _of(part: Fragment, body: Mapping[str, object]) -> list[dict[str, int]]:
     claims = body["claims"]
     assert isinstance(claims, list)
     return [claim for claim in claims if claim["fragment"] == part.number]
-
-
-def _stream(
-    part: Fragment, numbers: list[int], schema: pa.Schema, broken_after: int
-) -> Iterator[pa.RecordBatch]:
-    for index, start in enumerate(range(0, len(numbers), BATCH_ROWS)):
-        if index == broken_after:
-            raise flight.FlightUnavailableError("unavailable: broken on demand")
-        some = numbers[start : start + BATCH_ROWS]
-        values: dict[str, list[object]] = {
-            "sequence_number": list(some),
-            "fragment": [part.number] * len(some),
-            "body": [b"%d-%d" % (part.number, number) for number in some],
-        }
-        yield pa.RecordBatch.from_pydict(
-            {field.name: values[field.name] for field in schema}, schema=schema
-        )
-    if broken_after >= 0 and broken_after * BATCH_ROWS >= len(numbers):
-        raise flight.FlightUnavailableError("unavailable: broken on demand")

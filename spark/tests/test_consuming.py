@@ -468,7 +468,7 @@ def test_one_fragment_is_read_by_several_tasks(
     monkeypatch.setattr("shardbus_spark.claims.CLAIMS_MAX", 100)
     del small.fragments[1]
     small.send(40)
-    stream = consuming(small)
+    stream = consuming(small, inputPartitions="4")
     start = stream.initialOffset()
     end = plan(stream, start, EVERYTHING)
 
@@ -510,3 +510,19 @@ def test_a_query_does_not_wait_for_news_while_it_finds_something(lane: FakeLane)
         offset = plan(stream, offset)
 
     assert lane.known == ["", "", ""]
+
+
+def test_the_lag_is_told_by_fragment(lane: FakeLane) -> None:
+    lane.fragments[0].send(9)
+    lane.fragments[1].send(2)
+    stream = consuming(lane)
+    plan(stream, stream.initialOffset(), rows(5))
+
+    told = stream.reportLatestOffset()
+    stream.stop()
+
+    lag = told["lag"]
+    assert isinstance(lag, dict)
+    assert list(lag) == ["0", "1"]
+    assert sum(lag.values()) == told["waiting"] == lane.left() - 5
+    assert lag["0"] > lag["1"]

@@ -2,13 +2,18 @@
 
 from itertools import pairwise
 
+import pytest
+
+from shardbus_spark import planning
+from shardbus_spark.address import Address
 from shardbus_spark.batch import browse_pieces
 from shardbus_spark.entity import FragmentState
 from shardbus_spark.limits import shared
 from shardbus_spark.options import read_options
-from shardbus_spark.planning import Piece, shares
+from shardbus_spark.planning import Piece, partitions_for, shares
 
 OPTIONS = read_options({"entity": "orders"})
+HERE = Address()
 
 
 def _pieces(*rows: int) -> list[Piece]:
@@ -18,14 +23,26 @@ def _pieces(*rows: int) -> list[Piece]:
 def test_pieces_are_spread_evenly_and_always_alike() -> None:
     pieces = _pieces(10, 90, 40, 50, 10)
 
-    [first, second] = shares(pieces, 2)
+    [first, second] = shares(pieces, 2, HERE)
 
     assert (first.tickets, second.tickets) == (["t0", "t1"], ["t2", "t3", "t4"])
-    assert shares(list(reversed(pieces)), 2) == [first, second]
+    assert shares(list(reversed(pieces)), 2, HERE) == [first, second]
+
+
+def test_partitions_are_as_many_as_cores_unless_there_is_much_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "_cores", lambda: 6)
+    found = [partitions_for(rows, 0) for rows in (0, 3_000_000, 5_000_000, 10**9)]
+    monkeypatch.setattr(planning, "_cores", lambda: 256)
+
+    assert found == [6, 6, 10, planning.PARTITIONS_MAX]
+    assert partitions_for(0, 0) == planning.CORES_MAX
+    assert partitions_for(10**9, 3) == 3
 
 
 def test_there_are_no_more_partitions_than_pieces() -> None:
-    assert len(shares(_pieces(1, 1), 8)) == 2
+    assert len(shares(_pieces(1, 1), 8, HERE)) == 2
 
 
 def test_a_long_range_is_cut_without_gap_and_without_overlap() -> None:

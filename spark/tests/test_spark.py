@@ -16,7 +16,13 @@ from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.core.session_key import FOLDS as CORE_FOLDS
 from shardbus.core.session_key import session_key as core_session_key
 from shardbus_spark import session_keys
-from shardbus_spark.functions import fragment_of, session_key
+from shardbus_spark.errors import OptionError
+from shardbus_spark.functions import (
+    fragment_of,
+    from_json_body,
+    json_schema_of,
+    session_key,
+)
 from shardbus_spark.pipelines.replay import in_order
 from shardbus_spark.pipelines.work import ROW
 
@@ -332,3 +338,46 @@ def test_a_replay_keeps_the_spellings_of_a_session_in_one_task_and_in_order(
     assert len(tasks) == 20
     assert all(len(each) == 1 for each in tasks.values())
     assert all(each == sorted(each) for each in numbers.values())
+
+
+def _with_bodies(spark: SparkSession, *bodies: str) -> DataFrame:
+    return spark.createDataFrame([(body.encode(),) for body in bodies], "body BINARY")
+
+
+def test_bodies_in_json_become_columns_by_a_schema(spark: SparkSession) -> None:
+    frame = _with_bodies(spark, '{"id": 1, "tags": ["a"]}', '{"id": 2}', "no JSON")
+
+    order = from_json_body("id BIGINT, tags ARRAY<STRING>").alias("order")
+    found = [tuple(row) for row in frame.select(order).select("order.*").collect()]
+
+    assert found == [(1, ["a"]), (2, None), (None, None)]
+    with pytest.raises(Exception, match="MALFORMED"):
+        frame.select(from_json_body("id BIGINT", options={"mode": "FAILFAST"})).collect()
+
+
+def test_the_schema_of_bodies_in_json_is_found(spark: SparkSession) -> None:
+    """Numbers of the sample do not bound those that come later."""
+    frame = _with_bodies(
+        spark,
+        '{"id": 1, "price": 1.5, "who": {"OBJECT<": "x", "none": null}}',
+        '{"big": 12345678901234567890}',
+        '{"id": 2, "tags": ["a"], "mixed": 1}',
+        '{"mixed": "text"}',
+        "no JSON",
+    )
+
+    schema = json_schema_of(frame)
+    row = frame.select(from_json_body(schema).alias("order")).select("order.*").head()
+
+    assert row is not None
+    assert dict(frame.select(from_json_body(schema).alias("o")).select("o.*").dtypes) == {
+        "id": "bigint",
+        "price": "double",
+        "who": "struct<OBJECT<:string,none:string>",
+        "big": "decimal(38,0)",
+        "tags": "array<string>",
+        "mixed": "variant",
+    }
+    assert (row["id"], row["price"], row["who"]["OBJECT<"]) == (1, 1.5, "x")
+    with pytest.raises(OptionError, match="none of the first 1000 rows has a body in JSON"):
+        json_schema_of(_with_bodies(spark, "no JSON"))

@@ -1,123 +1,96 @@
-"""Where the bus is and how to sign for it: URLs, connection strings, tokens."""
+"""Where the bus is, and what opens it."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import time
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+from shardbus_spark.credentials import Credential, Given, credential_from
 from shardbus_spark.errors import OptionError
 
 DEFAULT_URL: Final = "grpc://localhost:5301"
 DEFAULT_PORT: Final = 5301
-DEVELOPMENT_KEY_NAME: Final = "RootManageSharedAccessKey"
-DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
 TOKEN_LIFETIME_S: Final = 3600
+URL: Final = "SHARDBUS_FLIGHT_URL"
+NOTHING: Final = Given()
+CA_FILE: Final = "SHARDBUS_TLS_CA"
 _SCHEMES: Final = {
     "grpc": "grpc+tcp",
     "grpc+tcp": "grpc+tcp",
     "grpc+tls": "grpc+tls",
 }
+# Somebody who mistakes one option for another may have given a secret with these.
+_DOUBTFUL: Final = (";", "@", "=")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A bulk lane, and a key that signs or a token that is passed on as it is.
+    """A bulk lane, and what opens it, of which a pickle has the token at most.
 
     `ca_file` holds the certificates to trust, for TLS; empty means those of the system.
     """
 
     url: str = DEFAULT_URL
-    key_name: str = DEVELOPMENT_KEY_NAME
-    key: str = field(default=DEVELOPMENT_KEY, repr=False)
-    token: str = field(default="", repr=False)
+    credential: Credential = field(default_factory=Credential)
     ca_file: str = ""
 
     def location(self) -> str:
         """The URL as Flight wants it; OptionError when it is none."""
-        parts = urlsplit(self.url)
-        scheme = _SCHEMES.get(parts.scheme)
-        try:
-            port = parts.port or DEFAULT_PORT
-        except ValueError:
-            scheme = None
-            port = 0
-        if scheme is None or not parts.hostname:
+        parts = self._parts()
+        scheme = _SCHEMES.get(parts.scheme) if parts is not None else None
+        if parts is None or scheme is None or not parts.hostname:
+            is_doubtful = any(sign in self.url for sign in _DOUBTFUL)
+            shown = "no URL (it may hold a key and is not shown)" if is_doubtful else repr(self.url)
             raise OptionError(
-                f"endpoint is {self.url!r}; it must look like grpc://host:5301, or "
+                f"endpoint is {shown}; it must look like grpc://host:5301, or "
                 "grpc+tls://host:5301 where the bulk lane has TLS"
             )
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        return f"{scheme}://{host}:{port}"
+        return f"{scheme}://{host}:{parts.port or DEFAULT_PORT}"
 
     def authorization(self) -> str:
         """What a call shows; a token made now is good for an hour."""
-        if self.token:
-            return self.token
-        host = urlsplit(self.url).hostname or "localhost"
-        return sign(f"sb://{host}/", self.key_name, self.key, int(time.time()) + TOKEN_LIFETIME_S)
+        return self.credential.token_for(self._resource(""), TOKEN_LIFETIME_S)
 
+    def for_tasks(self, entity: str, lifetime_s: int) -> Address:
+        """The lane with a token for one entity, and nothing that could sign another."""
+        token = self.credential.token_for(self._resource(entity), lifetime_s)
+        return Address(self.url, Credential("", "", token), self.ca_file)
 
-def sign(resource: str, key_name: str, key: str, expires_at_s: int) -> str:
-    """A shared access signature for everything below a resource."""
-    encoded = quote(resource, safe="")
-    signed = hmac.new(key.encode(), f"{encoded}\n{expires_at_s}".encode(), hashlib.sha256)
-    signature = quote(base64.b64encode(signed.digest()), safe="")
-    return (
-        f"SharedAccessSignature sr={encoded}&sig={signature}"
-        f"&se={expires_at_s}&skn={quote(key_name, safe='')}"
-    )
+    def _parts(self) -> SplitResult | None:
+        """None when the URL cannot be taken apart."""
+        try:
+            parts = urlsplit(self.url)
+            return parts if parts.port is None or parts.port else None
+        except ValueError:
+            return None
+
+    def _resource(self, entity: str) -> str:
+        parts = self._parts()
+        host = None if parts is None else parts.hostname
+        return f"sb://{host or 'localhost'}/{entity}"
 
 
 def address_from(
     url: str = "",
+    given: Given = NOTHING,
     *,
-    connection_string: str = "",
-    key_name: str = "",
-    key: str = "",
-    token: str = "",
     ca_file: str = "",
+    environment: Mapping[str, str] = os.environ,
 ) -> Address:
-    """What these say together; without any of them the development bus on this machine.
+    """What these say together; what is missing comes from the environment, and without that the
+    development bus on this machine is meant.
 
     A connection string names the AMQP address, so only its host and its key are taken from it.
     """
-    if not connection_string:
-        return Address(
-            url or DEFAULT_URL,
-            key_name or DEVELOPMENT_KEY_NAME,
-            key or DEVELOPMENT_KEY,
-            token,
-            ca_file,
-        )
-    if key_name or key or token:
-        raise OptionError("give either connectionString, or keyName and key, or a token")
-    fields = _fields(connection_string)
-    host = urlsplit(fields.get("endpoint", "")).hostname
-    if not host:
-        raise OptionError("connectionString has no Endpoint=sb://host")
-    is_plain = fields.get("usedevelopmentemulator", "").lower() == "true"
-    shown = f"[{host}]" if ":" in host else host
-    derived = f"{'grpc' if is_plain else 'grpc+tls'}://{shown}:{DEFAULT_PORT}"
-    signature = fields.get("sharedaccesssignature", "")
-    name, secret = fields.get("sharedaccesskeyname", ""), fields.get("sharedaccesskey", "")
-    if not signature and not (name and secret):
-        raise OptionError(
-            "connectionString has neither SharedAccessKeyName and SharedAccessKey nor "
-            "SharedAccessSignature"
-        )
-    return Address(url or derived, name, secret, signature, ca_file)
-
-
-def _fields(text: str) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for part in filter(None, text.strip().split(";")):
-        name, separator, value = part.partition("=")
-        if not separator:
-            raise OptionError(f"connectionString has {name!r} without a value")
-        fields[name.strip().lower()] = value.strip()
-    return fields
+    credential = credential_from(given, environment)
+    # Who gives a connection string means the bus that it names.
+    if not url and not (credential.host and given.ways()):
+        url = environment.get(URL, "")
+    if not url and credential.host:
+        shown = f"[{credential.host}]" if ":" in credential.host else credential.host
+        url = f"{'grpc' if credential.is_plain else 'grpc+tls'}://{shown}:{DEFAULT_PORT}"
+    return Address(url or DEFAULT_URL, credential, ca_file or environment.get(CA_FILE, ""))

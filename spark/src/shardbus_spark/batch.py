@@ -19,7 +19,7 @@ from shardbus_spark.options import (
     LATEST_NUMBER,
     SourceOptions,
 )
-from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Piece, Share, shares
+from shardbus_spark.planning import PIECE_ROWS_MIN, Piece, Share, partitions_for, shares
 from shardbus_spark.reading import client_for, read_tickets
 
 # The fragment is in the top 16 bits of a sequence number.
@@ -50,21 +50,22 @@ class BatchReader(DataSourceReader):
         options = self._options
         entity = describe_whole(client_for(options.address), options.entity)
         check_offsets(entity, options)
-        partitions = options.partitions or PARTITIONS_DEFAULT
         rows = sum(part.waiting for part in entity.fragments)
+        partitions = partitions_for(rows, options.partitions)
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
         pieces = [
             piece
             for part in entity.fragments
             for piece in browse_pieces(options, part, *self._bounds(part), piece_rows=piece_rows)
         ]
-        return shares(pieces, partitions)
+        return shares(pieces, partitions, options.task_address())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own where there is nothing to read.
         if not isinstance(partition, Share):
             return iter(())
-        return read_tickets(self._options.address, partition.tickets, self._columns)
+        span = self._options.span
+        return read_tickets(partition.address, partition.tickets, self._columns, span=span)
 
     def _bounds(self, part: FragmentState) -> tuple[int, int]:
         ending = self._options.ending

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from shardbus_spark.batch import browse_pieces, check_offsets, start_of
 from shardbus_spark.entity import EntityState, FragmentState, describe_whole, news
 from shardbus_spark.errors import OptionError, Unavailable
+from shardbus_spark.gathering import Gathering
 from shardbus_spark.limits import bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
     NUMBERS,
@@ -24,7 +25,7 @@ from shardbus_spark.offsets import (
     positions,
 )
 from shardbus_spark.options import SourceOptions
-from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Share, shares
+from shardbus_spark.planning import PIECE_ROWS_MIN, Share, partitions_for, shares
 from shardbus_spark.reading import client_for, read_tickets
 
 
@@ -42,6 +43,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[int, int] | None = None
         self._seen: EntityState | None = None
         self._idle_at: Offset | None = None
+        self._gathering = Gathering(options.rows_min, options.delay_s)
 
     def initialOffset(self) -> Offset:
         if self._initial is None:
@@ -66,7 +68,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entity = self._whole() if is_bounded else self._look(idle)
         check_same(start, self._offset(entity, {}), NUMBERS)
         ends = self._ends(entity, begun, limit)
-        if ends == begun:
+        if ends == begun or not (is_bounded or self._is_enough(begun, ends)):
             self._idle_at = start
             return start
         self._idle_at = None
@@ -81,8 +83,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entity = self._seen or self._look()
         check_same(end, self._offset(entity, {}), NUMBERS)
         firsts, stops = begin(start, end, NUMBERS), positions(end, NUMBERS)
-        partitions = self._options.partitions or PARTITIONS_DEFAULT
         rows = sum(max(stop - firsts.get(number, 0), 0) for number, stop in stops.items())
+        partitions = partitions_for(rows, self._options.partitions)
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
         lowest = {part.number: part.first for part in entity.fragments}
         if not stops.keys() <= lowest.keys():
@@ -101,11 +103,12 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 piece_rows=piece_rows,
             )
         ]
-        return shares(pieces, partitions) if pieces else []
+        return shares(pieces, partitions, self._options.task_address()) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
-        return read_tickets(self._options.address, partition.tickets, self._columns)
+        span = self._options.span
+        return read_tickets(partition.address, partition.tickets, self._columns, span=span)
 
     def commit(self, end: Offset) -> None:
         """The bus has nothing to forget."""
@@ -138,6 +141,12 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             available[part.number] = max(stop - begins[part.number], 0) if part.is_known else 0
         taken = shared(available, self._rows_max(entity, limit))
         return {**begun, **{number: begins[number] + count for number, count in taken.items()}}
+
+    def _is_enough(self, begun: dict[int, int], ends: dict[int, int]) -> bool:
+        """Whether a batch is worth its while."""
+        return self._gathering.is_enough(
+            sum(end - begun.get(number, 0) for number, end in ends.items())
+        )
 
     def _rows_max(self, entity: EntityState, limit: ReadLimit) -> int:
         rows_max, bytes_max = bounds(self._options, limit)

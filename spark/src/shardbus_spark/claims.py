@@ -38,7 +38,7 @@ class _Known:
 class Claims:
     """The claims of a reader. `keep` may be called by another thread than the rest.
 
-    `backlog` is how many messages waited unclaimed when they were last counted.
+    `lags` are how many messages of each fragment waited unclaimed when they were last counted.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Claims:
         self._seen: EntityState | None = None
         self._idle: EntityState | None = None
         self.incarnation = ""
-        self.backlog = 0
+        self.lags: dict[int, int] = {}
 
     def open(self) -> None:
         """Learn what the bus knows; Unavailable unless every fragment tells."""
@@ -117,7 +117,7 @@ class Claims:
         rows = sum(part.waiting for part in state.fragments)
         size_bytes = sum(part.size_bytes for part in state.fragments)
         self._row_bytes = max(size_bytes // max(rows, 1), 1)
-        self.backlog = sum(found.values())
+        self.lags = dict(found)
         return found
 
     def rest(self) -> None:
@@ -179,12 +179,13 @@ class Claims:
             for claim in claims:
                 number = _number(claim, "fragment")
                 if claim["is_made"]:
-                    made[number] = made.get(number, 0) + self._note(claim)
+                    count = self._note(claim)
+                    made[number] = made.get(number, 0) + count
+                    self.lags[number] = max(self.lags.get(number, 0) - count, 0)
                 else:
                     left[number] = 0
             for part in out:
                 left[_number(part, "number")] = 0
-        self.backlog = max(self.backlog - sum(made.values()), 0)
         return made, f"fragments are out of reach: {missing}" if missing else ""
 
     def complete(self, ordinals: Mapping[int, int]) -> None:

@@ -12,8 +12,10 @@ fail; what was refused is raised at once.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -22,6 +24,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from shardbus_spark.address import Address, address_from
+from shardbus_spark.credentials import Given
 from shardbus_spark.errors import (
     ClaimLost,
     NotFound,
@@ -35,10 +38,14 @@ from shardbus_spark.errors import (
     Unauthorized,
     Unavailable,
 )
+from shardbus_spark.parallel import in_parallel
 
 CALL_TIMEOUT_S: Final = 60.0
 STREAM_TIMEOUT_S: Final = 3600.0
 RETRY_S: Final = 60.0
+# The lane has 64 places for streams, and others want some.
+STREAMS_MAX: Final = 32
+STREAMS_DEFAULT_MAX: Final = 8
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 Document = dict[str, object]
@@ -66,7 +73,8 @@ _ADVICE: Final[dict[type[ShardbusError], str]] = {
     ReaderDropped: "Somebody has dropped the reader, and what it had set aside went back to "
     "receivers: use another checkpointLocation to begin anew.",
     Unauthorized: "Reading needs a key or token with Listen on the entity, writing one with Send: "
-    "check connectionString, keyName and key, or token.",
+    "check credentialFile, connectionString, keyName and accessKey, or token. What Spark planned "
+    "longer than taskAccessMs ago is planned anew by another load().",
     Unavailable: "Try again when the bus is healthy: its /health says more.",
 }
 # Flight puts this before some texts.
@@ -75,7 +83,7 @@ _FRAME: Final = " error, with message: "
 _BROKEN: Final = ("Stream removed", "Socket closed", "Connection reset", "RST_STREAM", "GOAWAY")
 
 
-def connect(
+def connect(  # noqa: PLR0913 - each is one of the ways to open a bus
     url: str = "",
     *,
     connection_string: str = "",
@@ -83,33 +91,55 @@ def connect(
     key: str = "",
     token: str = "",
     ca_file: str = "",
+    credential_file: str = "",
 ) -> Client:
-    """A client of the bulk lane at a URL; of the development bus on this machine without one."""
-    address = address_from(
-        url,
-        connection_string=connection_string,
-        key_name=key_name,
-        key=key,
-        token=token,
-        ca_file=ca_file,
-    )
-    return Client(address)
+    """A client of the bulk lane at a URL.
+
+    What is not given comes from the environment (SHARDBUS_FLIGHT_URL, SHARDBUS_CREDENTIAL_FILE and
+    so on); without that, it is a client of the development bus on this machine.
+    """
+    given = Given(credential_file, connection_string, token, key, key_name)
+    return Client(address_from(url, given, ca_file=ca_file))
+
+
+@final
+class Connection:
+    """To a location; made when it is used first."""
+
+    def __init__(self, location: str, ca_file: str) -> None:
+        self._location = location
+        self._ca_file = ca_file
+        self._flight: flight.FlightClient | None = None
+
+    def open(self) -> flight.FlightClient:
+        if self._flight is None:
+            trusted = Path(self._ca_file).read_text("utf-8") if self._ca_file else None
+            self._flight = flight.connect(self._location, tls_root_certs=trusted)
+        return self._flight
+
+    def close(self) -> None:
+        if self._flight is not None:
+            self._flight.close()
+            self._flight = None
 
 
 @final
 class Client:
     """One bulk lane."""
 
-    def __init__(self, address: Address, *, retry_s: float = RETRY_S) -> None:
-        """What fails because nobody answers is tried again for `retry_s`."""
+    def __init__(
+        self, address: Address, *, retry_s: float = RETRY_S, connection: Connection | None = None
+    ) -> None:
+        """What fails because nobody answers is tried again for `retry_s`.
+
+        `connection` is one that others use, too.
+        """
         self._address = address
         self._retry_s = retry_s
-        self._flight: flight.FlightClient | None = None
+        self._connection = connection or Connection(address.location(), address.ca_file)
 
     def close(self) -> None:
-        if self._flight is not None:
-            self._flight.close()
-            self._flight = None
+        self._connection.close()
 
     def read(
         self,
@@ -118,12 +148,34 @@ class Client:
         columns: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
     ) -> pa.Table:
-        """All messages of an entity as a table. Nobody who receives is disturbed."""
-        batches = list(self.batches(entity, columns=columns, states=states))
-        if batches:
-            return pa.Table.from_batches(batches)
+        """All messages of an entity as a table, by fragment and number.
+
+        Nobody who receives is disturbed. Fragments are read in parallel.
+        """
         info = self._info(entity, columns, states)
-        return info.schema.empty_table()
+        tickets = [endpoint.ticket.ticket for endpoint in info.endpoints]
+        with ThreadPoolExecutor(_streams(0, len(tickets))) as pool:
+            found = list(pool.map(lambda ticket: list(self.fetch(ticket)), tickets))
+        return pa.Table.from_batches(list(chain.from_iterable(found)), info.schema)
+
+    def reader(
+        self,
+        entity: str,
+        *,
+        columns: Sequence[str] | None = None,
+        states: Sequence[str] | None = None,
+        streams: int = 0,
+    ) -> pa.RecordBatchReader:
+        """What `read` gives, for pandas, Polars or DuckDB to take batch by batch.
+
+        So many fragments are read at the same time (as many as there are cores, up to 8, when it
+        is 0). Of each about 8 MB are held, however large the entity is; rows of a fragment are in
+        the order of their numbers.
+        """
+        info = self._info(entity, columns, states)
+        tickets = [endpoint.ticket.ticket for endpoint in info.endpoints]
+        batches = in_parallel(self.fetch, tickets, _streams(streams, len(tickets)))
+        return pa.RecordBatchReader.from_batches(info.schema, batches)
 
     def batches(
         self,
@@ -241,11 +293,7 @@ class Client:
         raise AssertionError("the deadline comes first")
 
     def _client(self) -> flight.FlightClient:
-        if self._flight is None:
-            file = self._address.ca_file
-            trusted = Path(file).read_text("utf-8") if file else None
-            self._flight = flight.connect(self._address.location(), tls_root_certs=trusted)
-        return self._flight
+        return self._connection.open()
 
     def _options(self, timeout_s: float = CALL_TIMEOUT_S) -> flight.FlightCallOptions:
         headers = [(b"authorization", self._address.authorization().encode())]
@@ -271,6 +319,13 @@ def _document(results: Sequence[flight.Result], action: str) -> Document:
             "endpoint is that of a bulk lane"
         )
     return answer
+
+
+def _streams(asked: int, tickets: int) -> int:
+    """How many to read at the same time."""
+    if not 0 <= asked <= STREAMS_MAX:
+        raise OptionError(f"streams is {asked}; it must be from 1 to {STREAMS_MAX}")
+    return max(min(asked or min(os.cpu_count() or 1, STREAMS_DEFAULT_MAX), tickets), 1)
 
 
 def _told(error: Exception) -> ShardbusError:

@@ -19,9 +19,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
+from shardbus_spark.address import Address
 from shardbus_spark.claims import OPEN_CLAIMS_MAX, Claims, reader_position
 from shardbus_spark.client import RETRY_S
 from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, Unavailable
+from shardbus_spark.gathering import Gathering
 from shardbus_spark.heartbeat import KEEPER, keep_heard
 from shardbus_spark.limits import NO_LIMIT, bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
@@ -40,7 +42,7 @@ from shardbus_spark.offsets import (
 )
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.ownership import Ownership, take_ownership
-from shardbus_spark.planning import PARTITIONS_DEFAULT, PIECE_ROWS_MIN, Piece, Share, shares
+from shardbus_spark.planning import PIECE_ROWS_MIN, Piece, Share, partitions_for, shares
 from shardbus_spark.reading import PATIENCE_S, Patience, client_for, read_tickets
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ownership: Ownership | None = None
         self._left: dict[int, int] | None = None
         self._ended = threading.Event()
+        self._gathering = Gathering(options.rows_min, options.delay_s)
 
     def __getstate__(self) -> dict[str, object]:
         # Executors read tickets; what the driver knows of the reader is its own.
@@ -113,9 +116,10 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(POLL_S)
 
     def reportLatestOffset(self) -> Offset:
-        """`waiting` is the backlog: messages that nobody has claimed."""
+        """`waiting` is the backlog: messages that nobody has claimed; `lag` is it by fragment."""
         claims = self._opened()
-        return {**self._offset(claims, claims.last()), "waiting": claims.backlog}
+        lags = {"waiting": sum(claims.lags.values()), "lag": in_order(claims.lags)}
+        return {**self._offset(claims, claims.last()), **lags}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         claims = self._checked(end)
@@ -127,8 +131,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 after = max(after, min(claims.lost(fragment), ordinal))
             if ordinal > after:
                 ranges[fragment] = after, ordinal
-        partitions = self._options.partitions or PARTITIONS_DEFAULT
         rows = sum(claims.rows(fragment, *range_) for fragment, range_ in ranges.items())
+        partitions = partitions_for(rows, self._options.partitions)
         piece_rows = max(-(-rows // partitions), PIECE_ROWS_MIN)
         ids = claims.reader_ids()
         pieces = [
@@ -136,12 +140,12 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, range_ in ranges.items()
             for start, end, count in claims.pieces(number, *range_, piece_rows)
         ]
-        return shares(pieces, partitions) if pieces else []
+        return shares(pieces, partitions, self._options.task_address()) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
         for ticket in partition.tickets:
-            yield from self._read(ticket)
+            yield from self._read(partition.address, ticket)
 
     def commit(self, end: Offset) -> None:
         """Spark has the batch that ends here in its commit log."""
@@ -196,6 +200,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Claim what a batch may hold; why some fragments could not be asked, if so."""
         left = self._left
         waiting = claims.waiting(is_whole=left is not None)
+        if left is None and not self._gathering.is_enough(sum(waiting.values())):
+            return ""
         if left is not None:
             waiting = {number: min(count, left.get(number, 0)) for number, count in waiting.items()}
         if bytes_max:
@@ -250,8 +256,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s", text)
             claims.open()
 
-    def _read(self, ticket: str) -> Iterator[pa.RecordBatch]:
-        address = self._options.address
+    def _read(self, address: Address, ticket: str) -> Iterator[pa.RecordBatch]:
         try:
             yield from read_tickets(address, [ticket], self._columns)
             return
@@ -263,21 +268,21 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "them, set failOnDataLoss to false"
                 ) from error
             log.warning("messages that were set aside are lost to this query: %s", error)
-        rest = self._rest(ticket)
+        rest = self._rest(address, ticket)
         if rest:
             yield from read_tickets(address, [rest], self._columns)
 
-    def _rest(self, ticket: str) -> str:
+    def _rest(self, address: Address, ticket: str) -> str:
         """The ticket without the claims that are lost; empty when that is all."""
         wish = json.loads(ticket)
         fragment, (first, last) = wish["fragment"], wish["ordinals"]
-        first = max(first, self._gone(fragment) + 1)
+        first = max(first, self._gone(address, fragment) + 1)
         return self._ticket(fragment, first, last, wish["reader_id"]) if first <= last else ""
 
-    def _gone(self, fragment: int) -> int:
+    def _gone(self, address: Address, fragment: int) -> int:
         """Up to which ordinal claims are done or lost, asked again while nobody can tell."""
         options, patience = self._options, Patience(PATIENCE_S)
-        client = client_for(options.address)
+        client = client_for(address)
         while True:
             try:
                 return reader_position(client, options.entity, options.reader, fragment)

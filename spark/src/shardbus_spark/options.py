@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from shardbus_spark.address import Address, address_from
+from shardbus_spark.credentials import Given
 from shardbus_spark.errors import OptionError
+from shardbus_spark.moments import Span, duration_s, moment
+
+log = logging.getLogger(__name__)
 
 BROWSE: Final = "browse"
 CONSUME: Final = "consume"
@@ -20,14 +26,19 @@ EARLIEST_NUMBER: Final = -2
 LEASE_MS_MIN: Final = 10_000
 LEASE_MS_DEFAULT: Final = 600_000
 LEASE_MS_MAX: Final = 24 * 3600 * 1000
+TASK_ACCESS_MS_MIN: Final = 10_000
+TASK_ACCESS_MS_DEFAULT: Final = 24 * 3600 * 1000
+TASK_ACCESS_MS_MAX: Final = 30 * 24 * 3600 * 1000
 STATES: Final = ("active", "deferred", "scheduled", "delayed")
 
 KNOWN: Final[dict[str, str]] = {
     "endpoint": "Flight URL of the bus, grpc://host:5301 or grpc+tls://host:5301",
+    "credentialFile": "file on the driver with a connection string, a token or a key",
     "connectionString": "host, key name and key in one, as Service Bus SDKs take it",
     "keyName": "access rule that signs",
-    "key": "key of that rule",
+    "accessKey": "key of that rule",
     "token": "a ready-made shared access signature, instead of a key",
+    "taskAccessMs": "how long tasks can use what the driver signed for them (86400000)",
     "tlsCa": "file with the certificates to trust, on every node",
     "entity": "queue, topic/Subscriptions/name, or either with /$DeadLetterQueue",
     "path": "the same as entity: load('orders')",
@@ -37,17 +48,55 @@ KNOWN: Final[dict[str, str]] = {
     "number, -2 for earliest, -1 for latest",
     "endingOffsets": "batch only: latest, or JSON by fragment: a sequence number (not included), "
     "-1 for latest",
+    "startingTimestamp": "browse only: rows enqueued at this time or later",
+    "endingTimestamp": "browse only: rows enqueued before this time",
     "maxRowsPerTrigger": "most rows of a micro-batch",
     "maxBytesPerTrigger": "most bytes of messages of a micro-batch",
-    "inputPartitions": "Spark partitions to read with",
+    "minRowsPerTrigger": "streams only: fewer rows wait for more, but not for ever",
+    "maxTriggerDelay": "streams only: how long they wait: 30s, 15m (as without it), 1h",
+    "inputPartitions": "Spark partitions to read with; else by cores and rows",
     "readerName": "consume only: the name under which messages are set aside",
     "leaseMs": "consume only: after so long unheard (600000), messages go back to receivers",
     "finishOnly": "consume only: true runs what was begun, completes it and takes nothing new",
     "failOnDataLoss": "true: a query fails when messages it expects are gone; false: it warns",
     "includeJson": "true: one more column, properties_json",
 }
+# Names of before; Spark shows the value of `key` in plans and logs, and hides that of `accessKey`.
+RENAMED: Final = {"key": "accessKey"}
+ENTITY_MISSING: Final = (
+    "entity is missing: option('entity', 'orders'), or {}('orders'). Of a table with a list of "
+    "columns Spark tells no options: make it without one"
+)
+DELAY_DEFAULT_S: Final = 900.0
+OF_BROWSING: Final = (
+    "states",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+)
+SECRETS: Final = ("accessKey", "connectionString", "token")
+# Those that say where the bus is and what opens it: of sources and of sinks.
+OF_ADDRESSES: Final = (
+    "endpoint",
+    "credentialFile",
+    "connectionString",
+    "keyName",
+    "accessKey",
+    "token",
+    "taskAccessMs",
+    "tlsCa",
+)
 # What Spark itself may put among the options of a source.
-_OF_SPARK: Final = frozenset(("checkpointlocation", "paths", "header", "inferschema", "queryname"))
+_OF_SPARK: Final = frozenset(
+    (
+        *("checkpointlocation", "paths", "header", "inferschema", "queryname"),
+        # Properties of tables.
+        *("collation", "comment", "external", "is_managed_location", "location", "owner"),
+        *("provider", "serialization.format", "transient_lastddltime"),
+    )
+)
+_OF_TABLES: Final = "option."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +104,17 @@ class SourceOptions:
     """How to read; checked."""
 
     address: Address
+    task_access_s: int
     entity: str
     mode: str
     states: tuple[str, ...]
     starting: str | dict[int, int]
     ending: str | dict[int, int]
+    span: Span
     rows_max: int
     bytes_max: int
+    rows_min: int
+    delay_s: float
     partitions: int
     reader: str
     lease_ms: int
@@ -69,27 +122,28 @@ class SourceOptions:
     fails_on_data_loss: bool
     includes_json: bool
 
+    def task_address(self) -> Address:
+        """What a task that is planned now gets."""
+        return self.address.for_tasks(self.entity, self.task_access_s)
+
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
     """The options that were given, names in any case; OptionError, which names the bad one."""
     values = Values(given, KNOWN)
     mode = values.choice("mode", (BROWSE, CONSUME), BROWSE)
     options = SourceOptions(
-        address=address_from(
-            values.text("endpoint"),
-            connection_string=values.text("connectionString"),
-            key_name=values.text("keyName"),
-            key=values.text("key"),
-            token=values.text("token"),
-            ca_file=values.text("tlsCa"),
-        ),
+        address=values.address(),
+        task_access_s=values.task_access_s(),
         entity=values.text("entity") or values.text("path"),
         mode=mode,
         states=values.states(),
         starting=values.offsets("startingOffsets", (EARLIEST, LATEST), EARLIEST),
         ending=values.offsets("endingOffsets", (LATEST,), LATEST),
+        span=values.span(),
         rows_max=values.number("maxRowsPerTrigger", 0),
         bytes_max=values.number("maxBytesPerTrigger", 0),
+        rows_min=values.number("minRowsPerTrigger", 0),
+        delay_s=duration_s("maxTriggerDelay", values.text("maxTriggerDelay"), DELAY_DEFAULT_S),
         partitions=values.number("inputPartitions", 0),
         reader=values.text("readerName"),
         lease_ms=values.number("leaseMs", LEASE_MS_DEFAULT),
@@ -102,10 +156,15 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _check(options: SourceOptions, values: Values) -> None:
+    if options.rows_max and options.rows_min > options.rows_max:
+        raise OptionError(
+            f"minRowsPerTrigger is {options.rows_min}, more than maxRowsPerTrigger, which is "
+            f"{options.rows_max}"
+        )
     if not options.entity:
-        raise OptionError("entity is missing: option('entity', 'orders'), or load('orders')")
+        raise OptionError(ENTITY_MISSING.format("load"))
     if options.mode == CONSUME:
-        for name in ("states", "startingOffsets", "endingOffsets"):
+        for name in OF_BROWSING:
             if values.text(name):
                 raise OptionError(f"{name} has no meaning with mode=consume: leave it out")
         if not LEASE_MS_MIN <= options.lease_ms <= LEASE_MS_MAX:
@@ -128,7 +187,15 @@ class Values:
     """Options as texts; OptionError for a name that is not among those of a table."""
 
     def __init__(self, given: Mapping[str, str], table: Mapping[str, str]) -> None:
-        self._values = {name.lower(): str(value) for name, value in dict(given).items()}
+        self._values = {
+            name.lower(): str(value)
+            for name, value in dict(given).items()
+            if not name.lower().startswith(_OF_TABLES)
+        }
+        for old, new in RENAMED.items():
+            if old in self._values:
+                _tell_renamed(old, new)
+                self._values.setdefault(new.lower(), self._values.pop(old))
         known = {name.lower() for name in table} | _OF_SPARK
         for name in self._values:
             if name not in known:
@@ -136,6 +203,28 @@ class Values:
 
     def text(self, name: str) -> str:
         return self._values.get(name.lower(), "").strip()
+
+    def address(self) -> Address:
+        names = ("credentialFile", "connectionString", "token", "accessKey", "keyName")
+        given = Given(*(self.text(name) for name in names))
+        return address_from(self.text("endpoint"), given, ca_file=self.text("tlsCa"))
+
+    def task_access_s(self) -> int:
+        found = self.number("taskAccessMs", TASK_ACCESS_MS_DEFAULT)
+        if not TASK_ACCESS_MS_MIN <= found <= TASK_ACCESS_MS_MAX:
+            raise OptionError(
+                f"taskAccessMs is {found}; it must be from {TASK_ACCESS_MS_MIN} to "
+                f"{TASK_ACCESS_MS_MAX}"
+            )
+        return found // 1000
+
+    def span(self) -> Span:
+        start, stop = (
+            moment(name, self.text(name)) for name in ("startingTimestamp", "endingTimestamp")
+        )
+        if start is not None and stop is not None and start >= stop:
+            raise OptionError("startingTimestamp must be before endingTimestamp")
+        return Span(start, stop)
 
     def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
         value = self.text(name).lower() or default
@@ -182,3 +271,32 @@ class Values:
             f'{{"0": 1200, "1": 281474976710660}}: by fragment a sequence number, -1 for latest'
             f"{earliest}"
         )
+
+
+def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
+    """Those that a table is made with, which Spark gives as `option.name`; none for a read.
+
+    OptionError for one that holds a secret: whoever sees the table would see it.
+    """
+    found = {
+        name.lower().removeprefix(_OF_TABLES): str(value)
+        for name, value in dict(given).items()
+        if name.lower().startswith(_OF_TABLES)
+    }
+    for name in (*SECRETS, *RENAMED):
+        if name.lower() in found:
+            raise OptionError(
+                f"{name} has no place in a table, whose options everybody sees who may see the "
+                "table: use credentialFile, or variables of the driver such as SHARDBUS_KEY"
+            )
+    if found and "entity" not in found:
+        raise OptionError(
+            "a table needs OPTIONS (entity 'orders'): of a path or LOCATION Spark makes a directory"
+        )
+    return found
+
+
+@cache
+def _tell_renamed(old: str, new: str) -> None:
+    """Once in a process."""
+    log.warning("option %s is called %s now, a name whose value Spark hides", old, new)

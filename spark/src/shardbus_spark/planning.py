@@ -6,13 +6,19 @@ fragments are packed into few partitions, about as many as there are cores.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-PARTITIONS_DEFAULT: Final = 4
+from shardbus_spark.address import Address
+
+# Many tasks at once are worth it where there is much to read; the lane has 64 places for streams.
+PARTITION_ROWS: Final = 500_000
+PARTITIONS_MAX: Final = 48
+CORES_MAX: Final = 16
 # A piece below this is not worth a partition of its own.
 PIECE_ROWS_MIN: Final = 20_000
 
@@ -28,19 +34,35 @@ class Piece:
 
 @dataclass
 class Share(InputPartition):
-    """What one task reads, in this order."""
+    """What one task reads, in this order, and the address that it reads from."""
 
-    tickets: list[str] = field(default_factory=list)
+    tickets: list[str]
+    address: Address
 
-    def __init__(self, tickets: list[str]) -> None:
+    def __init__(self, tickets: list[str], address: Address) -> None:
         super().__init__(None)
         self.tickets = tickets
+        self.address = address
 
 
-def shares(pieces: Sequence[Piece], partitions: int) -> list[Share]:
+def partitions_for(rows: int, asked: int) -> int:
+    """How many partitions read so many rows: as asked for, else as many as the driver may use
+    cores, or one for each half million of rows if that is more.
+    """
+    return asked or max(min(_cores(), CORES_MAX), min(rows // PARTITION_ROWS, PARTITIONS_MAX))
+
+
+def _cores() -> int:
+    # Containers often have fewer than the machine.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def shares(pieces: Sequence[Piece], partitions: int, address: Address) -> list[Share]:
     """Pieces spread over at most so many partitions, the largest first to the emptiest.
 
-    The same pieces always give the same shares.
+    The same pieces always give the same shares. `address` is one for tasks, without a key.
     """
     count = min(max(partitions, 1), len(pieces))
     bins: list[list[Piece]] = [[] for _ in range(count)]
@@ -50,6 +72,6 @@ def shares(pieces: Sequence[Piece], partitions: int) -> list[Share]:
         bins[emptiest].append(piece)
         loads[emptiest] += max(piece.rows, 1)
     return [
-        Share([piece.ticket for piece in sorted(bin_, key=lambda piece: piece.key)])
+        Share([piece.ticket for piece in sorted(bin_, key=lambda piece: piece.key)], address)
         for bin_ in bins
     ]

@@ -10,37 +10,56 @@ from typing import Final, final
 import pyarrow as pa
 
 from shardbus_spark.address import Address
-from shardbus_spark.client import Client
+from shardbus_spark.client import Client, Connection
 from shardbus_spark.errors import ShardbusError, Unavailable
+from shardbus_spark.moments import ENQUEUED, Span
 
 NUMBER: Final = "sequence_number"
+ALWAYS: Final = Span()
 # A stream that broke is taken up again; so long without a new row, the task is given up.
 PATIENCE_S: Final = 120.0
 _PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
 
-_clients: dict[Address, Client] = {}
+# A process of Spark's meets one bus, or a few.
+CONNECTIONS_MAX: Final = 16
+
+_connections: dict[tuple[str, str], Connection] = {}
 
 
 def client_for(address: Address) -> Client:
-    """The client of this process: Spark uses its Python workers again and again."""
-    client = _clients.get(address)
-    if client is None:
-        client = _clients[address] = Client(address)
-    return client
+    """A client on the connection of this process: Spark uses its Python workers again and again,
+    with another token for each batch.
+    """
+    place = (address.location(), address.ca_file)
+    connection = _connections.get(place)
+    if connection is None:
+        if len(_connections) >= CONNECTIONS_MAX:
+            # Who uses it goes on; it ends with its last user.
+            del _connections[next(iter(_connections))]
+        connection = _connections[place] = Connection(*place)
+    return Client(address, connection=connection)
 
 
 def read_tickets(
-    address: Address, tickets: list[str], columns: list[str], *, patience_s: float = PATIENCE_S
+    address: Address,
+    tickets: list[str],
+    columns: list[str],
+    *,
+    span: Span = ALWAYS,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these tickets, each of them once also when the bus restarts in between."""
+    """The rows of these tickets that were enqueued in the span, each of them once also when the
+    bus restarts in between.
+    """
     client = client_for(address)
-    wanted = columns if NUMBER in columns else [*columns, NUMBER]
+    needed = [NUMBER, ENQUEUED] if span else [NUMBER]
+    wanted = [*columns, *(name for name in needed if name not in columns)]
     for ticket in tickets:
         wish = {**json.loads(ticket), "columns": wanted}
         patience = Patience(patience_s)
         rows = _claimed if "reader" in wish else _browsed
         for batch in rows(client, wish, patience):
-            yield batch.select(columns)
+            yield (span.rows_of(batch) if span else batch).select(columns)
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql.types import (
@@ -46,6 +47,7 @@ COLUMNS: Final[dict[str, DataType]] = {
     "body_kind": StringType(),
 }
 JSON_COLUMN: Final = "properties_json"
+_ORIGIN: Final = "shardbus"
 
 
 def message_schema(*, includes_json: bool) -> StructType:
@@ -54,6 +56,26 @@ def message_schema(*, includes_json: bool) -> StructType:
     if includes_json:
         fields.append(StructField(JSON_COLUMN, StringType(), True))
     return StructType(fields)
+
+
+def with_origin(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema of a table that was made with these options.
+
+    Spark forgets the options of a table that a Python source provides, and keeps its schema: so the
+    first column says where the rows come from.
+    """
+    first, *rest = schema.fields
+    origin = StructField(first.name, first.dataType, True, {_ORIGIN: dict(options)})
+    return StructType([origin, *rest])
+
+
+def origin_of(schema: StructType) -> dict[str, str]:
+    """The options of the table whose schema it is; empty for any other."""
+    for column in schema.fields:
+        found: object = (column.metadata or {}).get(_ORIGIN)
+        if isinstance(found, dict):
+            return {str(name): str(value) for name, value in found.items()}
+    return {}
 
 
 def asked_columns(schema: StructType) -> list[str]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from shardbus_spark.address import Address, address_from
+from shardbus_spark.address import Address
 from shardbus_spark.errors import OptionError
+from shardbus_spark.options import ENTITY_MISSING, OF_ADDRESSES, Values
 from shardbus_spark.options import KNOWN as KNOWN_OF_SOURCES
-from shardbus_spark.options import Values
 
 KNOWN: Final[dict[str, str]] = {
-    **{
-        name: KNOWN_OF_SOURCES[name]
-        for name in ("endpoint", "connectionString", "keyName", "key", "token", "tlsCa")
-    },
+    **{name: KNOWN_OF_SOURCES[name] for name in OF_ADDRESSES},
     "entity": "queue or topic",
     "path": "the same as entity: save('orders')",
     "transactionId": "batch only: a write with an id that was written before does nothing",
@@ -28,9 +25,14 @@ class SinkOptions:
     """How to write; checked."""
 
     address: Address
+    task_access_s: int
     entity: str
     transaction_id: str
     producer: str
+
+    def for_tasks(self) -> SinkOptions:
+        """The same with a token for the entity instead of a key: what is pickled for tasks."""
+        return replace(self, address=self.address.for_tasks(self.entity, self.task_access_s))
 
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -38,16 +40,10 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     values = Values(given, KNOWN)
     entity = values.text("entity") or values.text("path")
     if not entity:
-        raise OptionError("entity is missing: option('entity', 'orders'), or save('orders')")
+        raise OptionError(ENTITY_MISSING.format("save"))
     options = SinkOptions(
-        address=address_from(
-            values.text("endpoint"),
-            connection_string=values.text("connectionString"),
-            key_name=values.text("keyName"),
-            key=values.text("key"),
-            token=values.text("token"),
-            ca_file=values.text("tlsCa"),
-        ),
+        address=values.address(),
+        task_access_s=values.task_access_s(),
         entity=entity,
         transaction_id=values.text("transactionId"),
         producer=values.text("producerName"),

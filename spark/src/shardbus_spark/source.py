@@ -12,28 +12,46 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.options import CONSUME, SourceOptions, read_options
-from shardbus_spark.schema import asked_columns, check_written, message_schema
+from shardbus_spark.options import CONSUME, SourceOptions, options_of_table, read_options
+from shardbus_spark.schema import (
+    asked_columns,
+    check_written,
+    message_schema,
+    origin_of,
+    with_origin,
+)
+from shardbus_spark.sink_options import KNOWN as KNOWN_OF_SINKS
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
 
 
 class ShardbusSource(DataSource):
     """Entities of a Shardbus namespace as tables and streams."""
 
+    # Spark pickles a source twice: for another process of the driver, which needs all options to
+    # make a reader, and after that for tasks, which need none.
+    _is_planned = False
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, **({"options": {}} if self._is_planned else {})}
+
     @classmethod
     def name(cls) -> str:
         return "shardbus"
 
     def schema(self) -> StructType:
-        return message_schema(includes_json=self._checked().includes_json)
+        schema = message_schema(includes_json=self._checked().includes_json)
+        options = options_of_table(self.options)
+        return with_origin(schema, options) if options else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from shardbus_spark.batch import BatchReader
 
-        return BatchReader(self._checked(), asked_columns(schema))
+        self._is_planned = True
+        return BatchReader(self._checked(schema), asked_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options, columns = self._checked(), asked_columns(schema)
+        options, columns = self._checked(schema), asked_columns(schema)
+        self._is_planned = True
         if options.mode == CONSUME:
             from shardbus_spark.consuming import ConsumeStream
 
@@ -47,18 +65,21 @@ class ShardbusSource(DataSource):
 
         if overwrite:
             raise OptionError("mode('overwrite') would delete what others sent: use mode('append')")
-        return BatchWriter(self._sink(schema))
+        return BatchWriter(self._sink(schema).for_tasks())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from shardbus_spark.sink import StreamWriter
 
         if overwrite:
             raise OptionError("outputMode('complete') has no meaning here: use 'append'")
-        return StreamWriter(self._sink(schema))
+        return StreamWriter(self._sink(schema).for_tasks())
 
     def _sink(self, schema: StructType) -> SinkOptions:
         check_written(schema)
-        return read_sink_options(self.options)
+        known = {name.lower() for name in KNOWN_OF_SINKS}
+        origin = {name: value for name, value in origin_of(schema).items() if name in known}
+        return read_sink_options({**origin, **self.options})
 
-    def _checked(self) -> SourceOptions:
-        return read_options(self.options)
+    def _checked(self, schema: StructType | None = None) -> SourceOptions:
+        origin = {} if schema is None else origin_of(schema)
+        return read_options({**origin, **self.options})

@@ -34,7 +34,7 @@ class SliceSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> SliceWriter:
         check_written(schema)
         given = {name: value for name, value in self.options.items() if name != _BATCH}
-        return SliceWriter(read_sink_options(given), int(self.options[_BATCH]))
+        return SliceWriter(read_sink_options(given).for_tasks(), int(self.options[_BATCH]))
 
 
 @final
