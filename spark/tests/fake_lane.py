@@ -115,7 +115,7 @@ class FakeLane(flight.FlightServerBase):
     ) -> None:
         rows = reader.read_all()
         self.staged += rows["body"].to_pylist()
-        writer.write(pa.py_buffer(json.dumps({"rows": rows.num_rows}).encode()))
+        writer.write(pa.py_buffer(json.dumps({"rows": rows.num_rows, "digest": "0"}).encode()))
 
     def _claimed(self, part: Fragment, first: int, last: int) -> list[int]:
         numbers: list[int] = []

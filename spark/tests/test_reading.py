@@ -113,7 +113,7 @@ def test_a_stage_has_each_row_once(
     batches = [pa.record_batch({"body": [b"%d" % number]}) for number in range(3)]
     client = connect(lane.url)
 
-    rows = client.stage("orders", "attempt", kind(batches))
+    put = client.stage("orders", "attempt", kind(batches))
 
     client.close()
-    assert (rows, lane.staged) == (3, [b"0", b"1", b"2"])
+    assert (put.rows, lane.staged) == (3, [b"0", b"1", b"2"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +42,13 @@ partitioning = true
 [[queue]]
 name = "killed"
 partitioning = true
+
+[[queue]]
+name = "restored"
+partitioning = true
+
+[[queue]]
+name = "versions"
 
 [[topic]]
 name = "news"
@@ -101,6 +110,8 @@ def test_a_write_is_there_once_however_often_and_with_how_many_tasks_it_is_repea
 
     write(frame.repartition(3), bus, "written", transactionId="once")
     write(frame.repartition(5), bus, "written", transactionId="once")
+    with pytest.raises(PySparkException, match="rows that are not known to be the same"):
+        write(frame.limit(1_999), bus, "written", transactionId="once")
 
     table = client.read("written")
     assert numbers(table) == list(range(2_000))
@@ -132,6 +143,76 @@ def test_what_was_read_is_written_on_as_it_is(
     assert client.read("moved").num_rows == 0
     table = client.read("news/Subscriptions/europe")
     assert numbers(table) == list(range(500))
+
+
+def stream_files(
+    spark: SparkSession, bus: Bus, directory: Path, checkpoint: str, **options: str
+) -> BaseException | None:
+    """One batch for each file that is new to the checkpoint; why it failed, if it did."""
+    query = (
+        spark.readStream.schema("body STRING, message_id STRING")
+        .option("maxFilesPerTrigger", "1")
+        .parquet(str(directory / "rows"))
+        .repartition(int(options.pop("tasks", "2")))
+        .writeStream.format("shardbus")
+        .options(endpoint=bus.url, entity="restored", **options)
+        .option("checkpointLocation", str(directory / checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with suppress(PySparkException):
+        assert query.awaitTermination(120)
+    return query.exception()
+
+
+def put_file(directory: Path, name: str, numbers: range) -> None:
+    (directory / "rows").mkdir(exist_ok=True)
+    names = [str(number) for number in numbers]
+    table = pa.table({"body": names, "message_id": names})
+    parquet.write_table(table, directory / "rows" / f"{name}.parquet")
+
+
+def test_a_restored_checkpoint_does_not_lose_rows_without_a_word(
+    spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P3: the numbers of batches repeat then, with other rows."""
+    put_file(tmp_path, "a", range(20))
+    assert stream_files(spark, bus, tmp_path, "checkpoint") is None
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    put_file(tmp_path, "b", range(20, 40))
+    assert stream_files(spark, bus, tmp_path, "checkpoint") is None
+
+    # The same batch once more, with another number of tasks, is nothing new.
+    shutil.copytree(tmp_path / "copy", tmp_path / "again")
+    assert stream_files(spark, bus, tmp_path, "again", tasks="5") is None
+    assert numbers(client.read("restored")) == list(range(40))
+
+    (tmp_path / "rows" / "b.parquet").unlink()
+    put_file(tmp_path, "c", range(40, 60))
+    failure = stream_files(spark, bus, tmp_path, "copy")
+    assert "rows that are not known to be the same" in str(failure)
+    assert "set another producerName" in str(failure)
+    assert numbers(client.read("restored")) == list(range(40))
+
+    assert stream_files(spark, bus, tmp_path, "copy", producerName="restored") is None
+    assert numbers(client.read("restored")) == list(range(60))
+
+
+def test_a_version_that_its_application_has_written_is_skipped(
+    spark: SparkSession, bus: Bus, client: Client
+) -> None:
+    """P3: as with Delta tables, from foreachBatch."""
+    frame = rows(spark, 30)
+    versions = [(0, 0, 10), (1, 10, 20), (1, 20, 30), (0, 20, 30)]
+
+    for version, first, last in versions:
+        some = frame.where(f"message_id >= {first} AND message_id < {last}")
+        write(some, bus, "versions", txnAppId="app", txnVersion=str(version))
+    with pytest.raises(PySparkException, match="rows that are not known to be the same"):
+        some = frame.where("message_id >= 20")
+        write(some, bus, "versions", txnAppId="app", txnVersion="1", onRepeatedBatch="fail")
+
+    assert numbers(client.read("versions")) == list(range(20))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.staging import DECIDE_MS, Staging
 from shardbus.core.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
 from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import QUOTA_EXCEEDED, STAGE_LOST, Refused, Unavailable
+from shardbus.core.errors import BATCH_DIFFERS, QUOTA_EXCEEDED, STAGE_LOST, Refused, Unavailable
 from shardbus.core.limits import STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.records import DECISION, PREPARED, STAGE
@@ -20,6 +20,7 @@ from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, SitePort
 from tests.simulation.stage_book import (
     BEFORE,
+    DIFFERS,
     PENDING,
     PUBLISHED,
     REFUSED,
@@ -68,7 +69,9 @@ class StageTown(Town):
 class Run:
     """One attempt to publish a batch: its tasks stage some rows each."""
 
-    def __init__(self, town: StageTown, queue: str, batch: Batch) -> None:
+    def __init__(self, town: StageTown, queue: str, batch: Batch, rows: str = "") -> None:
+        """`rows` tells those of the batch from others under its number."""
+        self._fingerprint = f"{batch.number}{rows}"
         self.number = town.new_mark()
         self._town = town
         self._queue = queue
@@ -87,7 +90,7 @@ class Run:
                 # A straggler: the time of the stages may be over meanwhile.
                 await asyncio.sleep(town.chance.uniform(0.8, 1.2) * STAGE_MS_MIN / 1000)
             outcome = await self._publish()
-        if outcome == REFUSED and town.chance.random() < 0.5:
+        if outcome in (REFUSED, DIFFERS) and town.chance.random() < 0.5:
             gateway = await town.open_gateway()
             await town.attempt(gateway, _staging(gateway, self._queue).discard(list(self._counts)))
         town.note(f"run {self.number} of batch {self._batch.number}: {outcome}")
@@ -150,8 +153,15 @@ class Run:
         for _ in range(PUBLISH_TRIES):
             gateway = await town.open_gateway()
             staging = _staging(gateway, self._queue)
-            work = staging.publish(f"sink {batch.producer}", batch.number, self._counts)
+            work = staging.publish(
+                f"sink {batch.producer}",
+                batch.number,
+                self._counts,
+                fingerprint=self._fingerprint,
+            )
             answer = await town.attempt(gateway, work)
+            if isinstance(answer, Refused) and answer.kind is BATCH_DIFFERS:
+                return DIFFERS
             if isinstance(answer, bool):
                 is_known = outcome != PENDING
                 return PUBLISHED if answer else BEFORE if is_known else SETTLED
@@ -193,6 +203,8 @@ class Sink:
             if chance.random() < 0.2 and batch.is_published:
                 # The driver died before it had noted that the batch is done.
                 await self._again(batch)
+            if chance.random() < 0.2 and batch.is_published:
+                await self._set_back()
 
     async def finish(self) -> None:
         """Without faults the last batch is published, too."""
@@ -218,8 +230,16 @@ class Sink:
             raise Violation(f"batch {batch.number} of {self._number} was published again")
         self._town.book.events["repeated"] += 1
 
-    async def _attempt(self, batch: Batch) -> str:
-        return await Run(self._town, self._queue, batch).go()
+    async def _set_back(self) -> None:
+        """A checkpoint was restored: a number that was used comes with other rows."""
+        chance = self._town.chance
+        number = chance.randint(max(self._batches - 3, 0), self._batches - 1)
+        outcome = await self._attempt(Batch(self._number, number, chance.randint(1, 9)), " other")
+        if outcome in (PUBLISHED, BEFORE, SETTLED):
+            raise Violation(f"other rows under {number} of {self._number}: {outcome}")
+
+    async def _attempt(self, batch: Batch, rows: str = "") -> str:
+        return await Run(self._town, self._queue, batch, rows).go()
 
 
 def run_stages(seed: int) -> StageTown:

@@ -24,6 +24,7 @@ EVENTS = (
     "unknown",
     "expired",
     "repeated",
+    "differs",
     "rivals",
     "broker crashed",
     "gateway crashed",

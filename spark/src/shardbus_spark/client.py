@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -23,6 +24,7 @@ import pyarrow.flight as flight
 
 from shardbus_spark.address import Address, address_from
 from shardbus_spark.errors import (
+    BatchDiffers,
     ClaimLost,
     NotFound,
     OptionError,
@@ -53,6 +55,7 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "claim-lost": ClaimLost,
     "claim-completed": ClaimLost,
     "stage-lost": StageLost,
+    "batch-differs": BatchDiffers,
     "quota-exceeded": QuotaExceeded,
     "too-large": OptionError,
     "invalid-argument": OptionError,
@@ -67,6 +70,9 @@ _ADVICE: Final[dict[type[ShardbusError], str]] = {
     "receivers: use another checkpointLocation to begin anew.",
     Unauthorized: "Reading needs a key or token with Listen on the entity, writing one with Send: "
     "check connectionString, keyName and key, or token.",
+    BatchDiffers: "To write these rows, set another producerName, transactionId or txnAppId: what "
+    "was written since the checkpoint was copied is then written again. To leave them out, set "
+    "onRepeatedBatch to skip.",
     Unavailable: "Try again when the bus is healthy: its /health says more.",
 }
 # Flight puts this before some texts.
@@ -94,6 +100,16 @@ def connect(
         ca_file=ca_file,
     )
     return Client(address)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """How many rows were staged, and what they are known by: a number that is the same for the same
+    rows in any order, and of several stages the sum, modulo 2 ** 128.
+    """
+
+    rows: int = 0
+    digest: int = 0
 
 
 @final
@@ -152,8 +168,8 @@ class Client:
             if batch is not None and batch.num_rows:
                 yield batch
 
-    def stage(self, entity: str, stage: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Put rows on the bus, durably and out of sight until `publish`; how many they were.
+    def stage(self, entity: str, stage: str, batches: Iterable[pa.RecordBatch]) -> Put:
+        """Put rows on the bus, durably and out of sight until `publish`; what they were.
 
         It is not tried again: a stage that failed is given up, and another attempt has another
         name.
@@ -161,7 +177,7 @@ class Client:
         rest = iter(batches)
         first = next((batch for batch in rest if batch.num_rows), None)
         if first is None:
-            return 0
+            return Put()
         command = json.dumps({"entity": entity, "stage": stage}).encode()
         descriptor = flight.FlightDescriptor.for_command(command)
         try:
@@ -175,7 +191,10 @@ class Client:
                 answer = answers.read()  # type: ignore[attr-defined]  # see above
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise _told(error) from error
-        return int(json.loads(answer.to_pybytes())["rows"]) if answer is not None else 0
+        if answer is None:
+            raise Unavailable("the bulk lane did not say what it has staged")
+        told = json.loads(answer.to_pybytes())
+        return Put(int(told["rows"]), int(told["digest"], 16))
 
     def describe(self, entity: str) -> Document:
         """What an entity is made of, and how far its fragments go."""

@@ -24,11 +24,18 @@ from shardbus_spark.staging import Staged, discard, publish, stage, staged_by
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write is one batch; with a transaction id it happens once, whoever repeats it."""
+    """One write is one batch; with a transaction id it happens once, whoever repeats it, and with
+    an application's id once for each of its versions, which rise.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._producer = f"write:{options.transaction_id or uuid.uuid4().hex}"
+        self._batch = 1
+        if options.app_id:
+            # The bus counts batches from 1.
+            self._producer, self._batch = f"txn:{options.app_id}", options.app_version + 1
+        else:
+            self._producer = f"write:{options.transaction_id or uuid.uuid4().hex}"
 
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
@@ -36,7 +43,7 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self._options, self._producer, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        publish(self._options, self._producer, 1, staged_by(messages))
+        publish(self._options, self._producer, self._batch, staged_by(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         discard(self._options, staged_by(messages))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from shardbus_spark.errors import ShardbusError
+from shardbus_spark.client import Document
+from shardbus_spark.errors import BatchDiffers, ShardbusError
 from shardbus_spark.reading import client_for
 from shardbus_spark.sink_options import SinkOptions
 
@@ -22,26 +23,42 @@ class Staged(WriterCommitMessage):
     producer: str
     stage: str
     rows: int
+    digest: int
 
 
 def stage(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatch]) -> Staged:
     """Put rows on the bus, under a name that no other attempt has."""
     name = uuid.uuid4().hex
     try:
-        rows = client_for(options.address).stage(options.entity, name, batches)
+        put = client_for(options.address).stage(options.entity, name, batches)
     except ShardbusError:
         # In a full entity what is left of an attempt would keep the next one out for an hour.
         with suppress(ShardbusError):
             _discard(options, [name])
         raise
-    return Staged(producer, name if rows else "", rows)
+    return Staged(producer, name if put.rows else "", put.rows, put.digest)
 
 
 def publish(options: SinkOptions, producer: str, batch: int, staged: list[Staged]) -> None:
-    """All rows of these stages become visible; nothing happens if the batch was published."""
+    """All rows of these stages become visible; nothing happens if the batch was published.
+
+    BatchDiffers when it was published with other rows, unless the options say to skip that.
+    """
     stages = [{"stage": one.stage, "count": one.rows} for one in staged if one.stage]
-    body = {"producer": producer, "batch": batch, "stages": stages}
-    client_for(options.address).act("publish", options.entity, body)
+    body: Document = {"producer": producer, "batch": batch, "stages": stages}
+    body["fingerprint"] = fingerprint(staged)
+    try:
+        client_for(options.address).act("publish", options.entity, body)
+    except BatchDiffers:
+        if not options.skips_repeated:
+            raise
+        discard(options, staged)
+
+
+def fingerprint(staged: list[Staged]) -> str:
+    """What the rows of a batch are known by, whatever tasks staged them: how many, and a sum."""
+    rows = sum(one.rows for one in staged)
+    return f"{rows}:{sum(one.digest for one in staged) % (1 << 128):032x}"
 
 
 def discard(options: SinkOptions, staged: list[Staged]) -> None:

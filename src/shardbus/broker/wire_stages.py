@@ -90,18 +90,17 @@ def encode_staged(writer: Writer, answer: StageReply) -> int:
         writer.data(producer.name)
         writer.i64(producer.batch)
         writer.i64(producer.at_ms)
+        writer.count(len(producer.fingerprints))
+        for batch, fingerprint in producer.fingerprints:
+            writer.i64(batch)
+            writer.data(fingerprint)
     return PRODUCERS
 
 
 def decode_staged(tag: int, reader: Reader) -> StageReply:
     if tag == STAGES_HELD:
         return StagesHeld([_decode_held(reader) for _ in range(reader.count(LENGTH.size))])
-    return Producers(
-        [
-            Producer(reader.data(), reader.i64(), reader.i64())
-            for _ in range(reader.count(LENGTH.size))
-        ]
-    )
+    return Producers([_decode_producer(reader) for _ in range(reader.count(LENGTH.size))])
 
 
 def encode_published(
@@ -114,14 +113,24 @@ def encode_published(
         writer.i64(count)
     writer.u8(publication is not None)
     if publication is not None:
-        writer.data(publication[0])
-        writer.i64(publication[1])
+        writer.data(publication.producer)
+        writer.i64(publication.batch)
+        writer.data(publication.fingerprint)
 
 
 def decode_published(reader: Reader) -> tuple[list[StageShare], Publication | None]:
     count = reader.count(LENGTH.size + I64.size)
     stages = [(reader.data(), reader.i64()) for _ in range(count)]
-    return stages, (reader.data(), reader.i64()) if reader.flag() else None
+    if not reader.flag():
+        return stages, None
+    return stages, Publication(reader.data(), reader.i64(), reader.data())
+
+
+def _decode_producer(reader: Reader) -> Producer:
+    producer = Producer(reader.data(), reader.i64(), reader.i64())
+    count = reader.count(LENGTH.size + I64.size)
+    producer.fingerprints = [(reader.i64(), reader.data()) for _ in range(count)]
+    return producer
 
 
 def _decode_held(reader: Reader) -> HeldStage:

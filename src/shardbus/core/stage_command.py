@@ -15,9 +15,6 @@ from shardbus.core.runs import Runs
 StageShare = tuple[bytes, int]
 """A stage, and how many messages of it one fragment has."""
 
-Publication = tuple[bytes, int]
-"""A producer and the number of its batch."""
-
 NO_BATCH: Final = -1
 
 
@@ -80,10 +77,21 @@ class StagesHeld:
 
 
 @final
+class Publication:
+    """A batch of a producer: its number, and what its rows are known by, if anything."""
+
+    def __init__(self, producer: bytes, batch: int, fingerprint: bytes = b"") -> None:
+        self.producer = producer
+        self.batch = batch
+        self.fingerprint = fingerprint
+
+
+@final
 class Producer:
     """Which batch was published last, and when.
 
     `noted_ms` is when by the steady clock, if the fragment has been in memory since (NEVER_MS).
+    `fingerprints` are those of the last batches, with their numbers, the oldest first.
     """
 
     def __init__(self, name: bytes, batch: int, at_ms: int, noted_ms: int = NEVER_MS) -> None:
@@ -91,6 +99,7 @@ class Producer:
         self.batch = batch
         self.at_ms = at_ms
         self.noted_ms = noted_ms
+        self.fingerprints: list[tuple[int, bytes]] = []
 
 
 @final

@@ -13,13 +13,9 @@ from typing import final
 
 from shardbus.core.change import RecordChange, StageDrop, StagePut
 from shardbus.core.command import (
-    AskProducers,
     AskStages,
     Done,
     DropStages,
-    Producer,
-    Producers,
-    Publication,
     Stage,
     StageCommand,
     StageReply,
@@ -29,10 +25,8 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
-    ALREADY_PUBLISHED,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
-    QUOTA_EXCEEDED,
     SERVER_BUSY,
     STAGE_LOST,
     TOO_LARGE,
@@ -42,8 +36,6 @@ from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     BATCH_MAX,
     PACKED_COUNT_MAX,
-    PRODUCER_KEPT_MS,
-    PRODUCER_NAME_BYTES_MAX,
     STAGE_MS_MAX,
     STAGE_MS_MIN,
     STAGE_NAME_BYTES_MAX,
@@ -52,7 +44,8 @@ from shardbus.core.limits import (
 )
 from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.need import NeedStages
-from shardbus.core.records import PRODUCER, STAGE
+from shardbus.core.producers import KnownProducers
+from shardbus.core.records import STAGE
 from shardbus.core.runs import runs_of
 from shardbus.core.stages import (
     Amount,
@@ -61,9 +54,7 @@ from shardbus.core.stages import (
     ReadStage,
     packed_piece,
     plain_piece,
-    producer_change,
     stage_change,
-    unpack_producer,
     unpack_stage,
 )
 
@@ -83,7 +74,7 @@ class Staging:
         self._ledger = ledger
         self._entrance = entrance
         self._stages: dict[bytes, OpenStage] = {}
-        self._producers: dict[bytes, Producer] = {}
+        self.producers = KnownProducers(fragment_number, ledger, records)
         # What a publication that is decided has still to send: pieces in their order, None after
         # the last of a stage; of the first of them so many messages are sent.
         self._rest: deque[tuple[OpenStage, int, ReadPiece | None]] = deque()
@@ -94,8 +85,6 @@ class Staging:
         for (kind, key), data in records.items():
             if kind == STAGE:
                 self._add(unpack_stage(key, data))
-            elif kind == PRODUCER:
-                self._producers[key] = unpack_producer(key, data)
 
     def decide(self, command: StageCommand) -> Done | StageReply:
         if isinstance(command, Stage):
@@ -109,7 +98,7 @@ class Staging:
         if isinstance(command, AskStages):
             found = [self._stages.get(name) for name in dict.fromkeys(command.stages)]
             return StagesHeld([stage.held() for stage in found if stage is not None])
-        return self._known_producers(command)
+        return self.producers.found(command.name)
 
     def end_overdue(self) -> None:
         """Stages whose time is over go, unless somebody is publishing them."""
@@ -236,7 +225,7 @@ class Staging:
             return None
         try:
             self._check_known(work.stages)
-            self._check_publication(work.publication)
+            self.producers.check_new(work.publication)
         except Refused:
             return None
         has_ids = self._ledger.rules.duplicate_window_ms > 0
@@ -266,10 +255,7 @@ class Staging:
 
     def check(self, work: Work, read: dict[bytes, ReadStage], now_ms: int) -> None:
         """Refused when these stages cannot be published now, or the batch was before."""
-        publication = work.publication
-        self._check_publication(publication)
-        if publication is not None and publication[0] not in self._producers:
-            self._check_producers(now_ms)
+        self.producers.check(work.publication, now_ms)
         self._check_known(work.stages)
         messages: list[Message] = []
         for name, _ in work.stages:
@@ -341,15 +327,6 @@ class Staging:
                 self._drop(stage)
             self._rest.popleft()
 
-    def note(self, publication: Publication, now_ms: int) -> None:
-        """Remember that a batch is published."""
-        name, batch = publication
-        if name not in self._producers:
-            self._make_room(now_ms)
-        producer = Producer(name, batch, now_ms, self._ledger.steady_ms)
-        self._producers[name] = producer
-        self._ledger.changes.append(producer_change(producer))
-
     def _check_known(self, shares: list[StageShare]) -> None:
         total = Amount()
         for name, expected in shares:
@@ -371,58 +348,6 @@ class Staging:
         if len({name for name, _ in shares}) < len(shares):
             raise Refused(INVALID_ARGUMENT, "A stage is named twice: name each once.")
         self._check_amount(total)
-
-    def _check_publication(self, publication: Publication | None) -> None:
-        if publication is None:
-            return
-        name, batch = publication
-        if not 1 <= len(name) <= PRODUCER_NAME_BYTES_MAX or not 0 <= batch <= BATCH_MAX:
-            raise Refused(
-                INVALID_ARGUMENT,
-                f"A producer has a name of 1 to {PRODUCER_NAME_BYTES_MAX} bytes, and its batches "
-                f"are numbered from 0 to {BATCH_MAX}.",
-            )
-        known = self._producers.get(name)
-        if known is not None and batch <= known.batch:
-            raise Refused(
-                ALREADY_PUBLISHED,
-                f"Producer {_said(name)} has published batch {batch} before: the last one was "
-                f"{known.batch}.",
-            )
-
-    # Producers.
-
-    def _known_producers(self, command: AskProducers) -> Producers:
-        if not command.name:
-            return Producers(list(self._producers.values()))
-        found = self._producers.get(command.name)
-        return Producers([] if found is None else [found])
-
-    def _check_producers(self, now_ms: int) -> None:
-        if len(self._producers) < self._ledger.bounds.producers_max:
-            return
-        if not any(self._is_forgettable(each, now_ms) for each in self._producers.values()):
-            raise Refused(
-                QUOTA_EXCEEDED,
-                f"Fragment {self._fragment_number} remembers {len(self._producers)} producers, "
-                "which is the most it takes: let fewer producers publish, each many batches.",
-            )
-
-    def _make_room(self, now_ms: int) -> None:
-        if len(self._producers) < self._ledger.bounds.producers_max:
-            return
-        for producer in list(self._producers.values()):
-            if self._is_forgettable(producer, now_ms):
-                del self._producers[producer.name]
-                self._ledger.changes.append(RecordChange(PRODUCER, producer.name, None))
-
-    def _is_forgettable(self, producer: Producer, now_ms: int) -> bool:
-        """Only the wall clock goes on while the fragment is not in memory, but alone it cannot end
-        what was noted since.
-        """
-        steady_ms, noted_ms = self._ledger.steady_ms, producer.noted_ms
-        is_old = noted_ms == NEVER_MS or noted_ms + PRODUCER_KEPT_MS <= steady_ms
-        return is_old and producer.at_ms + PRODUCER_KEPT_MS <= now_ms
 
 
 def _check_stage(command: Stage) -> None:

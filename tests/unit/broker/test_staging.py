@@ -14,7 +14,14 @@ from shardbus.broker.staging import DECIDE_MS, PIECE_MAX, Staging
 from shardbus.broker.storage import Storage
 from shardbus.core.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, STAGE_LOST, Refused, Unavailable
+from shardbus.core.errors import (
+    BATCH_DIFFERS,
+    INVALID_ARGUMENT,
+    NOT_ALLOWED,
+    STAGE_LOST,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
 from shardbus.stores.base import FragmentId
@@ -411,3 +418,18 @@ def test_a_message_that_could_not_be_sent_cannot_be_staged(lake: Lake) -> None:
         lake.run(lake.staging.stage("task", 0, [message]))
 
     assert refused.value.kind is NOT_ALLOWED
+
+
+def test_other_rows_under_a_used_number_are_refused_aloud(lake: Lake) -> None:
+    """As after a checkpoint was restored: without a word these rows would be lost."""
+    assert lake.run(lake.staging.publish(QUERY, 7, lake.fill(), fingerprint="6:a"))
+    again = lake.fill("other", 3)
+
+    with pytest.raises(Refused, match="batch 7 comes now with rows that are not") as refused:
+        lake.run(lake.staging.publish(QUERY, 7, again, fingerprint="3:b"))
+    assert refused.value.kind is BATCH_DIFFERS
+    assert sum(lake.staged().values()) == 3
+
+    assert not lake.run(lake.staging.publish(QUERY, 7, again, fingerprint="6:a"))
+    assert lake.staged() == {}
+    assert lake.visible() == payloads(6)

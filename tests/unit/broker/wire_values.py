@@ -59,6 +59,7 @@ from shardbus.core.command import (
     Outstanding,
     Producer,
     Producers,
+    Publication,
     Purge,
     Purged,
     ReadClaim,
@@ -187,7 +188,7 @@ def _some_works(draw: st.DrawFn) -> Work:
         draw(st.lists(_messages, max_size=3)),
         draw(st.lists(_settlements, max_size=3)),
         draw(st.lists(_named, max_size=3)),
-        draw(st.none() | _named),
+        draw(st.none() | st.builds(Publication, _bytes, _i64, _bytes)),
     )
     work.scheduled = draw(st.lists(st.tuples(_i64, _messages), max_size=3))
     work.cancelled = draw(st.lists(_i64, max_size=3))
@@ -265,6 +266,14 @@ _staging = st.one_of(
     st.builds(AskProducers, _bytes),
 )
 
+
+@st.composite
+def _producers(draw: st.DrawFn) -> Producer:
+    producer = Producer(draw(_bytes), draw(_i64), draw(_i64))
+    producer.fingerprints = draw(st.lists(_named.map(lambda one: (one[1], one[0])), max_size=3))
+    return producer
+
+
 _sent = st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3))
 
 commands = st.one_of(
@@ -316,7 +325,7 @@ replies = st.one_of(
     st.builds(ClaimRead, st.lists(_entries(_bytes), max_size=3), _i64, st.booleans()),
     st.builds(Completed, _i64),
     st.builds(StagesHeld, st.lists(st.builds(HeldStage, _bytes, _runs, _i64, _i64), max_size=3)),
-    st.builds(Producers, st.lists(st.builds(Producer, _bytes, _i64, _i64), max_size=3)),
+    st.builds(Producers, st.lists(_producers(), max_size=3)),
     st.builds(Readers, st.lists(_statuses, max_size=3)),
     _sent,
     st.builds(

@@ -11,6 +11,7 @@ from shardbus.core.command import (
     Done,
     Finish,
     Prepare,
+    Publication,
     Purge,
     Purged,
     Stage,
@@ -440,7 +441,7 @@ def test_producers_count_their_own_batches(desk: StagingDesk) -> None:
 def test_a_publication_that_makes_no_sense_is_refused(
     desk: StagingDesk, publication: tuple[bytes, int]
 ) -> None:
-    assert refusal(desk, Work([], [], [], publication)) is INVALID_ARGUMENT
+    assert refusal(desk, Work([], [], [], Publication(*publication))) is INVALID_ARGUMENT
 
 
 def test_the_decision_and_the_batch_are_stored_together(desk: StagingDesk) -> None:
@@ -484,7 +485,7 @@ def test_a_producer_that_is_idle_for_a_month_makes_room() -> None:
     desk.wait(1)
     desk.publish(producer=b"b", batch=1)
     desk.wait(PRODUCER_KEPT_MS - 2)
-    full = Work([], [], [], (b"c", 1))
+    full = Work([], [], [], Publication(b"c", 1))
 
     assert refusal(desk, full) is QUOTA_EXCEEDED
     desk.publish(producer=b"b", batch=2)

@@ -62,7 +62,7 @@ class Put:
 
     def answer(self) -> bytes:
         """What a client is told in the end."""
-        return json.dumps({"rows": self.rows}).encode()
+        return json.dumps({"rows": self.rows, "digest": self._pieces.digest()}).encode()
 
     def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
         for drafts in map(drafts_of, batches):

@@ -49,6 +49,7 @@ BODIES: Final[dict[str, Document]] = {
         "producer": "nightly-import",
         "batch": 1,
         "stages": [{"stage": "reader", "count": 1}],
+        "fingerprint": "1:8f14e45fceea167a5a36dedd4bea2543",
     },
     "Discard": {"stages": ["reader"]},
     "NewBackup": {"name": "nightly"},

@@ -14,6 +14,7 @@ from shardbus.core.access import MANAGE, SEND
 from shardbus.core.entity import Entity
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import (
+    FINGERPRINT_CHARACTERS_MAX,
     PRODUCER_NAME_CHARACTERS_MAX,
     STAGE_MS_DEFAULT,
     STAGE_MS_MAX,
@@ -76,6 +77,11 @@ _SCHEMAS: Final[dict[str, Schema]] = {
                 {"type": "integer", "minimum": 1}, "Rises; one that was published is passed over."
             ),
             "stages": list_of(reference("ChosenStage")),
+            "fingerprint": described(
+                {"type": "string", "maxLength": FINGERPRINT_CHARACTERS_MAX},
+                "What the rows are known by: other rows under a number that was published are "
+                "refused. Without, they are passed over.",
+            ),
         },
         ("producer", "batch", "stages"),
     ),
@@ -156,7 +162,8 @@ class StagePages:
             one.text("stage", most=STAGE_NAME_CHARACTERS_MAX): one.integer("count")
             for one in call.body.objects("stages", ("stage", "count"), most=STAGES_MAX)
         }
-        is_new = await handle.staging.publish(producer, batch, chosen)
+        fingerprint = call.body.text("fingerprint", "", most=FINGERPRINT_CHARACTERS_MAX)
+        is_new = await handle.staging.publish(producer, batch, chosen, fingerprint=fingerprint)
         return {"is_new": is_new, "count": sum(chosen.values()) if is_new else 0}
 
     async def _discard(self, call: Call) -> Document:

@@ -12,7 +12,7 @@ import pytest
 from shardbus.amqp.message import decode_message, split_batch
 from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.gateway.flight.bus import BusError, Document
-from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX
+from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX, Pieces
 from shardbus.gateway.flight.putting import PIECES_MAX
 from shardbus.gateway.flight.sinking import drafts_of
 from tests.unit.gateway.flight.lane_site import LaneSite, options
@@ -50,6 +50,31 @@ def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
     assert all(len(piece) < 1024 * 1024 for piece in site.bus.put_bytes)
     sizes = [[size_of(payload) for payload in split_batch(piece)] for piece in site.bus.put_bytes]
     assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
+
+
+def test_rows_are_known_again_however_they_are_divided_and_ordered() -> None:
+    """P3: a null in one batch is the same as a column that another batch does not need."""
+    ids = [f"id {row}" if row % 3 else None for row in range(12)]
+    keys = ["k" if row > 6 else None for row in range(12)]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(ids), pa.array(keys, pa.string()), pa.array([b"%d" % row for row in range(12)])],
+        ["message_id", "partition_key", "body"],
+    )
+
+    def digest_of(*batches: pa.RecordBatch) -> int:
+        pieces = Pieces()
+        for batch in batches:
+            pieces.take_in(drafts_of(batch))
+        return int(pieces.digest(), 16)
+
+    whole = digest_of(rows)
+    turned = rows.take(pa.array(range(11, -1, -1)))
+    divided = digest_of(rows.slice(0, 5)) + digest_of(rows.slice(5, 3), rows.slice(8))
+    changed = digest_of(rows.slice(0, 11), bodies(2))
+
+    assert digest_of(turned) == whole == divided % (1 << 128)
+    assert digest_of(rows.slice(0, 11)) != whole != changed
+    assert digest_of(bodies(1, 1)) != digest_of(bodies(2, 2))
 
 
 def test_rows_are_placed_by_their_session_in_any_spelling_else_by_their_key() -> None:
