@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from spark.tests.drivers import running_driver
 from spark.tests.job import Job
 from spark.tests.sessions import local_spark
 
+from shardbus.core.records import PRODUCER
 from shardbus_spark.client import Client, connect
 from shardbus_spark.functions import fragment_of
 
@@ -48,6 +50,9 @@ name = "restored"
 partitioning = true
 
 [[queue]]
+name = "each"
+
+[[queue]]
 name = "versions"
 
 [[topic]]
@@ -56,6 +61,7 @@ name = "news"
 [[topic.subscription]]
 name = "europe"
 """
+PRODUCERS: Final = f"SELECT key FROM record WHERE kind = {PRODUCER}"
 DRIVER: Final = "sink_driver.py"
 FILES: Final = 20
 FILE_ROWS: Final = 60
@@ -213,6 +219,39 @@ def test_a_version_that_its_application_has_written_is_skipped(
         write(some, bus, "versions", txnAppId="app", txnVersion="1", onRepeatedBatch="fail")
 
     assert numbers(client.read("versions")) == list(range(20))
+
+
+def test_batches_that_foreach_batch_writes_leave_nothing_but_their_rows(
+    spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P3: each was remembered for a month, until the bus took no more."""
+    for number in range(8):
+        put_file(tmp_path, str(number), range(number * 5, number * 5 + 5))
+
+    def append(batch: DataFrame, _number: int) -> None:
+        write(batch, bus, "each")
+
+    query = (
+        spark.readStream.schema("body STRING, message_id STRING")
+        .option("maxFilesPerTrigger", "1")
+        .parquet(str(tmp_path / "rows"))
+        .writeStream.foreachBatch(append)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+
+    assert numbers(client.read("each")) == list(range(40))
+    kept: list[bytes] = []
+    for file in bus.server.data_dir.glob("broker-*.db"):
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as store:
+            kept += [key for (key,) in store.execute(PRODUCERS)]
+    assert [
+        key
+        for key in kept
+        if key.startswith(b"write:") and key not in (b"write:once", b"write:moved")
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,18 @@ CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
 RESERVE_MB: Final = 16
 SAID: Final = {
+    "producers whose last batch": [
+        core_limits.PRODUCERS_MAX,
+        core_limits.PRODUCER_KEPT_MS // 86_400_000,
+    ],
+    "producers that published once": [
+        core_limits.PRODUCERS_MAX,
+        core_limits.PRODUCER_ONCE_KEPT_MS // 60_000,
+    ],
+    "batches of a producer whose rows": [
+        core_limits.FINGERPRINTS_MAX,
+        core_limits.FINGERPRINT_CHARACTERS_MAX,
+    ],
     "lines of fragments that forward": [
         core_limits.TRANSFER_MARKS_MAX,
         core_limits.TRANSFER_MARK_KEPT_MS // 86_400_000,

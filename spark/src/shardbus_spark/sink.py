@@ -31,6 +31,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._batch = 1
+        self._is_once = not options.app_id and not options.transaction_id
         if options.app_id:
             # The bus counts batches from 1.
             self._producer, self._batch = f"txn:{options.app_id}", options.app_version + 1
@@ -43,7 +44,8 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self._options, self._producer, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        publish(self._options, self._producer, self._batch, staged_by(messages))
+        staged = staged_by(messages)
+        publish(self._options, self._producer, self._batch, staged, is_once=self._is_once)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         discard(self._options, staged_by(messages))

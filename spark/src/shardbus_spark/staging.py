@@ -39,20 +39,35 @@ def stage(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatch]
     return Staged(producer, name if put.rows else "", put.rows, put.digest)
 
 
-def publish(options: SinkOptions, producer: str, batch: int, staged: list[Staged]) -> None:
+def publish(
+    options: SinkOptions,
+    producer: str,
+    batch: int,
+    staged: list[Staged],
+    *,
+    is_once: bool = False,
+) -> None:
     """All rows of these stages become visible; nothing happens if the batch was published.
 
-    BatchDiffers when it was published with other rows, unless the options say to skip that.
+    BatchDiffers when it was published with other rows, unless the options say to skip that. A
+    producer that publishes `is_once` leaves nothing of itself on the bus.
     """
+    client = client_for(options.address)
     stages = [{"stage": one.stage, "count": one.rows} for one in staged if one.stage]
     body: Document = {"producer": producer, "batch": batch, "stages": stages}
     body["fingerprint"] = fingerprint(staged)
+    if is_once:
+        body["once"] = True
     try:
-        client_for(options.address).act("publish", options.entity, body)
+        client.act("publish", options.entity, body)
     except BatchDiffers:
         if not options.skips_repeated:
             raise
         discard(options, staged)
+    if is_once:
+        # What cannot be told now the bus forgets by itself.
+        with suppress(ShardbusError):
+            client.act("forget", options.entity, {"producer": producer}, retry_s=0.0)
 
 
 def fingerprint(staged: list[Staged]) -> str:

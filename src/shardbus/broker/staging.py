@@ -23,6 +23,7 @@ from shardbus.core.command import (
     Command,
     Done,
     DropStages,
+    ForgetProducer,
     HeldStage,
     Producer,
     Producers,
@@ -122,7 +123,13 @@ class Staging:
         raise failure
 
     async def publish(
-        self, producer: str, batch: int, stages: Mapping[str, int], *, fingerprint: str = ""
+        self,
+        producer: str,
+        batch: int,
+        stages: Mapping[str, int],
+        *,
+        fingerprint: str = "",
+        is_once: bool = False,
     ) -> bool:
         """Make all messages of these stages visible, together or not at all.
 
@@ -130,7 +137,7 @@ class Staging:
         together do not have exactly those. False when the producer has published this batch, or a
         later one, before: then the stages are discarded. With a fingerprint, by which the rows are
         known again, other rows than were published under this number are refused (BATCH_DIFFERS),
-        and the stages are kept.
+        and the stages are kept. A producer that publishes `is_once` is to `forget` itself then.
         """
         name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
         if not 0 <= batch <= BATCH_MAX:
@@ -138,7 +145,7 @@ class Staging:
         told = b""
         if fingerprint:
             told = _encoded(fingerprint, "A fingerprint", FINGERPRINT_CHARACTERS_MAX)
-        publication = Publication(name, batch, told)
+        publication = Publication(name, batch, told, is_once=is_once)
         counts = {stage: stages[text] for text, stage in _names(stages).items()}
         if not await self._is_published(producer, publication):
             try:
@@ -157,6 +164,12 @@ class Staging:
     async def discard(self, stages: Sequence[str]) -> Spread[Done]:
         """Forget stages; where that cannot be done now, they end when their time is over."""
         return spread(await self._all(DropStages(list(_names(stages).values()))), done)
+
+    async def forget(self, producer: str) -> None:
+        """Whoever published once knows that, and will not ask again."""
+        name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+        port = self._router.ports[self._router.index_of_key(producer)]
+        await ask(port, ForgetProducer(name))
 
     async def producers(self) -> Spread[list[Producer]]:
         """Who has published what last, by the fragments that remember it."""

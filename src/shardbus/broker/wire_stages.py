@@ -10,6 +10,7 @@ from shardbus.core.command import (
     AskProducers,
     AskStages,
     DropStages,
+    ForgetProducer,
     HeldStage,
     Producer,
     Producers,
@@ -27,6 +28,7 @@ STAGE: Final = 60
 DROP_STAGES: Final = 61
 ASK_STAGES: Final = 62
 ASK_PRODUCERS: Final = 63
+FORGET_PRODUCER: Final = 64
 
 STAGES_HELD: Final = 60
 PRODUCERS: Final = 61
@@ -37,7 +39,7 @@ DecodeMessage = Callable[[Reader], Message]
 
 def is_stage(tag: int) -> bool:
     """Whether a command with this tag is one of these."""
-    return STAGE <= tag <= ASK_PRODUCERS
+    return STAGE <= tag <= FORGET_PRODUCER
 
 
 def is_staged(tag: int) -> bool:
@@ -55,9 +57,9 @@ def encode_stage(writer: Writer, command: StageCommand, encode_message: EncodeMe
         for message in command.messages:
             encode_message(writer, message)
         return STAGE
-    if isinstance(command, AskProducers):
+    if isinstance(command, AskProducers | ForgetProducer):
         writer.data(command.name)
-        return ASK_PRODUCERS
+        return ASK_PRODUCERS if isinstance(command, AskProducers) else FORGET_PRODUCER
     writer.count(len(command.stages))
     for name in command.stages:
         writer.data(name)
@@ -71,6 +73,8 @@ def decode_stage(tag: int, reader: Reader, decode_message: DecodeMessage) -> Sta
         return Stage(stage, piece, messages, lifetime_ms)
     if tag == ASK_PRODUCERS:
         return AskProducers(reader.data())
+    if tag == FORGET_PRODUCER:
+        return ForgetProducer(reader.data())
     names = [reader.data() for _ in range(reader.count(LENGTH.size))]
     return DropStages(names) if tag == DROP_STAGES else AskStages(names)
 
@@ -116,6 +120,7 @@ def encode_published(
         writer.data(publication.producer)
         writer.i64(publication.batch)
         writer.data(publication.fingerprint)
+        writer.u8(publication.is_once)
 
 
 def decode_published(reader: Reader) -> tuple[list[StageShare], Publication | None]:
@@ -123,7 +128,8 @@ def decode_published(reader: Reader) -> tuple[list[StageShare], Publication | No
     stages = [(reader.data(), reader.i64()) for _ in range(count)]
     if not reader.flag():
         return stages, None
-    return stages, Publication(reader.data(), reader.i64(), reader.data())
+    producer, batch, fingerprint = reader.data(), reader.i64(), reader.data()
+    return stages, Publication(producer, batch, fingerprint, is_once=reader.flag())
 
 
 def _decode_producer(reader: Reader) -> Producer:

@@ -138,6 +138,9 @@ PRODUCERS_MAX: Final = 4_096
 PRODUCER_NAME_CHARACTERS_MAX: Final = 256
 PRODUCER_NAME_BYTES_MAX: Final = 4 * PRODUCER_NAME_CHARACTERS_MAX
 PRODUCER_KEPT_MS: Final = 30 * 24 * 3600 * 1000
+# One that publishes once is forgotten when it says so, or so long after; it asks for half as long
+# at most whether it has published.
+PRODUCER_ONCE_KEPT_MS: Final = 3600 * 1000
 BATCH_MAX: Final = (1 << 63) - 1
 # Batches of a producer whose rows are known again, and what they are known by.
 FINGERPRINTS_MAX: Final = 16

@@ -17,6 +17,7 @@ from shardbus.core.errors import (
     BATCH_DIFFERS,
     INVALID_ARGUMENT,
     QUOTA_EXCEEDED,
+    SERVER_BUSY,
     Refused,
 )
 from shardbus.core.ledger import Ledger
@@ -26,6 +27,7 @@ from shardbus.core.limits import (
     FINGERPRINTS_MAX,
     PRODUCER_KEPT_MS,
     PRODUCER_NAME_BYTES_MAX,
+    PRODUCER_ONCE_KEPT_MS,
 )
 from shardbus.core.message import NEVER_MS
 from shardbus.core.records import PRODUCER
@@ -42,24 +44,38 @@ class KnownProducers:
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._named: dict[bytes, Producer] = {}
+        # Those that publish once, the oldest first; how many they are is no matter to the others.
+        self._once: dict[bytes, Producer] = {}
         for (kind, key), data in records.items():
             if kind == PRODUCER:
-                self._named[key] = unpack_producer(key, data)
+                producer = unpack_producer(key, data)
+                # What is loaded is kept for its whole time again.
+                producer.noted_ms = ledger.steady_ms if producer.is_once else NEVER_MS
+                self._all_like(producer.is_once)[key] = producer
+
+    def _all_like(self, is_once: bool) -> dict[bytes, Producer]:
+        return self._once if is_once else self._named
+
+    @property
+    def deadline_ms(self) -> int:
+        """When to look for those that are over."""
+        for producer in self._once.values():
+            return producer.noted_ms + PRODUCER_ONCE_KEPT_MS
+        return NEVER_MS
 
     def found(self, name: bytes) -> Producers:
         """One of them with what is known of its batches; all of them, without, for no name."""
         if not name:
-            return Producers(
-                [Producer(each.name, each.batch, each.at_ms) for each in self._named.values()]
-            )
-        known = self._named.get(name)
+            known_ones = list(self._named.values()) + list(self._once.values())
+            return Producers([Producer(each.name, each.batch, each.at_ms) for each in known_ones])
+        known = self._known(name)
         return Producers([] if known is None else [known])
 
     def check(self, publication: Publication | None, now_ms: int) -> None:
         """Refused when the batch was published before, or cannot be remembered."""
         self.check_new(publication)
-        if publication is not None and publication.producer not in self._named:
-            self._check_room(now_ms)
+        if publication is not None and self._known(publication.producer) is None:
+            self._check_room(publication.is_once, now_ms)
 
     def check_new(self, publication: Publication | None) -> None:
         """Refused when the batch was published before."""
@@ -75,31 +91,57 @@ class KnownProducers:
                 f"numbered from 0 to {BATCH_MAX}, and a fingerprint has at most "
                 f"{FINGERPRINT_BYTES_MAX} bytes.",
             )
-        known = self._named.get(name)
+        known = self._known(name)
         if known is not None and batch <= known.batch:
             raise refusal_of_repeat(known, publication)
 
     def note(self, publication: Publication, now_ms: int) -> None:
         """Remember that a batch is published."""
         name = publication.producer
-        known = self._named.get(name)
-        if known is None:
+        known = self._known(name)
+        if known is None and not publication.is_once:
             self._make_room(now_ms)
         producer = Producer(name, publication.batch, now_ms, self._ledger.steady_ms)
         if known is not None:
             producer.fingerprints = known.fingerprints[1 - FINGERPRINTS_MAX :]
         producer.fingerprints.append((publication.batch, publication.fingerprint))
-        self._named[name] = producer
+        producer.is_once = publication.is_once and (known is None or known.is_once)
+        self._all_like(producer.is_once)[name] = producer
         self._ledger.changes.append(producer_change(producer))
 
-    def _check_room(self, now_ms: int) -> None:
+    def forget(self, name: bytes) -> None:
+        """One that publishes once is done."""
+        if self._once.pop(name, None) is not None:
+            self._ledger.changes.append(RecordChange(PRODUCER, name, None))
+
+    def end_overdue(self) -> None:
+        """Those that publish once, and did not say that they are done, are forgotten in time."""
+        while self._once:
+            producer = next(iter(self._once.values()))
+            if producer.noted_ms + PRODUCER_ONCE_KEPT_MS > self._ledger.steady_ms:
+                return
+            self.forget(producer.name)
+
+    def _known(self, name: bytes) -> Producer | None:
+        return self._named.get(name) or self._once.get(name)
+
+    def _check_room(self, is_once: bool, now_ms: int) -> None:
+        if is_once:
+            if len(self._once) >= self._ledger.bounds.producers_max:
+                raise Refused(
+                    SERVER_BUSY,
+                    f"Fragment {self._fragment_number} remembers {len(self._once)} producers that "
+                    "published once and did not say that they are done: ask again later.",
+                )
+            return
         if len(self._named) < self._ledger.bounds.producers_max:
             return
         if not any(self._is_forgettable(each, now_ms) for each in self._named.values()):
             raise Refused(
                 QUOTA_EXCEEDED,
                 f"Fragment {self._fragment_number} remembers {len(self._named)} producers, "
-                "which is the most it takes: let fewer producers publish, each many batches.",
+                "which is the most it takes: let fewer producers publish, each many batches, as "
+                "with txnAppId and txnVersion instead of a transactionId for each write.",
             )
 
     def _make_room(self, now_ms: int) -> None:

@@ -18,8 +18,12 @@ StageShare = tuple[bytes, int]
 NO_BATCH: Final = -1
 
 
+class AboutStages:
+    """A command about stages, or those who publish them."""
+
+
 @final
-class Stage:
+class Stage(AboutStages):
     """Keep messages as a piece of a stage, which ends `lifetime_ms` from now. Answered by `Done`.
 
     A piece that is there already stays as it is. Refused as a send would be, and when the stage is
@@ -34,7 +38,7 @@ class Stage:
 
 
 @final
-class DropStages:
+class DropStages(AboutStages):
     """Forget stages, but not those that are being published. Answered by `Done`."""
 
     def __init__(self, stages: list[bytes]) -> None:
@@ -42,7 +46,7 @@ class DropStages:
 
 
 @final
-class AskStages:
+class AskStages(AboutStages):
     """What is there of these stages? Answered by `StagesHeld`."""
 
     def __init__(self, stages: list[bytes]) -> None:
@@ -50,10 +54,20 @@ class AskStages:
 
 
 @final
-class AskProducers:
+class AskProducers(AboutStages):
     """What has a producer published, or, without a name, any? Answered by `Producers`."""
 
     def __init__(self, name: bytes = b"") -> None:
+        self.name = name
+
+
+@final
+class ForgetProducer(AboutStages):
+    """A producer that published once knows that it has. Answered by `Done`, also when it is not
+    known or publishes often.
+    """
+
+    def __init__(self, name: bytes) -> None:
         self.name = name
 
 
@@ -78,12 +92,18 @@ class StagesHeld:
 
 @final
 class Publication:
-    """A batch of a producer: its number, and what its rows are known by, if anything."""
+    """A batch of a producer: its number, and what its rows are known by, if anything.
 
-    def __init__(self, producer: bytes, batch: int, fingerprint: bytes = b"") -> None:
+    A producer that publishes `is_once` has no other batch, and is forgotten soon.
+    """
+
+    def __init__(
+        self, producer: bytes, batch: int, fingerprint: bytes = b"", *, is_once: bool = False
+    ) -> None:
         self.producer = producer
         self.batch = batch
         self.fingerprint = fingerprint
+        self.is_once = is_once
 
 
 @final
@@ -100,6 +120,7 @@ class Producer:
         self.at_ms = at_ms
         self.noted_ms = noted_ms
         self.fingerprints: list[tuple[int, bytes]] = []
+        self.is_once = False
 
 
 @final
@@ -110,5 +131,5 @@ class Producers:
         self.producers = producers
 
 
-StageCommand = Stage | DropStages | AskStages | AskProducers
+StageCommand = Stage | DropStages | AskStages | AskProducers | ForgetProducer
 StageReply = StagesHeld | Producers

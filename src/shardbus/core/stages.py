@@ -16,6 +16,8 @@ from shardbus.core.stage_command import HeldStage, Producer
 # of a stage: how much of it is packed is told, too.
 _PLAIN: Final = 0xFFFFFFFF
 _TOLD_APART: Final = -1
+# In place of the number of a batch: its producer has no other one.
+_ONCE: Final = -1
 
 
 @final
@@ -169,6 +171,8 @@ def staged_in(records: dict[tuple[int, bytes], bytes]) -> int:
 
 def producer_change(producer: Producer) -> RecordChange:
     parts = [packed_integer(producer.batch), packed_integer(producer.at_ms)]
+    if producer.is_once:
+        parts.append(packed_integer(_ONCE))
     for batch, fingerprint in producer.fingerprints:
         parts += (packed_integer(batch), packed_count(len(fingerprint)), fingerprint)
     return RecordChange(PRODUCER, producer.name, b"".join(parts))
@@ -182,5 +186,8 @@ def unpack_producer(name: bytes, data: bytes) -> Producer:
     producer = Producer(name, unpacker.integer(), unpacker.integer())
     while not unpacker.is_at_end():
         batch = unpacker.integer()
+        if batch == _ONCE:
+            producer.is_once = True
+            continue
         producer.fingerprints.append((batch, unpacker.piece(unpacker.count())))
     return producer

@@ -13,6 +13,7 @@ from typing import final
 
 from shardbus.core.change import RecordChange, StageDrop, StagePut
 from shardbus.core.command import (
+    AskProducers,
     AskStages,
     Done,
     DropStages,
@@ -42,7 +43,7 @@ from shardbus.core.limits import (
     STAGE_PIECE_BYTES_MAX,
     STAGED_COUNT_MAX,
 )
-from shardbus.core.message import NEVER_MS, Message
+from shardbus.core.message import NEVER_MS, Message, sooner
 from shardbus.core.need import NeedStages
 from shardbus.core.producers import KnownProducers
 from shardbus.core.records import STAGE
@@ -81,7 +82,7 @@ class Staging:
         self._rest_offset = 0
         self._rest_at_ms = NEVER_MS
         # When to look for stages that are over; it may be too early, never too late.
-        self.deadline_ms = NEVER_MS
+        self._deadline_ms = NEVER_MS
         for (kind, key), data in records.items():
             if kind == STAGE:
                 self._add(unpack_stage(key, data))
@@ -98,14 +99,23 @@ class Staging:
         if isinstance(command, AskStages):
             found = [self._stages.get(name) for name in dict.fromkeys(command.stages)]
             return StagesHeld([stage.held() for stage in found if stage is not None])
-        return self.producers.found(command.name)
+        if isinstance(command, AskProducers):
+            return self.producers.found(command.name)
+        self.producers.forget(command.name)
+        return Done()
+
+    @property
+    def deadline_ms(self) -> int:
+        """When to look for stages and producers that are over."""
+        return sooner(self._deadline_ms, self.producers.deadline_ms)
 
     def end_overdue(self) -> None:
         """Stages whose time is over go, unless somebody is publishing them."""
+        self.producers.end_overdue()
         steady_ms = self._ledger.steady_ms
-        if self.deadline_ms == NEVER_MS or self.deadline_ms > steady_ms:
+        if self._deadline_ms == NEVER_MS or self._deadline_ms > steady_ms:
             return
-        self.deadline_ms = NEVER_MS
+        self._deadline_ms = NEVER_MS
         for stage in list(self._stages.values()):
             if stage.is_promised:
                 continue
@@ -211,8 +221,8 @@ class Staging:
         self._ledger.changes.append(RecordChange(STAGE, stage.name, None))
 
     def _note_deadline(self, stage: OpenStage) -> None:
-        if self.deadline_ms == NEVER_MS or stage.deadline_ms < self.deadline_ms:
-            self.deadline_ms = stage.deadline_ms
+        if self._deadline_ms == NEVER_MS or stage.deadline_ms < self._deadline_ms:
+            self._deadline_ms = stage.deadline_ms
 
     # Publishing, as a part of a transaction.
 

@@ -433,3 +433,16 @@ def test_other_rows_under_a_used_number_are_refused_aloud(lake: Lake) -> None:
     assert not lake.run(lake.staging.publish(QUERY, 7, again, fingerprint="6:a"))
     assert lake.staged() == {}
     assert lake.visible() == payloads(6)
+
+
+def test_writes_without_an_id_leave_nothing_behind(lake: Lake) -> None:
+    for number in range(20):
+        name = f"write:{number}"
+        stages = lake.fill("task", 2)
+        assert lake.run(lake.staging.publish(name, 1, stages, is_once=True))
+        # The answer was lost, and it is asked once more.
+        assert not lake.run(lake.staging.publish(name, 1, stages, is_once=True))
+        lake.run(lake.staging.forget(name))
+
+    assert len(lake.visible()) == 40
+    assert [some for some in lake.run(lake.staging.producers()).found.values() if some] == []

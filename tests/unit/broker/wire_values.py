@@ -46,6 +46,7 @@ from shardbus.core.command import (
     Done,
     DropReader,
     DropStages,
+    ForgetProducer,
     ForgetSources,
     GetState,
     HeldStage,
@@ -188,7 +189,7 @@ def _some_works(draw: st.DrawFn) -> Work:
         draw(st.lists(_messages, max_size=3)),
         draw(st.lists(_settlements, max_size=3)),
         draw(st.lists(_named, max_size=3)),
-        draw(st.none() | st.builds(Publication, _bytes, _i64, _bytes)),
+        draw(st.none() | st.builds(Publication, _bytes, _i64, _bytes, is_once=st.booleans())),
     )
     work.scheduled = draw(st.lists(st.tuples(_i64, _messages), max_size=3))
     work.cancelled = draw(st.lists(_i64, max_size=3))
@@ -264,6 +265,7 @@ _staging = st.one_of(
     st.builds(DropStages, st.lists(_bytes, max_size=3)),
     st.builds(AskStages, st.lists(_bytes, max_size=3)),
     st.builds(AskProducers, _bytes),
+    st.builds(ForgetProducer, _bytes),
 )
 
 

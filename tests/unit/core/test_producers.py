@@ -2,15 +2,23 @@
 
 import pytest
 
-from shardbus.core.command import Transact, Work
+from shardbus.core.bounds import Bounds
+from shardbus.core.command import Done, ForgetProducer, Publication, Transact, Work
 from shardbus.core.errors import (
     ALREADY_PUBLISHED,
     BATCH_DIFFERS,
     INVALID_ARGUMENT,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
     ErrorKind,
     Refused,
 )
-from shardbus.core.limits import FINGERPRINT_BYTES_MAX, FINGERPRINTS_MAX
+from shardbus.core.limits import (
+    FINGERPRINT_BYTES_MAX,
+    FINGERPRINTS_MAX,
+    PRODUCER_ONCE_KEPT_MS,
+    PRODUCERS_MAX,
+)
 from tests.unit.core.staged import PRODUCER, StagingDesk
 
 
@@ -87,3 +95,64 @@ def test_a_fingerprint_has_a_bound(desk: StagingDesk) -> None:
     assert why(desk, 1, long) is INVALID_ARGUMENT
     desk.publish(batch=1, fingerprint=long[1:])
     assert desk.batches() == {PRODUCER: 1}
+
+
+# Producers that publish once.
+
+
+def once(name: bytes, batch: int = 1) -> Work:
+    return Work([], [], [], Publication(name, batch, b"rows", is_once=True))
+
+
+def test_who_publishes_once_leaves_nothing_behind(desk: StagingDesk) -> None:
+    """More than a fragment remembers, each of which is done when the next one comes."""
+    for number in range(10_000):
+        name = b"write:%d" % number
+        desk.do(Transact(once(name)))
+        assert refusal(desk, once(name)) is ALREADY_PUBLISHED
+        assert isinstance(desk.do(ForgetProducer(name)), Done)
+
+    assert PRODUCERS_MAX < 10_000
+    assert desk.batches() == {}
+    desk.reload()
+    assert desk.shelf.kept.records == {}
+
+
+def test_who_published_once_and_died_is_forgotten_after_an_hour(desk: StagingDesk) -> None:
+    """Ten seconds apart, as from foreachBatch, with nobody who says that it is done."""
+    for number in range(10_000):
+        desk.do(Transact(once(b"write:%d" % number)))
+        desk.wait(10_000)
+
+    assert len(desk.batches()) == PRODUCER_ONCE_KEPT_MS // 10_000 - 1
+    desk.reload()
+    desk.wait(PRODUCER_ONCE_KEPT_MS - 1)
+    assert len(desk.batches()) == PRODUCER_ONCE_KEPT_MS // 10_000 - 1
+    desk.wait(1)
+    assert desk.shelf.kept.records == {}
+
+
+def test_who_publishes_once_takes_no_room_from_others() -> None:
+    desk = StagingDesk(bounds=Bounds(producers_max=2))
+    for name in (b"a", b"b"):
+        desk.do(Transact(once(name)))
+
+    assert refusal(desk, once(b"c")) is SERVER_BUSY
+    desk.publish(producer=b"stream", batch=1)
+    desk.publish(producer=b"replay", batch=1)
+    assert refusal(desk, desk.publication(producer=b"other", batch=1)) is QUOTA_EXCEEDED
+    desk.do(ForgetProducer(b"a"))
+    desk.do(Transact(once(b"c")))
+    assert desk.batches() == {b"stream": 1, b"replay": 1, b"b": 1, b"c": 1}
+
+
+def test_only_who_publishes_once_can_be_forgotten(desk: StagingDesk) -> None:
+    desk.publish(batch=1)
+
+    assert isinstance(desk.do(ForgetProducer(PRODUCER)), Done)
+    assert isinstance(desk.do(ForgetProducer(b"nobody")), Done)
+    assert refusal(desk, once(PRODUCER)) is ALREADY_PUBLISHED
+    desk.do(Transact(once(PRODUCER, 2)))
+    desk.do(ForgetProducer(PRODUCER))
+
+    assert desk.batches() == {PRODUCER: 2}

@@ -49,9 +49,10 @@ _ACTIONS: Final = {
     "drop": "Forget a reader.",
     "list": "The readers of an entity.",
     "publish": "Make what was put visible, once for each batch of a producer.",
+    "forget": "Forget a producer that published once.",
     "discard": "Forget what was put.",
 }
-_OF_STAGES: Final = ("publish", "discard")
+_OF_STAGES: Final = ("publish", "forget", "discard")
 
 
 @final

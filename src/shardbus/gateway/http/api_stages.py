@@ -82,12 +82,28 @@ _SCHEMAS: Final[dict[str, Schema]] = {
                 "What the rows are known by: other rows under a number that was published are "
                 "refused. Without, they are passed over.",
             ),
+            "once": described(
+                FLAG,
+                "True: the producer has no other batch. It is forgotten when asked to, or after an "
+                "hour.",
+            ),
         },
         ("producer", "batch", "stages"),
     ),
     "Published": object_of(
         {"is_new": described(FLAG, "False: the batch was published before."), "count": COUNT}
     ),
+    "DoneProducer": body_of(
+        {
+            "producer": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": PRODUCER_NAME_CHARACTERS_MAX,
+            }
+        },
+        ("producer",),
+    ),
+    "ForgottenProducer": object_of({"producer": TEXT}),
     "Discard": body_of({"stages": list_of(TEXT)}, ("stages",)),
     "Discarded": object_of({"stages": COUNT}),
 }
@@ -129,6 +145,15 @@ class StagePages:
                 self._stage,
             ),
             (_posted("publish", "Publication", "Published", "Make stages visible."), self._publish),
+            (
+                _posted(
+                    "forget",
+                    "DoneProducer",
+                    "ForgottenProducer",
+                    "Forget a producer that published once.",
+                ),
+                self._forget,
+            ),
             (_posted("discard", "Discard", "Discarded", "Forget stages."), self._discard),
         ]
 
@@ -163,8 +188,17 @@ class StagePages:
             for one in call.body.objects("stages", ("stage", "count"), most=STAGES_MAX)
         }
         fingerprint = call.body.text("fingerprint", "", most=FINGERPRINT_CHARACTERS_MAX)
-        is_new = await handle.staging.publish(producer, batch, chosen, fingerprint=fingerprint)
+        is_once = call.body.flag("once", False)
+        is_new = await handle.staging.publish(
+            producer, batch, chosen, fingerprint=fingerprint, is_once=is_once
+        )
         return {"is_new": is_new, "count": sum(chosen.values()) if is_new else 0}
+
+    async def _forget(self, call: Call) -> Document:
+        handle = self._places.sendable(call.name)
+        producer = call.body.text("producer", most=PRODUCER_NAME_CHARACTERS_MAX)
+        await handle.staging.forget(producer)
+        return {"producer": producer}
 
     async def _discard(self, call: Call) -> Document:
         handle = self._places.sendable(call.name)
