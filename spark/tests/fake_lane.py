@@ -63,6 +63,10 @@ class FakeLane(flight.FlightServerBase):
         self.breaks: list[int] = []
         self.asked: list[str] = []
         self.staged: list[object] = []
+        self.pieces: list[tuple[str, int]] = []
+        # What was asked about stages, and what "publish" answers.
+        self.told: list[tuple[str, Document]] = []
+        self.published: Document = {"is_new": True, "count": 0}
 
     @property
     def url(self) -> str:
@@ -113,9 +117,20 @@ class FakeLane(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
+        command = json.loads(descriptor.command)
         rows = reader.read_all()
-        self.staged += rows["body"].to_pylist()
-        writer.write(pa.py_buffer(json.dumps({"rows": rows.num_rows, "digest": "0"}).encode()))
+        if self.refusals["put"]:
+            raise self.refusals["put"].pop(0)
+        # One piece of each stream; the same one again is there already.
+        piece = command["stage"], command["piece"]
+        if piece not in self.pieces:
+            self.pieces.append(piece)
+            self.staged += rows["body"].to_pylist()
+        if self.lost_answers["put"]:
+            self.lost_answers["put"].pop(0)
+            return
+        told = {"rows": rows.num_rows, "digest": f"{rows.num_rows:x}", "pieces": 1}
+        writer.write(pa.py_buffer(json.dumps(told).encode()))
 
     def _claimed(self, part: Fragment, first: int, last: int) -> list[int]:
         numbers: list[int] = []
@@ -148,6 +163,9 @@ class FakeLane(flight.FlightServerBase):
         }
 
     def _act(self, kind: str, body: Mapping[str, object]) -> Document:
+        if kind in ("publish", "prolong", "discard", "forget"):
+            self.told.append((kind, dict(body)))
+            return self.published if kind == "publish" else {}
         missing = [{"number": number, "message": "out"} for number in sorted(self.missing)]
         reached = [part for part in self.fragments.values() if part.number not in self.missing]
         if kind == "open":

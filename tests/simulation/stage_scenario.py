@@ -77,7 +77,9 @@ class Run:
         self._queue = queue
         self._batch = batch
         self._counts: dict[str, int] = {}
-        self._began_s = town.loop.time()
+        self._job = f"{self.number}/"
+        # When it began, or was last heard of by all fragments.
+        self._heard_s = town.loop.time()
         # A piece was repeated, and may be somewhere else, too.
         self._is_doubtful = False
 
@@ -89,13 +91,30 @@ class Run:
             if town.chance.random() < 0.1 and not town.is_over:
                 # A straggler: the time of the stages may be over meanwhile.
                 await asyncio.sleep(town.chance.uniform(0.8, 1.2) * STAGE_MS_MIN / 1000)
+            elif town.chance.random() < 0.1:
+                await self._prolong()
             outcome = await self._publish()
-        if outcome in (REFUSED, DIFFERS) and town.chance.random() < 0.5:
+        if outcome != PENDING and town.chance.random() < 0.5:
+            # All attempts, also those that were not chosen.
             gateway = await town.open_gateway()
-            await town.attempt(gateway, _staging(gateway, self._queue).discard(list(self._counts)))
+            await town.attempt(gateway, _staging(gateway, self._queue).discard([self._job]))
         town.note(f"run {self.number} of batch {self._batch.number}: {outcome}")
         town.book.told(self._batch, self.number, outcome)
         return outcome
+
+    async def _prolong(self) -> None:
+        """A straggler that says that it lives: nothing of its job ends."""
+        town = self._town
+        for _ in range(4):
+            await asyncio.sleep(town.chance.uniform(0.1, 0.4) * STAGE_MS_MIN / 1000)
+            gateway = await town.open_gateway()
+            began_s = town.loop.time()
+            work = _staging(gateway, self._queue).prolong([self._job])
+            answer = await town.attempt(gateway, work)
+            if isinstance(answer, Refused | Unavailable) or answer.missing:
+                return
+            self._heard_s = began_s
+            town.book.events["prolonged"] += 1
 
     async def _stage(self) -> bool:
         rows = list(range(self._batch.rows))
@@ -107,7 +126,7 @@ class Run:
         """One task; some fail half-way and are begun anew as other attempts, which win."""
         chance = self._town.chance
         for attempt in range(3):
-            stage = f"{self.number}-{task}-{attempt}"
+            stage = f"{self._job}{task}-{attempt}"
             step = chance.randint(1, 4)
             pieces = [rows[at : at + step] for at in range(0, len(rows), step)]
             if chance.random() < 0.15:
@@ -176,7 +195,7 @@ class Run:
 
     def _check_lost(self, refusal: Refused) -> None:
         """A stage that was accepted is there until its time is over."""
-        is_early = self._town.loop.time() < self._began_s + STAGE_MS_MIN / 1000
+        is_early = self._town.loop.time() < self._heard_s + STAGE_MS_MIN / 1000
         if is_early and not self._is_doubtful:
             raise Violation(f"run {self.number} lost what it had staged: {refusal}")
         self._town.book.events["doubled" if is_early else "expired"] += 1

@@ -25,6 +25,7 @@ EVENTS = (
     "expired",
     "repeated",
     "differs",
+    "prolonged",
     "rivals",
     "broker crashed",
     "gateway crashed",

@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar, final
 
@@ -41,6 +41,12 @@ from shardbus_spark.errors import (
 CALL_TIMEOUT_S: Final = 60.0
 STREAM_TIMEOUT_S: Final = 3600.0
 RETRY_S: Final = 60.0
+# What must be known is asked for so long, and each time for longer than the lane waits for the bus.
+ASK_S: Final = 900.0
+ASK_TIMEOUT_S: Final = 150.0
+# Rows are put in chunks: one is held while another is on its way.
+CHUNK_BYTES: Final = 16 * 1024 * 1024
+CHUNK_TIMEOUT_S: Final = 300.0
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 Document = dict[str, object]
@@ -110,6 +116,15 @@ class Put:
 
     rows: int = 0
     digest: int = 0
+    pieces: int = 0
+
+    def and_then(self, more: Future[Put] | None) -> Put:
+        """This and what is still under way, when that is done."""
+        if more is None:
+            return self
+        other = more.result()
+        digest = (self.digest + other.digest) % (1 << 128)
+        return Put(self.rows + other.rows, digest, self.pieces + other.pieces)
 
 
 @final
@@ -171,30 +186,39 @@ class Client:
     def stage(self, entity: str, stage: str, batches: Iterable[pa.RecordBatch]) -> Put:
         """Put rows on the bus, durably and out of sight until `publish`; what they were.
 
-        It is not tried again: a stage that failed is given up, and another attempt has another
-        name.
+        They go in chunks, each a stream of its own that takes a place of the bulk lane while it
+        lasts and not while rows are made; one is on its way while the next is gathered. A chunk
+        that fails because nobody answers is put again: what the bus has of it already it keeps.
         """
-        rest = iter(batches)
-        first = next((batch for batch in rest if batch.num_rows), None)
-        if first is None:
-            return Put()
-        command = json.dumps({"entity": entity, "stage": stage}).encode()
+        put = Put()
+        with ThreadPoolExecutor(1) as sender:
+            under_way: Future[Put] | None = None
+            for chunk in _chunks(batches):
+                put = put.and_then(under_way)
+                under_way = sender.submit(self._stage_chunk, entity, stage, put.pieces, chunk)
+            return put.and_then(under_way)
+
+    def _stage_chunk(
+        self, entity: str, stage: str, piece: int, batches: list[pa.RecordBatch]
+    ) -> Put:
+        command = json.dumps({"entity": entity, "stage": stage, "piece": piece}).encode()
         descriptor = flight.FlightDescriptor.for_command(command)
-        try:
-            options = self._options(STREAM_TIMEOUT_S)
-            writer, answers = self._client().do_put(descriptor, first.schema, options)
+
+        def put() -> Put:
+            options = self._options(CHUNK_TIMEOUT_S)
+            writer, answers = self._client().do_put(descriptor, batches[0].schema, options)
             with writer:
-                for batch in chain([first], rest):
+                for batch in batches:
                     writer.write_batch(batch)
                 writer.done_writing()
                 # The stubs take it for a stream of batches; it reads what the lane tells.
                 answer = answers.read()  # type: ignore[attr-defined]  # see above
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise _told(error) from error
-        if answer is None:
-            raise Unavailable("the bulk lane did not say what it has staged")
-        told = json.loads(answer.to_pybytes())
-        return Put(int(told["rows"]), int(told["digest"], 16))
+            if answer is None:
+                raise flight.FlightUnavailableError("unavailable: The answer to a put is lost.")
+            told = json.loads(answer.to_pybytes())
+            return Put(int(told["rows"]), int(told["digest"], 16), int(told["pieces"]))
+
+        return self._retried(put, ASK_S)
 
     def describe(self, entity: str) -> Document:
         """What an entity is made of, and how far its fragments go."""
@@ -207,14 +231,17 @@ class Client:
         body: Mapping[str, object] | None = None,
         *,
         retry_s: float | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> Document:
         """One of the actions that the bulk lane has; what it answered."""
-        content = json.dumps({"entity": entity, **(body or {})}).encode()
+        content = json.dumps({"entity": entity, **(body or {})}, separators=(",", ":")).encode()
 
         def ask() -> Document:
             asked = flight.Action(action, content)
-            [result] = list(self._client().do_action(asked, self._options()))
-            answer: object = json.loads(result.body.to_pybytes())
+            results = list(self._client().do_action(asked, self._options(timeout_s)))
+            if len(results) != 1:
+                raise flight.FlightUnavailableError("unavailable: The answer is lost.")
+            answer: object = json.loads(results[0].body.to_pybytes())
             if not isinstance(answer, dict):
                 raise ShardbusError("The bus answered something that is no JSON object.")
             return answer
@@ -258,6 +285,21 @@ class Client:
             timeout=timeout_s,
             headers=headers,  # type: ignore[arg-type]  # the stubs say text, Flight wants bytes
         )
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches in lists of about CHUNK_BYTES, none without rows."""
+    chunk: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if batch.num_rows:
+            chunk.append(batch)
+            size_bytes += batch.nbytes
+        if size_bytes >= CHUNK_BYTES:
+            yield chunk
+            chunk, size_bytes = [], 0
+    if chunk:
+        yield chunk
 
 
 def _told(error: Exception) -> ShardbusError:

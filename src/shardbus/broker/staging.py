@@ -27,6 +27,7 @@ from shardbus.core.command import (
     HeldStage,
     Producer,
     Producers,
+    ProlongStages,
     Publication,
     Stage,
     StagesHeld,
@@ -162,8 +163,15 @@ class Staging:
         return False
 
     async def discard(self, stages: Sequence[str]) -> Spread[Done]:
-        """Forget stages; where that cannot be done now, they end when their time is over."""
+        """Forget stages; where that cannot be done now, they end when their time is over.
+
+        A name that ends in a slash is all stages whose names begin so.
+        """
         return spread(await self._all(DropStages(list(_names(stages).values()))), done)
+
+    async def prolong(self, stages: Sequence[str]) -> Spread[Done]:
+        """Keep stages, named as for `discard`, for their whole time from now on."""
+        return spread(await self._all(ProlongStages(list(_names(stages).values()))), done)
 
     async def forget(self, producer: str) -> None:
         """Whoever published once knows that, and will not ask again."""

@@ -14,6 +14,7 @@ from shardbus.core.command import (
     HeldStage,
     Producer,
     Producers,
+    ProlongStages,
     Publication,
     Stage,
     StageCommand,
@@ -29,6 +30,7 @@ DROP_STAGES: Final = 61
 ASK_STAGES: Final = 62
 ASK_PRODUCERS: Final = 63
 FORGET_PRODUCER: Final = 64
+PROLONG_STAGES: Final = 65
 
 STAGES_HELD: Final = 60
 PRODUCERS: Final = 61
@@ -39,7 +41,7 @@ DecodeMessage = Callable[[Reader], Message]
 
 def is_stage(tag: int) -> bool:
     """Whether a command with this tag is one of these."""
-    return STAGE <= tag <= FORGET_PRODUCER
+    return STAGE <= tag <= PROLONG_STAGES
 
 
 def is_staged(tag: int) -> bool:
@@ -63,6 +65,8 @@ def encode_stage(writer: Writer, command: StageCommand, encode_message: EncodeMe
     writer.count(len(command.stages))
     for name in command.stages:
         writer.data(name)
+    if isinstance(command, ProlongStages):
+        return PROLONG_STAGES
     return DROP_STAGES if isinstance(command, DropStages) else ASK_STAGES
 
 
@@ -76,6 +80,8 @@ def decode_stage(tag: int, reader: Reader, decode_message: DecodeMessage) -> Sta
     if tag == FORGET_PRODUCER:
         return ForgetProducer(reader.data())
     names = [reader.data() for _ in range(reader.count(LENGTH.size))]
+    if tag == PROLONG_STAGES:
+        return ProlongStages(names)
     return DropStages(names) if tag == DROP_STAGES else AskStages(names)
 
 

@@ -34,6 +34,7 @@ from shardbus.core.stage_command import ForgetProducer as ForgetProducer
 from shardbus.core.stage_command import HeldStage as HeldStage
 from shardbus.core.stage_command import Producer as Producer
 from shardbus.core.stage_command import Producers as Producers
+from shardbus.core.stage_command import ProlongStages as ProlongStages
 from shardbus.core.stage_command import Publication as Publication
 from shardbus.core.stage_command import Stage as Stage
 from shardbus.core.stage_command import StageCommand as StageCommand

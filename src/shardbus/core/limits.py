@@ -119,7 +119,7 @@ OWNER_MS_MAX: Final = 15_000
 
 # Stages of one fragment, and what is in them. All of a publication that is in one fragment is
 # stored at once; what of it is packed is also read into memory for that.
-STAGES_MAX: Final = 4_096
+STAGES_MAX: Final = 16_384
 STAGE_PIECES_MAX: Final = 4_096
 STAGE_PIECE_BYTES_MAX: Final = 1024 * 1024
 STAGED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024

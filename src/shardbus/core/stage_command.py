@@ -39,7 +39,20 @@ class Stage(AboutStages):
 
 @final
 class DropStages(AboutStages):
-    """Forget stages, but not those that are being published. Answered by `Done`."""
+    """Forget stages, but not those that are being published. Answered by `Done`.
+
+    A name that ends in a slash is all stages whose names begin so.
+    """
+
+    def __init__(self, stages: list[bytes]) -> None:
+        self.stages = stages
+
+
+@final
+class ProlongStages(AboutStages):
+    """Keep stages for their whole time from now on; named as in `DropStages`. Answered by `Done`,
+    also when they are not there.
+    """
 
     def __init__(self, stages: list[bytes]) -> None:
         self.stages = stages
@@ -131,5 +144,5 @@ class Producers:
         self.producers = producers
 
 
-StageCommand = Stage | DropStages | AskStages | AskProducers | ForgetProducer
+StageCommand = Stage | DropStages | ProlongStages | AskStages | AskProducers | ForgetProducer
 StageReply = StagesHeld | Producers

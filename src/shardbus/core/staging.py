@@ -9,7 +9,7 @@ promised to a transaction: then only that one ends it.
 from __future__ import annotations
 
 from collections import deque
-from typing import final
+from typing import Final, final
 
 from shardbus.core.change import RecordChange, StageDrop, StagePut
 from shardbus.core.command import (
@@ -17,6 +17,7 @@ from shardbus.core.command import (
     AskStages,
     Done,
     DropStages,
+    ProlongStages,
     Stage,
     StageCommand,
     StageReply,
@@ -59,6 +60,9 @@ from shardbus.core.stages import (
     unpack_stage,
 )
 
+# What ends in it names all stages that begin so.
+GROUP_END: Final = b"/"
+
 
 @final
 class Staging:
@@ -91,10 +95,14 @@ class Staging:
         if isinstance(command, Stage):
             return self._stage(command)
         if isinstance(command, DropStages):
-            for name in command.stages:
-                stage = self._stages.get(name)
-                if stage is not None and not stage.is_promised:
+            for stage in self._named(command.stages):
+                if not stage.is_promised:
                     self._drop(stage)
+            return Done()
+        if isinstance(command, ProlongStages):
+            for stage in self._named(command.stages):
+                # Nothing to store: what is loaded has its whole time again.
+                stage.deadline_ms = self._ledger.steady_ms + stage.lifetime_ms
             return Done()
         if isinstance(command, AskStages):
             found = [self._stages.get(name) for name in dict.fromkeys(command.stages)]
@@ -103,6 +111,17 @@ class Staging:
             return self.producers.found(command.name)
         self.producers.forget(command.name)
         return Done()
+
+    def _named(self, names: list[bytes]) -> list[OpenStage]:
+        found: dict[bytes, OpenStage] = {}
+        for name in names:
+            if name.endswith(GROUP_END):
+                for stage in self._stages.values():
+                    if stage.name.startswith(name):
+                        found[stage.name] = stage
+            elif name in self._stages:
+                found[name] = self._stages[name]
+        return list(found.values())
 
     @property
     def deadline_ms(self) -> int:
@@ -361,10 +380,12 @@ class Staging:
 
 
 def _check_stage(command: Stage) -> None:
-    if not 1 <= len(command.stage) <= STAGE_NAME_BYTES_MAX:
+    is_named = 1 <= len(command.stage) <= STAGE_NAME_BYTES_MAX
+    if not is_named or command.stage.endswith(GROUP_END):
         raise Refused(
             INVALID_ARGUMENT,
-            f"The name of a stage has 1 to {STAGE_NAME_BYTES_MAX} bytes, not {len(command.stage)}.",
+            f"The name of a stage has 1 to {STAGE_NAME_BYTES_MAX} bytes, and does not end in a "
+            f"slash; {_said(command.stage[:STAGE_NAME_BYTES_MAX])} is none.",
         )
     if not 1 <= command.piece <= BATCH_MAX or not command.messages:
         raise Refused(

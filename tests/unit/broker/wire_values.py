@@ -60,6 +60,7 @@ from shardbus.core.command import (
     Outstanding,
     Producer,
     Producers,
+    ProlongStages,
     Publication,
     Purge,
     Purged,
@@ -264,6 +265,7 @@ _staging = st.one_of(
     st.builds(Stage, _bytes, _i64, st.lists(_messages, max_size=3), _i64),
     st.builds(DropStages, st.lists(_bytes, max_size=3)),
     st.builds(AskStages, st.lists(_bytes, max_size=3)),
+    st.builds(ProlongStages, st.lists(_bytes, max_size=3)),
     st.builds(AskProducers, _bytes),
     st.builds(ForgetProducer, _bytes),
 )

@@ -11,6 +11,7 @@ from shardbus.core.command import (
     Done,
     Finish,
     Prepare,
+    ProlongStages,
     Publication,
     Purge,
     Purged,
@@ -408,6 +409,24 @@ def test_a_stage_is_named_once(desk: StagingDesk) -> None:
     desk.stage(b"one")
 
     assert refusal(desk, Work([], [], [(NAME, 1), (NAME, 1)])) is INVALID_ARGUMENT
+
+
+def test_a_name_that_ends_in_a_slash_is_all_that_begin_so(desk: StagingDesk) -> None:
+    for name in (b"a/1", b"a/2", b"ab", b"b/1"):
+        desk.stage(b"one", name=name, lifetime_ms=STAGE_MS_MIN)
+    with pytest.raises(Refused, match="does not end in a slash"):
+        desk.stage(b"one", name=b"a/")
+    desk.wait(STAGE_MS_MIN - 1)
+    assert isinstance(desk.do(ProlongStages([b"a/", b"ab", b"nobody"])), Done)
+    desk.wait(1)
+    assert desk.held(b"a/1", b"a/2", b"ab", b"b/1") == {b"a/1": 1, b"a/2": 1, b"ab": 1}
+
+    desk.drop(b"a/")
+    assert desk.held(b"a/1", b"a/2", b"ab") == {b"ab": 1}
+    desk.wait(STAGE_MS_MIN - 2)
+    assert desk.held(b"ab") == {b"ab": 1}
+    desk.wait(1)
+    assert desk.held(b"ab") == {}
 
 
 # Batches of producers.

@@ -104,8 +104,15 @@ _SCHEMAS: Final[dict[str, Schema]] = {
         ("producer",),
     ),
     "ForgottenProducer": object_of({"producer": TEXT}),
-    "Discard": body_of({"stages": list_of(TEXT)}, ("stages",)),
-    "Discarded": object_of({"stages": COUNT}),
+    "NamedStages": body_of(
+        {
+            "stages": list_of(
+                described(TEXT, "A name that ends in a slash is all stages that begin so.")
+            )
+        },
+        ("stages",),
+    ),
+    "StagesTold": object_of({"stages": COUNT}),
 }
 
 
@@ -154,7 +161,13 @@ class StagePages:
                 ),
                 self._forget,
             ),
-            (_posted("discard", "Discard", "Discarded", "Forget stages."), self._discard),
+            (_posted("discard", "NamedStages", "StagesTold", "Forget stages."), self._discard),
+            (
+                _posted(
+                    "prolong", "NamedStages", "StagesTold", "Keep stages for their time again."
+                ),
+                self._prolong,
+            ),
         ]
 
     async def _stage(self, call: Call) -> Document:
@@ -204,6 +217,12 @@ class StagePages:
         handle = self._places.sendable(call.name)
         stages = call.body.texts("stages", most=STAGES_MAX)
         await handle.staging.discard(stages)
+        return {"stages": len(stages)}
+
+    async def _prolong(self, call: Call) -> Document:
+        handle = self._places.sendable(call.name)
+        stages = call.body.texts("stages", most=STAGES_MAX)
+        await handle.staging.prolong(stages)
         return {"stages": len(stages)}
 
 

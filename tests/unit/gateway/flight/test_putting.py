@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -112,6 +114,34 @@ def test_rows_with_keys_are_put_by_fragment_once_the_bus_has_told_how_many_there
     ]
     assert found[0] == {0, 1}
     assert sum(len(fragments) == 1 for fragments in found) >= 2
+
+
+def test_a_stage_is_put_in_several_streams_one_behind_the_other(site: LaneSite) -> None:
+    """Each says with which piece it begins; the same one again has the same pieces."""
+    pieces: list[str] = []
+
+    def note(path: str, token: str, content: bytes) -> Document:
+        pieces.append(path.partition("piece=")[2])
+        return {}
+
+    site.bus.put = note  # type: ignore[method-assign]  # what it was asked, whole
+    for piece in (0, 3, 3):
+        assert put(site, bodies(*[400_000] * 5), piece=piece) == 5
+
+    assert pieces == ["0", "1", "2", "3", "4", "5", "3", "4", "5"]
+    with pytest.raises(flight.FlightServerError, match="'piece' of the command must be"):
+        put(site, bodies(1), piece=-1)
+
+
+def test_more_puts_than_places_take_turns(tmp_path: Path) -> None:
+    """P3."""
+    site = LaneSite(tmp_path, streams_max=2, waits_s_max=60.0)
+    site.bus.answers["entities/q/stages/s"] = {}
+    with ThreadPoolExecutor(40) as tasks:
+        rows = list(tasks.map(lambda _task: put(site, bodies(1, 2)), range(80)))
+    site.close()
+
+    assert rows == [2] * 80
 
 
 def test_what_is_under_way_has_arrived_when_a_refusal_is_told(site: LaneSite) -> None:
