@@ -117,7 +117,7 @@ class FakeLane(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        command = json.loads(descriptor.command)
+        command = json.loads(descriptor.command or b"")
         rows = reader.read_all()
         if self.refusals["put"]:
             raise self.refusals["put"].pop(0)
