@@ -91,6 +91,10 @@ class FakeLane(flight.FlightServerBase):
         self.silent: set[int] = set()
         # Those that cannot be asked who reads.
         self.list_misses: set[int] = set()
+        self.pieces: list[tuple[str, int]] = []
+        # What was asked about stages, and what "publish" answers.
+        self.told: list[tuple[str, Document]] = []
+        self.published: Document = {"is_new": True, "count": 0}
 
     @property
     def url(self) -> str:
@@ -162,11 +166,20 @@ class FakeLane(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
+        command = json.loads(descriptor.command or b"")
         rows = reader.read_all()
-        self.staged += rows["body"].to_pylist()
-        truth = json.dumps({"rows": rows.num_rows}).encode()
-        if self.put_answer != b"":
-            writer.write(pa.py_buffer(self.put_answer or truth))
+        if self.refusals["put"]:
+            raise self.refusals["put"].pop(0)
+        # One piece of each stream; the same one again is there already.
+        piece = command["stage"], command["piece"]
+        if piece not in self.pieces:
+            self.pieces.append(piece)
+            self.staged += rows["body"].to_pylist()
+        if self.lost_answers["put"]:
+            self.lost_answers["put"].pop(0)
+            return
+        told = {"rows": rows.num_rows, "digest": f"{rows.num_rows:x}", "pieces": 1}
+        writer.write(pa.py_buffer(self.put_answer or json.dumps(told).encode()))
 
     def _stream(
         self, part: Fragment, numbers: list[int], schema: pa.Schema, broken_after: int
@@ -219,6 +232,9 @@ class FakeLane(flight.FlightServerBase):
         }
 
     def _act(self, kind: str, body: Mapping[str, object]) -> Document:
+        if kind in ("publish", "prolong", "discard", "forget"):
+            self.told.append((kind, dict(body)))
+            return self.published if kind == "publish" else {}
         missing = [{"number": number, "message": "out"} for number in sorted(self.missing)]
         out = self.missing | self.silent
         reached = [part for part in self.fragments.values() if part.number not in out]

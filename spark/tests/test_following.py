@@ -62,7 +62,7 @@ class Writers:
         for batch, size in enumerate(PUBLISHED, 1):
             bodies = [f"published-{batch}-{number}" for number in range(size)]
             rows = pa.record_batch({"body": bodies, "partition_key": bodies})
-            assert client.stage(QUEUE, f"stage-{batch}", [rows]) == size
+            assert client.stage(QUEUE, f"stage-{batch}", [rows]).rows == size
             stages = [{"stage": f"stage-{batch}", "count": size}]
             client.act("publish", QUEUE, {"producer": "p", "batch": batch, "stages": stages})
             with self._lock:

@@ -113,13 +113,13 @@ def test_a_stage_has_each_row_once(
     batches = [pa.record_batch({"body": [b"%d" % number]}) for number in range(3)]
     client = connect(lane.url)
 
-    rows = client.stage("orders", "attempt", kind(batches))
+    put = client.stage("orders", "attempt", kind(batches))
 
     client.close()
-    assert (rows, lane.staged) == (3, [b"0", b"1", b"2"])
+    assert (put.rows, lane.staged) == (3, [b"0", b"1", b"2"])
 
 
-@pytest.mark.parametrize("answer", [b"", b'{"rows": 0}', b'{"rows": 2}', b"{}"], ids=str)
+@pytest.mark.parametrize("answer", [b'{"rows": 0}', b'{"rows": 2}', b"{}"], ids=str)
 def test_a_stage_that_the_bus_does_not_confirm_has_failed(lane: FakeLane, answer: bytes) -> None:
     """P3: taken for one without rows, it was left out of the batch, and its rows were lost."""
     lane.put_answer = answer

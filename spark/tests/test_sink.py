@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +23,7 @@ from spark.tests.drivers import running_driver
 from spark.tests.job import Job
 from spark.tests.sessions import local_spark
 
+from shardbus.core.records import PRODUCER
 from shardbus_spark.client import Client, connect
 from shardbus_spark.functions import fragment_of
 
@@ -41,12 +45,23 @@ partitioning = true
 name = "killed"
 partitioning = true
 
+[[queue]]
+name = "restored"
+partitioning = true
+
+[[queue]]
+name = "each"
+
+[[queue]]
+name = "versions"
+
 [[topic]]
 name = "news"
 
 [[topic.subscription]]
 name = "europe"
 """
+PRODUCERS: Final = f"SELECT key FROM record WHERE kind = {PRODUCER}"
 DRIVER: Final = "sink_driver.py"
 FILES: Final = 20
 FILE_ROWS: Final = 60
@@ -101,6 +116,8 @@ def test_a_write_is_there_once_however_often_and_with_how_many_tasks_it_is_repea
 
     write(frame.repartition(3), bus, "written", transactionId="once")
     write(frame.repartition(5), bus, "written", transactionId="once")
+    with pytest.raises(PySparkException, match="rows that are not known to be the same"):
+        write(frame.limit(1_999), bus, "written", transactionId="once")
 
     table = client.read("written")
     assert numbers(table) == list(range(2_000))
@@ -132,6 +149,109 @@ def test_what_was_read_is_written_on_as_it_is(
     assert client.read("moved").num_rows == 0
     table = client.read("news/Subscriptions/europe")
     assert numbers(table) == list(range(500))
+
+
+def stream_files(
+    spark: SparkSession, bus: Bus, directory: Path, checkpoint: str, **options: str
+) -> BaseException | None:
+    """One batch for each file that is new to the checkpoint; why it failed, if it did."""
+    query = (
+        spark.readStream.schema("body STRING, message_id STRING")
+        .option("maxFilesPerTrigger", "1")
+        .parquet(str(directory / "rows"))
+        .repartition(int(options.pop("tasks", "2")))
+        .writeStream.format("shardbus")
+        .options(endpoint=bus.url, entity="restored", **options)
+        .option("checkpointLocation", str(directory / checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with suppress(PySparkException):
+        assert query.awaitTermination(120)
+    return query.exception()
+
+
+def put_file(directory: Path, name: str, numbers: range) -> None:
+    (directory / "rows").mkdir(exist_ok=True)
+    names = [str(number) for number in numbers]
+    table = pa.table({"body": names, "message_id": names})
+    parquet.write_table(table, directory / "rows" / f"{name}.parquet")
+
+
+def test_a_restored_checkpoint_does_not_lose_rows_without_a_word(
+    spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P3: the numbers of batches repeat then, with other rows."""
+    put_file(tmp_path, "a", range(20))
+    assert stream_files(spark, bus, tmp_path, "checkpoint") is None
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    put_file(tmp_path, "b", range(20, 40))
+    assert stream_files(spark, bus, tmp_path, "checkpoint") is None
+
+    # The same batch once more, with another number of tasks, is nothing new.
+    shutil.copytree(tmp_path / "copy", tmp_path / "again")
+    assert stream_files(spark, bus, tmp_path, "again", tasks="5") is None
+    assert numbers(client.read("restored")) == list(range(40))
+
+    (tmp_path / "rows" / "b.parquet").unlink()
+    put_file(tmp_path, "c", range(40, 60))
+    failure = stream_files(spark, bus, tmp_path, "copy")
+    assert "rows that are not known to be the same" in str(failure)
+    assert "set another producerName" in str(failure)
+    assert numbers(client.read("restored")) == list(range(40))
+
+    assert stream_files(spark, bus, tmp_path, "copy", producerName="restored") is None
+    assert numbers(client.read("restored")) == list(range(60))
+
+
+def test_a_version_that_its_application_has_written_is_skipped(
+    spark: SparkSession, bus: Bus, client: Client
+) -> None:
+    """P3: as with Delta tables, from foreachBatch."""
+    frame = rows(spark, 30)
+    versions = [(0, 0, 10), (1, 10, 20), (1, 20, 30), (0, 20, 30)]
+
+    for version, first, last in versions:
+        some = frame.where(f"message_id >= {first} AND message_id < {last}")
+        write(some, bus, "versions", txnAppId="app", txnVersion=str(version))
+    with pytest.raises(PySparkException, match="rows that are not known to be the same"):
+        some = frame.where("message_id >= 20")
+        write(some, bus, "versions", txnAppId="app", txnVersion="1", onRepeatedBatch="fail")
+
+    assert numbers(client.read("versions")) == list(range(20))
+
+
+def test_batches_that_foreach_batch_writes_leave_nothing_but_their_rows(
+    spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P3: each was remembered for a month, until the bus took no more."""
+    for number in range(8):
+        put_file(tmp_path, str(number), range(number * 5, number * 5 + 5))
+
+    def append(batch: DataFrame, _number: int) -> None:
+        write(batch, bus, "each")
+
+    query = (
+        spark.readStream.schema("body STRING, message_id STRING")
+        .option("maxFilesPerTrigger", "1")
+        .parquet(str(tmp_path / "rows"))
+        .writeStream.foreachBatch(append)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+
+    assert numbers(client.read("each")) == list(range(40))
+    kept: list[bytes] = []
+    for file in bus.server.data_dir.glob("broker-*.db"):
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as store:
+            kept += [key for (key,) in store.execute(PRODUCERS)]
+    assert [
+        key
+        for key in kept
+        if key.startswith(b"write:") and key not in (b"write:once", b"write:moved")
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,20 @@ from spark.tests.captured_rows import (
 )
 from spark.tests.killed_tables import kill_commits, kill_compactions
 
-from shardbus_spark.errors import OptionError, ShardbusError
+from shardbus_spark.errors import BatchDiffers, OptionError, ShardbusError
 from shardbus_spark.schema import message_schema
 from shardbus_spark.tables import captured_form
 from shardbus_spark.tables.bare import BareTable, move, settle
 from shardbus_spark.tables.compaction import CannotCompact, DeltaHours, compact, compactable
 from shardbus_spark.tables.delta import DeltaForm
-from shardbus_spark.tables.form import DELTA, PARQUET, State, read_state, write_state
+from shardbus_spark.tables.form import (
+    DELTA,
+    PARQUET,
+    State,
+    batch_fingerprint,
+    read_state,
+    write_state,
+)
 from shardbus_spark.tables.layout import HOUR_MS, Hour, hour_from, hours_in
 from shardbus_spark.tables.planning import (
     BYTES_PER_PASS,
@@ -82,15 +89,47 @@ def test_a_compaction_that_is_killed_before_any_step_shows_every_row_once(
 def test_a_batch_is_taken_once_and_late_attempts_leave_nothing(tmp_path: Path, form: str) -> None:
     """P4: as a driver that was taken for dead would."""
     table = made(tmp_path, form)
-    batches = [written(table, batch, [[batch]]) for batch in (0, 1)]
+    batches = [written(table, batch, [[batch, batch + 7]]) for batch in (0, 1)]
 
     taken = [table.commit("query", batch, batches[batch]) for batch in (0, 1)]
-    late = [table.commit("query", batch, written(table, batch, [[batch, 7]])) for batch in (0, 1)]
+    late = [
+        table.commit("query", batch, written(table, batch, [[batch + 7], [batch]]))
+        for batch in (0, 1)
+    ]
 
     assert (taken, late) == ([True, True], [False, False])
-    assert seen(tmp_path, form) == Counter([0, 1])
+    assert seen(tmp_path, form) == Counter([0, 1, 7, 8])
     assert len([*tmp_path.glob("**/*.parquet")]) == 2
     assert len(captured_files(tmp_path, form)) == 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_other_rows_under_a_number_that_a_table_has_are_told(tmp_path: Path, form: str) -> None:
+    """P4: as after a checkpoint was restored; taken for done, these rows would be lost."""
+    table = made(tmp_path, form)
+    for batch in range(3):
+        table.commit("query", batch, written(table, batch, [[batch, 10 + batch]]))
+
+    for batch, numbers in ((2, [2, 13]), (2, [2]), (1, [2, 12])):
+        files = written(table, batch, [numbers])
+        with pytest.raises(BatchDiffers, match=rf"has batch {batch} already"):
+            table.commit("query", batch, files)
+        table.discard(files)
+
+    assert not table.commit("query", 1, written(table, 1, [[11], [1]]))
+    assert seen(tmp_path, form) == Counter([0, 1, 2, 10, 11, 12])
+    assert len([*tmp_path.glob("**/*.parquet")]) == 3
+
+
+def test_a_table_of_an_earlier_version_passes_over_what_it_has(tmp_path: Path) -> None:
+    """P4: it does not remember what rows its batches had."""
+    write_state(tmp_path, State(PARQUET, "query", 4))
+    table = made(tmp_path, PARQUET)
+
+    assert not table.commit("query", 4, written(table, 4, [[1]]))
+    assert table.commit("query", 5, written(table, 5, [[1]]))
+    with pytest.raises(BatchDiffers):
+        table.commit("query", 5, written(table, 5, [[2]]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.booleans()), max_size=10))
@@ -102,6 +141,7 @@ def test_whatever_is_repeated_and_cut_short_bare_files_hold_each_batch_once(
     root = tmp_path_factory.mktemp("table")
     table = BareTable(root)
     expected: set[int] = set()
+    taken: set[int] = set()
     last = -1
     for batch, tasks, is_cut in attempts:
         numbers = range(batch * 4, batch * 4 + 4)
@@ -111,11 +151,19 @@ def test_whatever_is_repeated_and_cut_short_bare_files_hold_each_batch_once(
             if before is not None:
                 settle(root, before)
             moves = tuple(move(file) for file in files)
-            write_state(root, State(PARQUET, "query", batch, moves))
+            known = () if before is None else before.fingerprints
+            told = (*known, (batch, batch_fingerprint(files)))
+            write_state(root, State(PARQUET, "query", batch, moves, told))
+        elif batch < last and batch not in taken:
+            # It was left out, and had no rows then.
+            with pytest.raises(BatchDiffers):
+                table.commit("query", batch, files)
+            table.discard(files)
         else:
             table.commit("query", batch, files)
         if batch > last:
             last = batch
+            taken.add(batch)
             expected |= set(numbers)
     table.commit("query", 99, written(table, 99, [[999]]))
 

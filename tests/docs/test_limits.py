@@ -50,6 +50,18 @@ CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
 RESERVE_MB: Final = 16
 SAID: Final = {
+    "producers whose last batch": [
+        core_limits.PRODUCERS_MAX,
+        core_limits.PRODUCER_KEPT_MS // 86_400_000,
+    ],
+    "producers that published once": [
+        core_limits.PRODUCERS_MAX,
+        core_limits.PRODUCER_ONCE_KEPT_MS // 60_000,
+    ],
+    "batches of a producer whose rows": [
+        core_limits.FINGERPRINTS_MAX,
+        core_limits.FINGERPRINT_CHARACTERS_MAX,
+    ],
     "lines of fragments that forward": [
         core_limits.TRANSFER_MARKS_MAX,
         core_limits.TRANSFER_MARK_KEPT_MS // 86_400_000,
@@ -167,7 +179,8 @@ SAID: Final = {
     ],
     "unanswered sends of a gateway": [core_limits.TICKET_GAPS_MAX, core_limits.TICKET_REPLIES_MAX],
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
-    "streams at work": [places.STREAMS_MAX, places.YIELDS_AFTER_S],
+    "streams that are read": [places.STREAMS_MAX, places.YIELDS_AFTER_S, places.WAITS_S_MAX],
+    "stages of a fragment": [core_limits.STAGES_MAX],
     "the wait for the first batch": [places.FIRST_S_MAX],
     "the wait for its other": [places.SILENT_S_MAX],
     "connections |": [places.CONNECTIONS_MAX, places.SILENT_S_MAX],

@@ -19,6 +19,8 @@ PENDING = "pending"
 REFUSED = "refused"
 PUBLISHED = "published"
 BEFORE = "published before"
+# The number was used for other rows.
+DIFFERS = "differs"
 # Now or before: an answer was lost, and the next one was that it had been published.
 SETTLED = "settled"
 
@@ -84,7 +86,7 @@ class StageBook:
         known = self._visible.setdefault((row.producer, row.batch, row.number), row)
         if known is not row:
             raise Violation(f"{row} is visible twice, by runs {known.run} and {row.run}")
-        if self.runs.get(row.run, PENDING) in (REFUSED, BEFORE):
+        if self.runs.get(row.run, PENDING) in (REFUSED, BEFORE, DIFFERS):
             raise Violation(f"{row} became visible, but its run was {self.runs[row.run]}")
 
     def told(self, batch: Batch, run: int, outcome: str) -> None:
@@ -92,7 +94,7 @@ class StageBook:
         self.events[outcome] += 1
         self.runs[run] = outcome
         is_visible = any(row.run == run for row in self._visible.values())
-        if outcome == REFUSED and is_visible:
+        if outcome in (REFUSED, DIFFERS) and is_visible:
             raise Violation(f"run {run} was refused, and is visible")
         if outcome in (PUBLISHED, BEFORE, SETTLED):
             batch.is_published = True

@@ -11,7 +11,7 @@ from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.staging import DECIDE_MS, Staging
 from shardbus.core.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
 from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import QUOTA_EXCEEDED, STAGE_LOST, Refused, Unavailable
+from shardbus.core.errors import BATCH_DIFFERS, QUOTA_EXCEEDED, STAGE_LOST, Refused, Unavailable
 from shardbus.core.limits import STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.records import DECISION, PREPARED, STAGE
@@ -21,6 +21,7 @@ from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, SitePort
 from tests.simulation.stage_book import (
     BEFORE,
+    DIFFERS,
     PENDING,
     PUBLISHED,
     REFUSED,
@@ -70,13 +71,17 @@ class StageTown(Town):
 class Run:
     """One attempt to publish a batch: its tasks stage some rows each."""
 
-    def __init__(self, town: StageTown, queue: str, batch: Batch) -> None:
+    def __init__(self, town: StageTown, queue: str, batch: Batch, rows: str = "") -> None:
+        """`rows` tells those of the batch from others under its number."""
+        self._fingerprint = f"{batch.number}{rows}"
         self.number = town.new_mark()
         self._town = town
         self._queue = queue
         self._batch = batch
         self._counts: dict[str, int] = {}
-        self._began_s = town.loop.time()
+        self._job = f"{self.number}/"
+        # When it began, or was last heard of by all fragments.
+        self._heard_s = town.loop.time()
         # A piece was repeated, and may be somewhere else, too.
         self._is_doubtful = False
 
@@ -88,13 +93,30 @@ class Run:
             if town.chance.random() < 0.1 and not town.is_over:
                 # A straggler: the time of the stages may be over meanwhile.
                 await asyncio.sleep(town.chance.uniform(0.8, 1.2) * STAGE_MS_MIN / 1000)
+            elif town.chance.random() < 0.1:
+                await self._prolong()
             outcome = await self._publish()
-        if outcome == REFUSED and town.chance.random() < 0.5:
+        if outcome != PENDING and town.chance.random() < 0.5:
+            # All attempts, also those that were not chosen.
             gateway = await town.open_gateway()
-            await town.attempt(gateway, _staging(gateway, self._queue).discard(list(self._counts)))
+            await town.attempt(gateway, _staging(gateway, self._queue).discard([self._job]))
         town.note(f"run {self.number} of batch {self._batch.number}: {outcome}")
         town.book.told(self._batch, self.number, outcome)
         return outcome
+
+    async def _prolong(self) -> None:
+        """A straggler that says that it lives: nothing of its job ends."""
+        town = self._town
+        for _ in range(4):
+            await asyncio.sleep(town.chance.uniform(0.1, 0.4) * STAGE_MS_MIN / 1000)
+            gateway = await town.open_gateway()
+            began_s = town.loop.time()
+            work = _staging(gateway, self._queue).prolong([self._job])
+            answer = await town.attempt(gateway, work)
+            if isinstance(answer, Refused | Unavailable) or answer.missing:
+                return
+            self._heard_s = began_s
+            town.book.events["prolonged"] += 1
 
     async def _stage(self) -> bool:
         rows = list(range(self._batch.rows))
@@ -106,7 +128,7 @@ class Run:
         """One task; some fail half-way and are begun anew as other attempts, which win."""
         chance = self._town.chance
         for attempt in range(3):
-            stage = f"{self.number}-{task}-{attempt}"
+            stage = f"{self._job}{task}-{attempt}"
             step = chance.randint(1, 4)
             pieces = [rows[at : at + step] for at in range(0, len(rows), step)]
             if chance.random() < 0.15:
@@ -152,8 +174,15 @@ class Run:
         for _ in range(PUBLISH_TRIES):
             gateway = await town.open_gateway()
             staging = _staging(gateway, self._queue)
-            work = staging.publish(f"sink {batch.producer}", batch.number, self._counts)
+            work = staging.publish(
+                f"sink {batch.producer}",
+                batch.number,
+                self._counts,
+                fingerprint=self._fingerprint,
+            )
             answer = await town.attempt(gateway, work)
+            if isinstance(answer, Refused) and answer.kind is BATCH_DIFFERS:
+                return DIFFERS
             if isinstance(answer, bool):
                 is_known = outcome != PENDING
                 return PUBLISHED if answer else BEFORE if is_known else SETTLED
@@ -168,7 +197,7 @@ class Run:
 
     def _check_lost(self, refusal: Refused) -> None:
         """A stage that was accepted is there until its time is over."""
-        is_early = self._town.loop.time() < self._began_s + STAGE_MS_MIN / 1000
+        is_early = self._town.loop.time() < self._heard_s + STAGE_MS_MIN / 1000
         if is_early and not self._is_doubtful:
             raise Violation(f"run {self.number} lost what it had staged: {refusal}")
         self._town.book.events["doubled" if is_early else "expired"] += 1
@@ -197,6 +226,8 @@ class Sink:
             if chance.random() < 0.2 and batch.is_published:
                 # The driver died before it had noted that the batch is done.
                 await self._again(batch)
+            if chance.random() < 0.2 and batch.is_published:
+                await self._set_back()
 
     async def finish(self) -> None:
         """Without faults the last batch is published, too."""
@@ -222,8 +253,16 @@ class Sink:
             raise Violation(f"batch {batch.number} of {self._number} was published again")
         self._town.book.events["repeated"] += 1
 
-    async def _attempt(self, batch: Batch) -> str:
-        return await Run(self._town, self._queue, batch).go()
+    async def _set_back(self) -> None:
+        """A checkpoint was restored: a number that was used comes with other rows."""
+        chance = self._town.chance
+        number = chance.randint(max(self._batches - 3, 0), self._batches - 1)
+        outcome = await self._attempt(Batch(self._number, number, chance.randint(1, 9)), " other")
+        if outcome in (PUBLISHED, BEFORE, SETTLED):
+            raise Violation(f"other rows under {number} of {self._number}: {outcome}")
+
+    async def _attempt(self, batch: Batch, rows: str = "") -> str:
+        return await Run(self._town, self._queue, batch, rows).go()
 
 
 def run_stages(seed: int) -> StageTown:

@@ -24,6 +24,8 @@ EVENTS = (
     "unknown",
     "expired",
     "repeated",
+    "differs",
+    "prolonged",
     "rivals",
     "broker crashed",
     "gateway crashed",

@@ -15,7 +15,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -26,6 +27,7 @@ import pyarrow.flight as flight
 from shardbus_spark.address import Address, address_from
 from shardbus_spark.credentials import Given
 from shardbus_spark.errors import (
+    BatchDiffers,
     ClaimLost,
     NotFound,
     OptionError,
@@ -46,6 +48,12 @@ RETRY_S: Final = 60.0
 # The lane has 64 places for streams, and others want some.
 STREAMS_MAX: Final = 32
 STREAMS_DEFAULT_MAX: Final = 8
+# What must be known is asked for so long, and each time for longer than the lane waits for the bus.
+ASK_S: Final = 900.0
+ASK_TIMEOUT_S: Final = 150.0
+# Rows are put in chunks: one is held while another is on its way.
+CHUNK_BYTES: Final = 16 * 1024 * 1024
+CHUNK_TIMEOUT_S: Final = 300.0
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 Document = dict[str, object]
@@ -60,6 +68,7 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "claim-lost": ClaimLost,
     "claim-completed": ClaimLost,
     "stage-lost": StageLost,
+    "batch-differs": BatchDiffers,
     "quota-exceeded": QuotaExceeded,
     "too-large": OptionError,
     "invalid-argument": OptionError,
@@ -75,6 +84,9 @@ _ADVICE: Final[dict[type[ShardbusError], str]] = {
     Unauthorized: "Reading needs a key or token with Listen on the entity, writing one with Send: "
     "check credentialFile, connectionString, keyName and accessKey, or token. What Spark planned "
     "longer than taskAccessMs ago is planned anew by another load().",
+    BatchDiffers: "To write these rows, set another producerName, transactionId or txnAppId: what "
+    "was written since the checkpoint was copied is then written again. To leave them out, set "
+    "onRepeatedBatch to skip.",
     Unavailable: "Try again when the bus is healthy: its /health says more.",
 }
 # Flight puts this before some texts.
@@ -121,6 +133,25 @@ class Connection:
         if self._flight is not None:
             self._flight.close()
             self._flight = None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """How many rows were staged, and what they are known by: a number that is the same for the same
+    rows in any order, and of several stages the sum, modulo 2 ** 128.
+    """
+
+    rows: int = 0
+    digest: int = 0
+    pieces: int = 0
+
+    def and_then(self, more: Future[Put] | None) -> Put:
+        """This and what is still under way, when that is done."""
+        if more is None:
+            return self
+        other = more.result()
+        digest = (self.digest + other.digest) % (1 << 128)
+        return Put(self.rows + other.rows, digest, self.pieces + other.pieces)
 
 
 @final
@@ -204,37 +235,48 @@ class Client:
             if batch is not None and batch.num_rows:
                 yield batch
 
-    def stage(self, entity: str, stage: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Put rows on the bus, durably and out of sight until `publish`; how many they were.
+    def stage(self, entity: str, stage: str, batches: Iterable[pa.RecordBatch]) -> Put:
+        """Put rows on the bus, durably and out of sight until `publish`; what they were.
 
-        It is not tried again: a stage that failed is given up, and another attempt has another
-        name. Unavailable when the bus does not say that it has all of them.
+        They go in chunks, each a stream of its own that takes a place of the bulk lane while it
+        lasts and not while rows are made; one is on its way while the next is gathered. A chunk
+        that fails because nobody answers is put again: what the bus has of it already it keeps.
         """
-        rest, sent = iter(batches), 0
-        first = next((batch for batch in rest if batch.num_rows), None)
-        if first is None:
-            return 0
-        command = json.dumps({"entity": entity, "stage": stage}).encode()
+        put = Put()
+        with ThreadPoolExecutor(1) as sender:
+            under_way: Future[Put] | None = None
+            for chunk in _chunks(batches):
+                put = put.and_then(under_way)
+                under_way = sender.submit(self._stage_chunk, entity, stage, put.pieces, chunk)
+            return put.and_then(under_way)
+
+    def _stage_chunk(
+        self, entity: str, stage: str, piece: int, batches: list[pa.RecordBatch]
+    ) -> Put:
+        command = json.dumps({"entity": entity, "stage": stage, "piece": piece}).encode()
         descriptor = flight.FlightDescriptor.for_command(command)
-        try:
-            options = self._options(STREAM_TIMEOUT_S)
-            writer, answers = self._client().do_put(descriptor, first.schema, options)
+
+        def put() -> Put:
+            options = self._options(CHUNK_TIMEOUT_S)
+            writer, answers = self._client().do_put(descriptor, batches[0].schema, options)
             with writer:
-                for batch in chain([first], rest):
+                for batch in batches:
                     writer.write_batch(batch)
-                    sent += batch.num_rows
                 writer.done_writing()
                 # The stubs take it for a stream of batches; it reads what the lane tells.
                 answer = answers.read()  # type: ignore[attr-defined]  # see above
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise _told(error) from error
-        rows = None if answer is None else json.loads(answer.to_pybytes()).get("rows")
-        if rows != sent:
-            raise Unavailable(
-                f"{sent} rows were put on the bus, and it answered {rows}: they are not published. "
-                "Run the write again"
-            )
-        return sent
+            if answer is None:
+                raise flight.FlightUnavailableError("unavailable: The answer to a put is lost.")
+            told = json.loads(answer.to_pybytes())
+            rows = sum(batch.num_rows for batch in batches)
+            if told.get("rows") != rows:
+                raise Unavailable(
+                    f"{rows} rows were put on the bus, and it answered {told.get('rows')}: they "
+                    "are not published. Run the write again"
+                )
+            return Put(rows, int(told["digest"], 16), int(told["pieces"]))
+
+        return self._retried(put, ASK_S)
 
     def describe(self, entity: str, *, known: str = "", wait_ms: int = 0) -> Document:
         """What an entity is made of, and how far its fragments go.
@@ -326,6 +368,21 @@ def _streams(asked: int, tickets: int) -> int:
     if not 0 <= asked <= STREAMS_MAX:
         raise OptionError(f"streams is {asked}; it must be from 1 to {STREAMS_MAX}")
     return max(min(asked or min(os.cpu_count() or 1, STREAMS_DEFAULT_MAX), tickets), 1)
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches in lists of about CHUNK_BYTES, none without rows."""
+    chunk: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if batch.num_rows:
+            chunk.append(batch)
+            size_bytes += batch.nbytes
+        if size_bytes >= CHUNK_BYTES:
+            yield chunk
+            chunk, size_bytes = [], 0
+    if chunk:
+        yield chunk
 
 
 def _told(error: Exception) -> ShardbusError:

@@ -47,5 +47,9 @@ class StageLost(ShardbusError):
     """Rows that were put on the bus are not all there any more: write them again."""
 
 
+class BatchDiffers(ShardbusError):
+    """A batch of this number was written before, with other rows: these are not written."""
+
+
 class QuotaExceeded(ShardbusError):
     """The entity is full: receive from it, or make it larger."""

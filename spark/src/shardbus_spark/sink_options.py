@@ -16,8 +16,17 @@ KNOWN: Final[dict[str, str]] = {
     "entity": "queue or topic",
     "path": "the same as entity: save('orders')",
     "transactionId": "batch only: a write with an id that was written before does nothing",
+    "txnAppId": "batch only: who counts its writes with txnVersion, as with Delta tables",
+    "txnVersion": "batch only: a write whose version is not above the last of its txnAppId is "
+    "skipped",
     "producerName": "streams only: goes before the query's id in the name of the producer",
+    "onRepeatedBatch": "what becomes of other rows under a number that was written: fail, or skip, "
+    "the default with txnAppId",
 }
+
+FAIL: Final = "fail"
+SKIP: Final = "skip"
+VERSION_MAX: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,9 @@ class SinkOptions:
     entity: str
     transaction_id: str
     producer: str
+    app_id: str
+    app_version: int
+    skips_repeated: bool
 
     def for_tasks(self) -> SinkOptions:
         """The same with a token for the entity instead of a key: what is pickled for tasks."""
@@ -41,12 +53,29 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     entity = values.text("entity") or values.text("path")
     if not entity:
         raise OptionError(ENTITY_MISSING.format("save"))
+    app_id, version = _app(values)
+    otherwise = SKIP if app_id else FAIL
     options = SinkOptions(
         address=values.address(),
         task_access_s=values.task_access_s(),
         entity=entity,
         transaction_id=values.text("transactionId"),
         producer=values.text("producerName"),
+        app_id=app_id,
+        app_version=version,
+        skips_repeated=values.choice("onRepeatedBatch", (FAIL, SKIP), otherwise) == SKIP,
     )
     options.address.location()
     return options
+
+
+def _app(values: Values) -> tuple[str, int]:
+    """The txnAppId and its txnVersion; an empty one and 0 without."""
+    app_id, version = values.text("txnAppId"), values.text("txnVersion")
+    if bool(app_id) != bool(version):
+        raise OptionError("txnAppId and txnVersion go together: give both, or neither")
+    if app_id and values.text("transactionId"):
+        raise OptionError("transactionId and txnAppId exclude each other: give one of them")
+    if version and not (version.isascii() and version.isdigit() and int(version) < VERSION_MAX):
+        raise OptionError(f"txnVersion is {version!r}; it must be a whole number from 0 on")
+    return app_id, int(version or 0)

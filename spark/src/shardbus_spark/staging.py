@@ -1,18 +1,30 @@
-"""What writers do on the bus: tasks stage their rows, and a commit publishes the chosen stages."""
+"""What writers do on the bus: tasks stage their rows, and a commit publishes the chosen stages.
+
+All stages of a *job*, the attempts of its tasks, have names that begin with the job's. So each task
+that runs keeps those of the others alive, however long the job takes, and when it is over one word
+forgets all that was staged and not chosen: by attempts that failed, were denied or were killed.
+"""
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from shardbus_spark.errors import ShardbusError
+from shardbus_spark.client import ASK_S, ASK_TIMEOUT_S, Document
+from shardbus_spark.errors import BatchDiffers, ShardbusError, Unavailable
 from shardbus_spark.reading import client_for
 from shardbus_spark.sink_options import SinkOptions
+
+BEAT_S: Final = 300.0
+"""How often a task says that its job lives; stages end an hour after they were last heard of."""
+TIDY_S: Final = 10.0
 
 
 @dataclass
@@ -20,33 +32,104 @@ class Staged(WriterCommitMessage):
     """What one task attempt left on the bus; `stage` is empty when it had no rows."""
 
     producer: str
+    job: str
     stage: str
     rows: int
+    digest: int
 
 
-def stage(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+def new_job() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+def stage(
+    options: SinkOptions, producer: str, job: str, batches: Iterator[pa.RecordBatch]
+) -> Staged:
     """Put rows on the bus, under a name that no other attempt has."""
-    name = uuid.uuid4().hex
+    client = client_for(options.address)
+    name = f"{job}/{uuid.uuid4().hex[:16]}"
+
+    def prolong() -> None:
+        client.act("prolong", options.entity, {"stages": [f"{job}/"]}, retry_s=TIDY_S)
+
     try:
-        rows = client_for(options.address).stage(options.entity, name, batches)
+        with beating(prolong, BEAT_S):
+            put = client.stage(options.entity, name, batches)
     except ShardbusError:
         # In a full entity what is left of an attempt would keep the next one out for an hour.
-        with suppress(ShardbusError):
-            _discard(options, [name])
+        _forget(options, name)
         raise
-    return Staged(producer, name if rows else "", rows)
+    return Staged(producer, job, name if put.rows else "", put.rows, put.digest)
 
 
-def publish(options: SinkOptions, producer: str, batch: int, staged: list[Staged]) -> None:
-    """All rows of these stages become visible; nothing happens if the batch was published."""
+@contextmanager
+def beating(beat: Callable[[], None], each_s: float) -> Iterator[None]:
+    """Do something again and again, in a thread, while this lasts; what fails is not missed."""
+    ending = threading.Event()
+
+    def run() -> None:
+        while not ending.wait(each_s):
+            with suppress(ShardbusError):
+                beat()
+
+    thread = threading.Thread(target=run, name="shardbus-beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+
+
+def publish(
+    options: SinkOptions,
+    producer: str,
+    batch: int,
+    staged: list[Staged],
+    *,
+    is_once: bool = False,
+) -> None:
+    """All rows of these stages become visible; nothing happens if the batch was published.
+
+    It is asked for until it is known. BatchDiffers when it was published with other rows, unless
+    the options say to skip that. A producer that publishes `is_once` leaves nothing of itself on
+    the bus.
+    """
+    client = client_for(options.address)
     stages = [{"stage": one.stage, "count": one.rows} for one in staged if one.stage]
-    body = {"producer": producer, "batch": batch, "stages": stages}
-    client_for(options.address).act("publish", options.entity, body)
+    body: Document = {"producer": producer, "batch": batch, "stages": stages}
+    body["fingerprint"] = fingerprint(staged)
+    if is_once:
+        body["once"] = True
+    try:
+        answer = client.act("publish", options.entity, body, retry_s=ASK_S, timeout_s=ASK_TIMEOUT_S)
+    except BatchDiffers:
+        if not options.skips_repeated:
+            raise
+    except Unavailable as error:
+        raise Unavailable(
+            f"whether batch {batch} of {producer} is published is not known: the bus was asked for "
+            f"{ASK_S:.0f} s. {error}"
+        ) from error
+    else:
+        if not isinstance(answer.get("is_new"), bool):
+            raise ShardbusError(f"the bus did not say whether it published batch {batch}: {answer}")
+    if is_once:
+        # What cannot be told now the bus forgets by itself.
+        with suppress(ShardbusError):
+            client.act("forget", options.entity, {"producer": producer}, retry_s=0.0)
 
 
-def discard(options: SinkOptions, staged: list[Staged]) -> None:
-    """Stages run out by themselves; a task that was killed has left some that nobody knows of."""
-    _discard(options, [one.stage for one in staged if one.stage])
+def fingerprint(staged: list[Staged]) -> str:
+    """What the rows of a batch are known by, whatever tasks staged them: how many, and a sum."""
+    rows = sum(one.rows for one in staged)
+    return f"{rows}:{sum(one.digest for one in staged) % (1 << 128):032x}"
+
+
+def end_job(options: SinkOptions, job: str) -> None:
+    """Forget all that the tasks of a job have staged and nobody has published. What cannot be
+    forgotten now, and what a task that still runs stages after this, ends by itself.
+    """
+    _forget(options, f"{job}/")
 
 
 def staged_by(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
@@ -54,6 +137,7 @@ def staged_by(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
 
 
-def _discard(options: SinkOptions, names: list[str]) -> None:
-    if names:
-        client_for(options.address).act("discard", options.entity, {"stages": names})
+def _forget(options: SinkOptions, name: str) -> None:
+    with suppress(ShardbusError):
+        body: Document = {"stages": [name]}
+        client_for(options.address).act("discard", options.entity, body, retry_s=TIDY_S)

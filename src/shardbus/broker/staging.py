@@ -23,9 +23,12 @@ from shardbus.core.command import (
     Command,
     Done,
     DropStages,
+    ForgetProducer,
     HeldStage,
     Producer,
     Producers,
+    ProlongStages,
+    Publication,
     Stage,
     StagesHeld,
     Work,
@@ -41,6 +44,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.limits import (
     BATCH_MAX,
+    FINGERPRINT_CHARACTERS_MAX,
     PRODUCER_NAME_CHARACTERS_MAX,
     STAGE_MS_DEFAULT,
     STAGE_NAME_CHARACTERS_MAX,
@@ -48,6 +52,7 @@ from shardbus.core.limits import (
 )
 from shardbus.core.message import Message
 from shardbus.core.placement import hash_point
+from shardbus.core.producers import refusal_of_repeat
 
 # Everything that is published is read before it is decided, which may be much.
 DECIDE_MS: Final = 60_000
@@ -118,25 +123,39 @@ class Staging:
         assert failure is not None
         raise failure
 
-    async def publish(self, producer: str, batch: int, stages: Mapping[str, int]) -> bool:
+    async def publish(
+        self,
+        producer: str,
+        batch: int,
+        stages: Mapping[str, int],
+        *,
+        fingerprint: str = "",
+        is_once: bool = False,
+    ) -> bool:
         """Make all messages of these stages visible, together or not at all.
 
         `stages` tells how many messages each must have: refused with STAGE_LOST when the fragments
         together do not have exactly those. False when the producer has published this batch, or a
-        later one, before: then the stages are discarded.
+        later one, before: then the stages are discarded. With a fingerprint, by which the rows are
+        known again, other rows than were published under this number are refused (BATCH_DIFFERS),
+        and the stages are kept. A producer that publishes `is_once` is to `forget` itself then.
         """
         name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
         if not 0 <= batch <= BATCH_MAX:
             raise Refused(INVALID_ARGUMENT, f"Batches are numbered from 0 to {BATCH_MAX}.")
+        told = b""
+        if fingerprint:
+            told = _encoded(fingerprint, "A fingerprint", FINGERPRINT_CHARACTERS_MAX)
+        publication = Publication(name, batch, told, is_once=is_once)
         counts = {stage: stages[text] for text, stage in _names(stages).items()}
-        if not await self._is_published(producer, name, batch):
+        if not await self._is_published(producer, publication):
             try:
-                await self._publish(producer, (name, batch), counts)
+                await self._publish(producer, publication, counts)
             except Refused as refusal:
                 if refusal.kind not in (ALREADY_PUBLISHED, STAGE_LOST, SERVER_BUSY):
                     raise
                 # Somebody else may have published them a moment ago.
-                if not await self._is_published(producer, name, batch):
+                if not await self._is_published(producer, publication):
                     raise
             else:
                 return True
@@ -144,20 +163,40 @@ class Staging:
         return False
 
     async def discard(self, stages: Sequence[str]) -> Spread[Done]:
-        """Forget stages; where that cannot be done now, they end when their time is over."""
+        """Forget stages; where that cannot be done now, they end when their time is over.
+
+        A name that ends in a slash is all stages whose names begin so.
+        """
         return spread(await self._all(DropStages(list(_names(stages).values()))), done)
+
+    async def prolong(self, stages: Sequence[str]) -> Spread[Done]:
+        """Keep stages, named as for `discard`, for their whole time from now on."""
+        return spread(await self._all(ProlongStages(list(_names(stages).values()))), done)
+
+    async def forget(self, producer: str) -> None:
+        """Whoever published once knows that, and will not ask again."""
+        name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+        port = self._router.ports[self._router.index_of_key(producer)]
+        await ask(port, ForgetProducer(name))
 
     async def producers(self) -> Spread[list[Producer]]:
         """Who has published what last, by the fragments that remember it."""
         return spread(await self._all(AskProducers()), _producers)
 
-    async def _is_published(self, producer: str, name: bytes, batch: int) -> bool:
+    async def _is_published(self, producer: str, publication: Publication) -> bool:
+        """Refused when other rows were."""
         port = self._router.ports[self._router.index_of_key(producer)]
-        answer = await ask(port, AskProducers(name))
-        return any(known.batch >= batch for known in _producers(answer))
+        answer = await ask(port, AskProducers(publication.producer))
+        for known in _producers(answer):
+            if known.batch >= publication.batch:
+                refusal = refusal_of_repeat(known, publication)
+                if refusal.kind is not ALREADY_PUBLISHED:
+                    raise refusal
+                return True
+        return False
 
     async def _publish(
-        self, producer: str, publication: tuple[bytes, int], counts: dict[bytes, int]
+        self, producer: str, publication: Publication, counts: dict[bytes, int]
     ) -> None:
         works = await self._works(counts)
         decider = self._router.index_of_key(producer)

@@ -36,16 +36,14 @@ from shardbus.broker.wire_transactions import decode_transaction, encode_transac
 from shardbus.broker.wire_transfers import decode_transfer, encode_transfer, is_transfer
 from shardbus.core.command import (
     DEFER,
+    AboutStages,
     AcceptSession,
-    AskProducers,
-    AskStages,
     AskTickets,
     Cancel,
     Claim,
     CompleteClaim,
     DescribeClaim,
     DropReader,
-    DropStages,
     ForgetSources,
     GetState,
     KeepReader,
@@ -67,7 +65,6 @@ from shardbus.core.command import (
     Send,
     SetState,
     Settle,
-    Stage,
     StageCommand,
     TakeOver,
     TakeTransfers,
@@ -177,7 +174,7 @@ def _encode_rare(
         ),
     ):
         return encode_reader(writer, command)
-    if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
+    if isinstance(command, AboutStages):
         return encode_stage(writer, command, _encode_message)
     if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
         return _encode_session(writer, command)

@@ -10,9 +10,11 @@ from shardbus.core.command import (
     AskProducers,
     AskStages,
     DropStages,
+    ForgetProducer,
     HeldStage,
     Producer,
     Producers,
+    ProlongStages,
     Publication,
     Stage,
     StageCommand,
@@ -27,6 +29,8 @@ STAGE: Final = 60
 DROP_STAGES: Final = 61
 ASK_STAGES: Final = 62
 ASK_PRODUCERS: Final = 63
+FORGET_PRODUCER: Final = 64
+PROLONG_STAGES: Final = 65
 
 STAGES_HELD: Final = 60
 PRODUCERS: Final = 61
@@ -37,7 +41,7 @@ DecodeMessage = Callable[[Reader], Message]
 
 def is_stage(tag: int) -> bool:
     """Whether a command with this tag is one of these."""
-    return STAGE <= tag <= ASK_PRODUCERS
+    return STAGE <= tag <= PROLONG_STAGES
 
 
 def is_staged(tag: int) -> bool:
@@ -55,12 +59,14 @@ def encode_stage(writer: Writer, command: StageCommand, encode_message: EncodeMe
         for message in command.messages:
             encode_message(writer, message)
         return STAGE
-    if isinstance(command, AskProducers):
+    if isinstance(command, AskProducers | ForgetProducer):
         writer.data(command.name)
-        return ASK_PRODUCERS
+        return ASK_PRODUCERS if isinstance(command, AskProducers) else FORGET_PRODUCER
     writer.count(len(command.stages))
     for name in command.stages:
         writer.data(name)
+    if isinstance(command, ProlongStages):
+        return PROLONG_STAGES
     return DROP_STAGES if isinstance(command, DropStages) else ASK_STAGES
 
 
@@ -71,7 +77,11 @@ def decode_stage(tag: int, reader: Reader, decode_message: DecodeMessage) -> Sta
         return Stage(stage, piece, messages, lifetime_ms)
     if tag == ASK_PRODUCERS:
         return AskProducers(reader.data())
+    if tag == FORGET_PRODUCER:
+        return ForgetProducer(reader.data())
     names = [reader.data() for _ in range(reader.count(LENGTH.size))]
+    if tag == PROLONG_STAGES:
+        return ProlongStages(names)
     return DropStages(names) if tag == DROP_STAGES else AskStages(names)
 
 
@@ -90,18 +100,17 @@ def encode_staged(writer: Writer, answer: StageReply) -> int:
         writer.data(producer.name)
         writer.i64(producer.batch)
         writer.i64(producer.at_ms)
+        writer.count(len(producer.fingerprints))
+        for batch, fingerprint in producer.fingerprints:
+            writer.i64(batch)
+            writer.data(fingerprint)
     return PRODUCERS
 
 
 def decode_staged(tag: int, reader: Reader) -> StageReply:
     if tag == STAGES_HELD:
         return StagesHeld([_decode_held(reader) for _ in range(reader.count(LENGTH.size))])
-    return Producers(
-        [
-            Producer(reader.data(), reader.i64(), reader.i64())
-            for _ in range(reader.count(LENGTH.size))
-        ]
-    )
+    return Producers([_decode_producer(reader) for _ in range(reader.count(LENGTH.size))])
 
 
 def encode_published(
@@ -114,14 +123,26 @@ def encode_published(
         writer.i64(count)
     writer.u8(publication is not None)
     if publication is not None:
-        writer.data(publication[0])
-        writer.i64(publication[1])
+        writer.data(publication.producer)
+        writer.i64(publication.batch)
+        writer.data(publication.fingerprint)
+        writer.u8(publication.is_once)
 
 
 def decode_published(reader: Reader) -> tuple[list[StageShare], Publication | None]:
     count = reader.count(LENGTH.size + I64.size)
     stages = [(reader.data(), reader.i64()) for _ in range(count)]
-    return stages, (reader.data(), reader.i64()) if reader.flag() else None
+    if not reader.flag():
+        return stages, None
+    producer, batch, fingerprint = reader.data(), reader.i64(), reader.data()
+    return stages, Publication(producer, batch, fingerprint, is_once=reader.flag())
+
+
+def _decode_producer(reader: Reader) -> Producer:
+    producer = Producer(reader.data(), reader.i64(), reader.i64())
+    count = reader.count(LENGTH.size + I64.size)
+    producer.fingerprints = [(reader.i64(), reader.data()) for _ in range(count)]
+    return producer
 
 
 def _decode_held(reader: Reader) -> HeldStage:

@@ -26,12 +26,15 @@ from shardbus.core.reader_command import ReaderReply as ReaderReply
 from shardbus.core.reader_command import Readers as Readers
 from shardbus.core.reader_command import ReaderStatus as ReaderStatus
 from shardbus.core.reader_command import ReleaseClaims as ReleaseClaims
+from shardbus.core.stage_command import AboutStages as AboutStages
 from shardbus.core.stage_command import AskProducers as AskProducers
 from shardbus.core.stage_command import AskStages as AskStages
 from shardbus.core.stage_command import DropStages as DropStages
+from shardbus.core.stage_command import ForgetProducer as ForgetProducer
 from shardbus.core.stage_command import HeldStage as HeldStage
 from shardbus.core.stage_command import Producer as Producer
 from shardbus.core.stage_command import Producers as Producers
+from shardbus.core.stage_command import ProlongStages as ProlongStages
 from shardbus.core.stage_command import Publication as Publication
 from shardbus.core.stage_command import Stage as Stage
 from shardbus.core.stage_command import StageCommand as StageCommand

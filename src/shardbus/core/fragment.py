@@ -16,10 +16,9 @@ from shardbus.core.change import Change, Counters
 from shardbus.core.claiming import Claiming
 from shardbus.core.command import (
     NO_SESSION,
+    AboutStages,
     AcceptSession,
     AskDecision,
-    AskProducers,
-    AskStages,
     AskTickets,
     Cancel,
     Claim,
@@ -31,7 +30,6 @@ from shardbus.core.command import (
     DescribeClaim,
     Done,
     DropReader,
-    DropStages,
     Enlist,
     Finish,
     ForgetDecision,
@@ -59,7 +57,6 @@ from shardbus.core.command import (
     SetAside,
     SetState,
     Settle,
-    Stage,
     StageCommand,
     TakeTransfers,
     Tick,
@@ -256,7 +253,7 @@ class Fragment:
             ),
         ):
             return self._claiming.decide(command, self.intake.entries, now_ms)
-        if isinstance(command, (Stage, DropStages, AskStages, AskProducers)):
+        if isinstance(command, AboutStages):
             return self._staging.decide(command)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)

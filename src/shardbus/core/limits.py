@@ -120,7 +120,7 @@ OWNER_MS_MAX: Final = 15_000
 
 # Stages of one fragment, and what is in them. All of a publication that is in one fragment is
 # stored at once; what of it is packed is also read into memory for that.
-STAGES_MAX: Final = 4_096
+STAGES_MAX: Final = 16_384
 STAGE_PIECES_MAX: Final = 4_096
 STAGE_PIECE_BYTES_MAX: Final = 1024 * 1024
 STAGED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
@@ -139,7 +139,14 @@ PRODUCERS_MAX: Final = 4_096
 PRODUCER_NAME_CHARACTERS_MAX: Final = 256
 PRODUCER_NAME_BYTES_MAX: Final = 4 * PRODUCER_NAME_CHARACTERS_MAX
 PRODUCER_KEPT_MS: Final = 30 * 24 * 3600 * 1000
+# One that publishes once is forgotten when it says so, or so long after; it asks for half as long
+# at most whether it has published.
+PRODUCER_ONCE_KEPT_MS: Final = 3600 * 1000
 BATCH_MAX: Final = (1 << 63) - 1
+# Batches of a producer whose rows are known again, and what they are known by.
+FINGERPRINTS_MAX: Final = 16
+FINGERPRINT_CHARACTERS_MAX: Final = 64
+FINGERPRINT_BYTES_MAX: Final = 4 * FINGERPRINT_CHARACTERS_MAX
 
 PEEK_COUNT_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 256 * 1024

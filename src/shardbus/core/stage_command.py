@@ -15,14 +15,15 @@ from shardbus.core.runs import Runs
 StageShare = tuple[bytes, int]
 """A stage, and how many messages of it one fragment has."""
 
-Publication = tuple[bytes, int]
-"""A producer and the number of its batch."""
-
 NO_BATCH: Final = -1
 
 
+class AboutStages:
+    """A command about stages, or those who publish them."""
+
+
 @final
-class Stage:
+class Stage(AboutStages):
     """Keep messages as a piece of a stage, which ends `lifetime_ms` from now. Answered by `Done`.
 
     A piece that is there already stays as it is. Refused as a send would be, and when the stage is
@@ -37,15 +38,28 @@ class Stage:
 
 
 @final
-class DropStages:
-    """Forget stages, but not those that are being published. Answered by `Done`."""
+class DropStages(AboutStages):
+    """Forget stages, but not those that are being published. Answered by `Done`.
+
+    A name that ends in a slash is all stages whose names begin so.
+    """
 
     def __init__(self, stages: list[bytes]) -> None:
         self.stages = stages
 
 
 @final
-class AskStages:
+class ProlongStages(AboutStages):
+    """Keep stages for their whole time from now on; named as in `DropStages`. Answered by `Done`,
+    also when they are not there.
+    """
+
+    def __init__(self, stages: list[bytes]) -> None:
+        self.stages = stages
+
+
+@final
+class AskStages(AboutStages):
     """What is there of these stages? Answered by `StagesHeld`."""
 
     def __init__(self, stages: list[bytes]) -> None:
@@ -53,10 +67,20 @@ class AskStages:
 
 
 @final
-class AskProducers:
+class AskProducers(AboutStages):
     """What has a producer published, or, without a name, any? Answered by `Producers`."""
 
     def __init__(self, name: bytes = b"") -> None:
+        self.name = name
+
+
+@final
+class ForgetProducer(AboutStages):
+    """A producer that published once knows that it has. Answered by `Done`, also when it is not
+    known or publishes often.
+    """
+
+    def __init__(self, name: bytes) -> None:
         self.name = name
 
 
@@ -80,10 +104,27 @@ class StagesHeld:
 
 
 @final
+class Publication:
+    """A batch of a producer: its number, and what its rows are known by, if anything.
+
+    A producer that publishes `is_once` has no other batch, and is forgotten soon.
+    """
+
+    def __init__(
+        self, producer: bytes, batch: int, fingerprint: bytes = b"", *, is_once: bool = False
+    ) -> None:
+        self.producer = producer
+        self.batch = batch
+        self.fingerprint = fingerprint
+        self.is_once = is_once
+
+
+@final
 class Producer:
     """Which batch was published last, and when.
 
     `noted_ms` is when by the steady clock, if the fragment has been in memory since (NEVER_MS).
+    `fingerprints` are those of the last batches, with their numbers, the oldest first.
     """
 
     def __init__(self, name: bytes, batch: int, at_ms: int, noted_ms: int = NEVER_MS) -> None:
@@ -91,6 +132,8 @@ class Producer:
         self.batch = batch
         self.at_ms = at_ms
         self.noted_ms = noted_ms
+        self.fingerprints: list[tuple[int, bytes]] = []
+        self.is_once = False
 
 
 @final
@@ -101,5 +144,5 @@ class Producers:
         self.producers = producers
 
 
-StageCommand = Stage | DropStages | AskStages | AskProducers
+StageCommand = Stage | DropStages | ProlongStages | AskStages | AskProducers | ForgetProducer
 StageReply = StagesHeld | Producers

@@ -16,6 +16,8 @@ from shardbus.core.stage_command import HeldStage, Producer
 # of a stage: how much of it is packed is told, too.
 _PLAIN: Final = 0xFFFFFFFF
 _TOLD_APART: Final = -1
+# In place of the number of a batch: its producer has no other one.
+_ONCE: Final = -1
 
 
 @final
@@ -168,13 +170,24 @@ def staged_in(records: dict[tuple[int, bytes], bytes]) -> int:
 
 
 def producer_change(producer: Producer) -> RecordChange:
-    data = packed_integer(producer.batch) + packed_integer(producer.at_ms)
-    return RecordChange(PRODUCER, producer.name, data)
+    parts = [packed_integer(producer.batch), packed_integer(producer.at_ms)]
+    if producer.is_once:
+        parts.append(packed_integer(_ONCE))
+    for batch, fingerprint in producer.fingerprints:
+        parts += (packed_integer(batch), packed_count(len(fingerprint)), fingerprint)
+    return RecordChange(PRODUCER, producer.name, b"".join(parts))
 
 
 def unpack_producer(name: bytes, data: bytes) -> Producer:
-    """What `producer_change` packed; ValueError when it is something else."""
+    """What `producer_change` packed, now or before it told fingerprints; ValueError when it is
+    something else.
+    """
     unpacker = Unpacker(data)
-    batch, at_ms = unpacker.integer(), unpacker.integer()
-    unpacker.end()
-    return Producer(name, batch, at_ms)
+    producer = Producer(name, unpacker.integer(), unpacker.integer())
+    while not unpacker.is_at_end():
+        batch = unpacker.integer()
+        if batch == _ONCE:
+            producer.is_once = True
+            continue
+        producer.fingerprints.append((batch, unpacker.piece(unpacker.count())))
+    return producer

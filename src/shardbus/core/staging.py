@@ -9,7 +9,7 @@ promised to a transaction: then only that one ends it.
 from __future__ import annotations
 
 from collections import deque
-from typing import final
+from typing import Final, final
 
 from shardbus.core.change import RecordChange, StageDrop, StagePut
 from shardbus.core.command import (
@@ -17,9 +17,7 @@ from shardbus.core.command import (
     AskStages,
     Done,
     DropStages,
-    Producer,
-    Producers,
-    Publication,
+    ProlongStages,
     Stage,
     StageCommand,
     StageReply,
@@ -29,10 +27,8 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
-    ALREADY_PUBLISHED,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
-    QUOTA_EXCEEDED,
     SERVER_BUSY,
     STAGE_LOST,
     TOO_LARGE,
@@ -42,17 +38,16 @@ from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     BATCH_MAX,
     PACKED_COUNT_MAX,
-    PRODUCER_KEPT_MS,
-    PRODUCER_NAME_BYTES_MAX,
     STAGE_MS_MAX,
     STAGE_MS_MIN,
     STAGE_NAME_BYTES_MAX,
     STAGE_PIECE_BYTES_MAX,
     STAGED_COUNT_MAX,
 )
-from shardbus.core.message import NEVER_MS, Message
+from shardbus.core.message import NEVER_MS, Message, sooner
 from shardbus.core.need import NeedStages
-from shardbus.core.records import PRODUCER, STAGE
+from shardbus.core.producers import KnownProducers
+from shardbus.core.records import STAGE
 from shardbus.core.runs import runs_of
 from shardbus.core.stages import (
     Amount,
@@ -61,11 +56,12 @@ from shardbus.core.stages import (
     ReadStage,
     packed_piece,
     plain_piece,
-    producer_change,
     stage_change,
-    unpack_producer,
     unpack_stage,
 )
+
+# What ends in it names all stages that begin so.
+GROUP_END: Final = b"/"
 
 
 @final
@@ -83,40 +79,62 @@ class Staging:
         self._ledger = ledger
         self._entrance = entrance
         self._stages: dict[bytes, OpenStage] = {}
-        self._producers: dict[bytes, Producer] = {}
+        self.producers = KnownProducers(fragment_number, ledger, records)
         # What a publication that is decided has still to send: pieces in their order, None after
         # the last of a stage; of the first of them so many messages are sent.
         self._rest: deque[tuple[OpenStage, int, ReadPiece | None]] = deque()
         self._rest_offset = 0
         self._rest_at_ms = NEVER_MS
         # When to look for stages that are over; it may be too early, never too late.
-        self.deadline_ms = NEVER_MS
+        self._deadline_ms = NEVER_MS
         for (kind, key), data in records.items():
             if kind == STAGE:
                 self._add(unpack_stage(key, data))
-            elif kind == PRODUCER:
-                self._producers[key] = unpack_producer(key, data)
 
     def decide(self, command: StageCommand) -> Done | StageReply:
         if isinstance(command, Stage):
             return self._stage(command)
         if isinstance(command, DropStages):
-            for name in command.stages:
-                stage = self._stages.get(name)
-                if stage is not None and not stage.is_promised:
+            for stage in self._named(command.stages):
+                if not stage.is_promised:
                     self._drop(stage)
+            return Done()
+        if isinstance(command, ProlongStages):
+            for stage in self._named(command.stages):
+                # Nothing to store: what is loaded has its whole time again.
+                stage.deadline_ms = self._ledger.steady_ms + stage.lifetime_ms
             return Done()
         if isinstance(command, AskStages):
             found = [self._stages.get(name) for name in dict.fromkeys(command.stages)]
             return StagesHeld([stage.held() for stage in found if stage is not None])
-        return self._known_producers(command)
+        if isinstance(command, AskProducers):
+            return self.producers.found(command.name)
+        self.producers.forget(command.name)
+        return Done()
+
+    def _named(self, names: list[bytes]) -> list[OpenStage]:
+        found: dict[bytes, OpenStage] = {}
+        for name in names:
+            if name.endswith(GROUP_END):
+                for stage in self._stages.values():
+                    if stage.name.startswith(name):
+                        found[stage.name] = stage
+            elif name in self._stages:
+                found[name] = self._stages[name]
+        return list(found.values())
+
+    @property
+    def deadline_ms(self) -> int:
+        """When to look for stages and producers that are over."""
+        return sooner(self._deadline_ms, self.producers.deadline_ms)
 
     def end_overdue(self) -> None:
         """Stages whose time is over go, unless somebody is publishing them."""
+        self.producers.end_overdue()
         steady_ms = self._ledger.steady_ms
-        if self.deadline_ms == NEVER_MS or self.deadline_ms > steady_ms:
+        if self._deadline_ms == NEVER_MS or self._deadline_ms > steady_ms:
             return
-        self.deadline_ms = NEVER_MS
+        self._deadline_ms = NEVER_MS
         for stage in list(self._stages.values()):
             if stage.is_promised:
                 continue
@@ -222,8 +240,8 @@ class Staging:
         self._ledger.changes.append(RecordChange(STAGE, stage.name, None))
 
     def _note_deadline(self, stage: OpenStage) -> None:
-        if self.deadline_ms == NEVER_MS or stage.deadline_ms < self.deadline_ms:
-            self.deadline_ms = stage.deadline_ms
+        if self._deadline_ms == NEVER_MS or stage.deadline_ms < self._deadline_ms:
+            self._deadline_ms = stage.deadline_ms
 
     # Publishing, as a part of a transaction.
 
@@ -236,7 +254,7 @@ class Staging:
             return None
         try:
             self._check_known(work.stages)
-            self._check_publication(work.publication)
+            self.producers.check_new(work.publication)
         except Refused:
             return None
         has_ids = self._ledger.rules.duplicate_window_ms > 0
@@ -266,10 +284,7 @@ class Staging:
 
     def check(self, work: Work, read: dict[bytes, ReadStage], now_ms: int) -> None:
         """Refused when these stages cannot be published now, or the batch was before."""
-        publication = work.publication
-        self._check_publication(publication)
-        if publication is not None and publication[0] not in self._producers:
-            self._check_producers(now_ms)
+        self.producers.check(work.publication, now_ms)
         self._check_known(work.stages)
         messages: list[Message] = []
         for name, _ in work.stages:
@@ -341,15 +356,6 @@ class Staging:
                 self._drop(stage)
             self._rest.popleft()
 
-    def note(self, publication: Publication, now_ms: int) -> None:
-        """Remember that a batch is published."""
-        name, batch = publication
-        if name not in self._producers:
-            self._make_room(now_ms)
-        producer = Producer(name, batch, now_ms, self._ledger.steady_ms)
-        self._producers[name] = producer
-        self._ledger.changes.append(producer_change(producer))
-
     def _check_known(self, shares: list[StageShare]) -> None:
         total = Amount()
         for name, expected in shares:
@@ -372,64 +378,14 @@ class Staging:
             raise Refused(INVALID_ARGUMENT, "A stage is named twice: name each once.")
         self._check_amount(total)
 
-    def _check_publication(self, publication: Publication | None) -> None:
-        if publication is None:
-            return
-        name, batch = publication
-        if not 1 <= len(name) <= PRODUCER_NAME_BYTES_MAX or not 0 <= batch <= BATCH_MAX:
-            raise Refused(
-                INVALID_ARGUMENT,
-                f"A producer has a name of 1 to {PRODUCER_NAME_BYTES_MAX} bytes, and its batches "
-                f"are numbered from 0 to {BATCH_MAX}.",
-            )
-        known = self._producers.get(name)
-        if known is not None and batch <= known.batch:
-            raise Refused(
-                ALREADY_PUBLISHED,
-                f"Producer {_said(name)} has published batch {batch} before: the last one was "
-                f"{known.batch}.",
-            )
-
-    # Producers.
-
-    def _known_producers(self, command: AskProducers) -> Producers:
-        if not command.name:
-            return Producers(list(self._producers.values()))
-        found = self._producers.get(command.name)
-        return Producers([] if found is None else [found])
-
-    def _check_producers(self, now_ms: int) -> None:
-        if len(self._producers) < self._ledger.bounds.producers_max:
-            return
-        if not any(self._is_forgettable(each, now_ms) for each in self._producers.values()):
-            raise Refused(
-                QUOTA_EXCEEDED,
-                f"Fragment {self._fragment_number} remembers {len(self._producers)} producers, "
-                "which is the most it takes: let fewer producers publish, each many batches.",
-            )
-
-    def _make_room(self, now_ms: int) -> None:
-        if len(self._producers) < self._ledger.bounds.producers_max:
-            return
-        for producer in list(self._producers.values()):
-            if self._is_forgettable(producer, now_ms):
-                del self._producers[producer.name]
-                self._ledger.changes.append(RecordChange(PRODUCER, producer.name, None))
-
-    def _is_forgettable(self, producer: Producer, now_ms: int) -> bool:
-        """Only the wall clock goes on while the fragment is not in memory, but alone it cannot end
-        what was noted since.
-        """
-        steady_ms, noted_ms = self._ledger.steady_ms, producer.noted_ms
-        is_old = noted_ms == NEVER_MS or noted_ms + PRODUCER_KEPT_MS <= steady_ms
-        return is_old and producer.at_ms + PRODUCER_KEPT_MS <= now_ms
-
 
 def _check_stage(command: Stage) -> None:
-    if not 1 <= len(command.stage) <= STAGE_NAME_BYTES_MAX:
+    is_named = 1 <= len(command.stage) <= STAGE_NAME_BYTES_MAX
+    if not is_named or command.stage.endswith(GROUP_END):
         raise Refused(
             INVALID_ARGUMENT,
-            f"The name of a stage has 1 to {STAGE_NAME_BYTES_MAX} bytes, not {len(command.stage)}.",
+            f"The name of a stage has 1 to {STAGE_NAME_BYTES_MAX} bytes, and does not end in a "
+            f"slash; {_said(command.stage[:STAGE_NAME_BYTES_MAX])} is none.",
         )
     if not 1 <= command.piece <= BATCH_MAX or not command.messages:
         raise Refused(

@@ -207,7 +207,7 @@ class Transactions:
         if work.stages:
             self._staging.publish(work.stages, self._staged, now_ms)
         if work.publication is not None:
-            self._staging.note(work.publication, now_ms)
+            self._staging.producers.note(work.publication, now_ms)
         for settlement in work.settlements:
             self._settling.settle(settlement, now_ms)
         if work.cancelled:

@@ -129,6 +129,8 @@ class Model:
         self.stages: dict[bytes, StageModel] = {}
         self.promised: dict[bytes, list[bytes]] = {}
         self.batches: dict[bytes, int] = {}
+        # What each batch was published with, by its producer and number.
+        self.fingerprints: dict[tuple[bytes, int], bytes] = {}
         self.states: dict[str, bytes] = {}
         self.accepted: dict[str, int] = {}
         self.duplicates = 0

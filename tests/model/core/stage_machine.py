@@ -20,6 +20,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import (
     ALREADY_PUBLISHED,
+    BATCH_DIFFERS,
     NOT_ALLOWED,
     QUOTA_EXCEEDED,
     SERVER_BUSY,
@@ -109,12 +110,16 @@ class StageMachine(FragmentMachine):
         producer=st.none() | producers,
         step=st.sampled_from([-1, 0, 1, 1, 1]),
         error=st.sampled_from([0, 0, 0, 0, 1, -1]),
+        fingerprint=st.sampled_from([b"", b"these rows", b"other rows"]),
     )
-    def publish(self, names: list[bytes], producer: bytes | None, step: int, error: int) -> None:
+    def publish(
+        self, names: list[bytes], producer: bytes | None, step: int, error: int, fingerprint: bytes
+    ) -> None:
         shares = self.shares(names, error)
         publication: Publication | None = None
         if producer is not None:
-            publication = (producer, max(self.model.batches.get(producer, 0) + step, 0))
+            batch = max(self.model.batches.get(producer, 0) + step, 0)
+            publication = Publication(producer, batch, fingerprint)
         expected = self.why_not(shares, publication)
 
         reply = self.ask(Transact(Work([], [], shares, publication)))
@@ -123,7 +128,8 @@ class StageMachine(FragmentMachine):
         if expected is None:
             self.make_visible([name for name, _ in shares])
             if publication is not None:
-                self.model.batches[publication[0]] = publication[1]
+                self.model.batches[publication.producer] = publication.batch
+                self.model.fingerprints[publication.producer, publication.batch] = fingerprint
             self.settle_down()
 
     @rule(names=some, transaction_id=transactions, error=st.sampled_from([0, 0, 0, 1]))
@@ -202,10 +208,13 @@ class StageMachine(FragmentMachine):
         self, shares: list[StageShare], publication: Publication | None
     ) -> ErrorKind | None:
         if publication is not None:
-            name, batch = publication
+            name, batch = publication.producer, publication.batch
             if name in self.model.batches:
                 if batch <= self.model.batches[name]:
-                    return ALREADY_PUBLISHED
+                    told = self.model.fingerprints.get((name, batch))
+                    is_same = told in (b"", publication.fingerprint)
+                    is_known = is_same or not publication.fingerprint
+                    return ALREADY_PUBLISHED if is_known else BATCH_DIFFERS
             elif len(self.model.batches) >= self.bounds.producers_max:
                 return QUOTA_EXCEEDED
         for name, count in shares:

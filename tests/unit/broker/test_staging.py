@@ -14,7 +14,14 @@ from shardbus.broker.staging import DECIDE_MS, PIECE_MAX, Staging
 from shardbus.broker.storage import Storage
 from shardbus.core.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, STAGE_LOST, Refused, Unavailable
+from shardbus.core.errors import (
+    BATCH_DIFFERS,
+    INVALID_ARGUMENT,
+    NOT_ALLOWED,
+    STAGE_LOST,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
 from shardbus.stores.base import FragmentId
@@ -401,7 +408,7 @@ def test_numbers_have_bounds(lake: Lake) -> None:
     with pytest.raises(Refused, match="Pieces are numbered"):
         lake.stage("task", PIECE_MAX + 1, b"x")
     with pytest.raises(Refused, match="too many"):
-        lake.publish(1, {f"{each}": 1 for each in range(5_000)})
+        lake.publish(1, {f"{each}": 1 for each in range(20_000)})
 
 
 def test_a_message_that_could_not_be_sent_cannot_be_staged(lake: Lake) -> None:
@@ -411,3 +418,75 @@ def test_a_message_that_could_not_be_sent_cannot_be_staged(lake: Lake) -> None:
         lake.run(lake.staging.stage("task", 0, [message]))
 
     assert refused.value.kind is NOT_ALLOWED
+
+
+def test_other_rows_under_a_used_number_are_refused_aloud(lake: Lake) -> None:
+    """As after a checkpoint was restored: without a word these rows would be lost."""
+    assert lake.run(lake.staging.publish(QUERY, 7, lake.fill(), fingerprint="6:a"))
+    again = lake.fill("other", 3)
+
+    with pytest.raises(Refused, match="batch 7 comes now with rows that are not") as refused:
+        lake.run(lake.staging.publish(QUERY, 7, again, fingerprint="3:b"))
+    assert refused.value.kind is BATCH_DIFFERS
+    assert sum(lake.staged().values()) == 3
+
+    assert not lake.run(lake.staging.publish(QUERY, 7, again, fingerprint="6:a"))
+    assert lake.staged() == {}
+    assert lake.visible() == payloads(6)
+
+
+def test_writes_without_an_id_leave_nothing_behind(lake: Lake) -> None:
+    for number in range(20):
+        name = f"write:{number}"
+        stages = lake.fill("task", 2)
+        assert lake.run(lake.staging.publish(name, 1, stages, is_once=True))
+        # The answer was lost, and it is asked once more.
+        assert not lake.run(lake.staging.publish(name, 1, stages, is_once=True))
+        lake.run(lake.staging.forget(name))
+
+    assert len(lake.visible()) == 40
+    assert [some for some in lake.run(lake.staging.producers()).found.values() if some] == []
+
+
+def test_a_job_of_two_hours_publishes_what_its_first_task_has_staged(lake: Lake) -> None:
+    """Somebody says now and then that it lives; the stages of another job end in an hour."""
+    stages = lake.fill("job/first")
+    lake.fill("other/first", 2)
+    for _ in range(12):
+        lake.pass_s(600)
+        prolonged = lake.run(lake.staging.prolong(["job/"]))
+        assert prolonged.missing == {}
+    stages |= lake.fill("job/last")
+
+    with pytest.raises(Refused, match="has 0 messages"):
+        lake.publish(1, {"other/first": 2})
+    assert lake.publish(1, stages)
+    assert lake.visible() == sorted(payloads(6) * 2)
+
+
+def test_what_a_job_has_staged_and_not_published_is_forgotten_at_one_word(lake: Lake) -> None:
+    """Attempts that were denied: nobody knows their names."""
+    chosen = lake.fill("job/chosen", 3)
+    lake.fill("job/denied", 4)
+    other = lake.fill("job2/chosen", 2)
+    assert lake.publish(1, chosen)
+
+    assert lake.run(lake.staging.discard(["job/"])).missing == {}
+
+    with pytest.raises(Refused, match="has 0 messages"):
+        lake.publish(2, {"job/denied": 4})
+    assert lake.publish(2, other)
+
+
+def test_a_job_of_more_tasks_than_a_fragment_once_took_is_one_batch(lake: Lake) -> None:
+    async def tasks() -> dict[str, int]:
+        names = [f"job/{number}" for number in range(4_200)]
+        for name in names:
+            await lake.staging.stage(name, 0, [Message(name.encode(), partition_key="red")])
+        return dict.fromkeys(names, 1)
+
+    stages = lake.run(tasks())
+
+    assert lake.publish(1, stages)
+
+    assert len(lake.visible()) == 4_200

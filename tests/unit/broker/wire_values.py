@@ -46,6 +46,7 @@ from shardbus.core.command import (
     Done,
     DropReader,
     DropStages,
+    ForgetProducer,
     ForgetSources,
     GetState,
     HeldStage,
@@ -59,6 +60,8 @@ from shardbus.core.command import (
     Outstanding,
     Producer,
     Producers,
+    ProlongStages,
+    Publication,
     Purge,
     Purged,
     ReadClaim,
@@ -187,7 +190,7 @@ def _some_works(draw: st.DrawFn) -> Work:
         draw(st.lists(_messages, max_size=3)),
         draw(st.lists(_settlements, max_size=3)),
         draw(st.lists(_named, max_size=3)),
-        draw(st.none() | _named),
+        draw(st.none() | st.builds(Publication, _bytes, _i64, _bytes, is_once=st.booleans())),
     )
     work.scheduled = draw(st.lists(st.tuples(_i64, _messages), max_size=3))
     work.cancelled = draw(st.lists(_i64, max_size=3))
@@ -263,8 +266,18 @@ _staging = st.one_of(
     st.builds(Stage, _bytes, _i64, st.lists(_messages, max_size=3), _i64),
     st.builds(DropStages, st.lists(_bytes, max_size=3)),
     st.builds(AskStages, st.lists(_bytes, max_size=3)),
+    st.builds(ProlongStages, st.lists(_bytes, max_size=3)),
     st.builds(AskProducers, _bytes),
+    st.builds(ForgetProducer, _bytes),
 )
+
+
+@st.composite
+def _producers(draw: st.DrawFn) -> Producer:
+    producer = Producer(draw(_bytes), draw(_i64), draw(_i64))
+    producer.fingerprints = draw(st.lists(_named.map(lambda one: (one[1], one[0])), max_size=3))
+    return producer
+
 
 _sent = st.builds(Sent, _ids, _u32, st.lists(_u32, max_size=3))
 
@@ -317,7 +330,7 @@ replies = st.one_of(
     st.builds(ClaimRead, st.lists(_entries(_bytes), max_size=3), _i64, st.booleans()),
     st.builds(Completed, _i64),
     st.builds(StagesHeld, st.lists(st.builds(HeldStage, _bytes, _runs, _i64, _i64), max_size=3)),
-    st.builds(Producers, st.lists(st.builds(Producer, _bytes, _i64, _i64), max_size=3)),
+    st.builds(Producers, st.lists(_producers(), max_size=3)),
     st.builds(Readers, st.lists(_statuses, max_size=3)),
     _sent,
     st.builds(

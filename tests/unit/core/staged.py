@@ -51,14 +51,24 @@ class StagingDesk(Desk):
         return {each.stage: each.count for each in held.stages}
 
     def publication(
-        self, *names: bytes, producer: bytes = PRODUCER, batch: int | None = None
+        self,
+        *names: bytes,
+        producer: bytes = PRODUCER,
+        batch: int | None = None,
+        fingerprint: bytes = b"",
     ) -> Work:
         """What publishes all that is here of stages."""
-        published: Publication | None = None if batch is None else (producer, batch)
+        published = None if batch is None else Publication(producer, batch, fingerprint)
         return Work([], [], list(self.held(*names).items()), published)
 
-    def publish(self, *names: bytes, producer: bytes = PRODUCER, batch: int | None = None) -> None:
-        work = self.publication(*names, producer=producer, batch=batch)
+    def publish(
+        self,
+        *names: bytes,
+        producer: bytes = PRODUCER,
+        batch: int | None = None,
+        fingerprint: bytes = b"",
+    ) -> None:
+        work = self.publication(*names, producer=producer, batch=batch, fingerprint=fingerprint)
         assert isinstance(self.do(Transact(work)), Done)
 
     def batches(self, name: bytes = b"") -> dict[bytes, int]:

@@ -11,6 +11,8 @@ from shardbus.core.command import (
     Done,
     Finish,
     Prepare,
+    ProlongStages,
+    Publication,
     Purge,
     Purged,
     Stage,
@@ -409,6 +411,24 @@ def test_a_stage_is_named_once(desk: StagingDesk) -> None:
     assert refusal(desk, Work([], [], [(NAME, 1), (NAME, 1)])) is INVALID_ARGUMENT
 
 
+def test_a_name_that_ends_in_a_slash_is_all_that_begin_so(desk: StagingDesk) -> None:
+    for name in (b"a/1", b"a/2", b"ab", b"b/1"):
+        desk.stage(b"one", name=name, lifetime_ms=STAGE_MS_MIN)
+    with pytest.raises(Refused, match="does not end in a slash"):
+        desk.stage(b"one", name=b"a/")
+    desk.wait(STAGE_MS_MIN - 1)
+    assert isinstance(desk.do(ProlongStages([b"a/", b"ab", b"nobody"])), Done)
+    desk.wait(1)
+    assert desk.held(b"a/1", b"a/2", b"ab", b"b/1") == {b"a/1": 1, b"a/2": 1, b"ab": 1}
+
+    desk.drop(b"a/")
+    assert desk.held(b"a/1", b"a/2", b"ab") == {b"ab": 1}
+    desk.wait(STAGE_MS_MIN - 2)
+    assert desk.held(b"ab") == {b"ab": 1}
+    desk.wait(1)
+    assert desk.held(b"ab") == {}
+
+
 # Batches of producers.
 
 
@@ -440,7 +460,7 @@ def test_producers_count_their_own_batches(desk: StagingDesk) -> None:
 def test_a_publication_that_makes_no_sense_is_refused(
     desk: StagingDesk, publication: tuple[bytes, int]
 ) -> None:
-    assert refusal(desk, Work([], [], [], publication)) is INVALID_ARGUMENT
+    assert refusal(desk, Work([], [], [], Publication(*publication))) is INVALID_ARGUMENT
 
 
 def test_the_decision_and_the_batch_are_stored_together(desk: StagingDesk) -> None:
@@ -484,7 +504,7 @@ def test_a_producer_that_is_idle_for_a_month_makes_room() -> None:
     desk.wait(1)
     desk.publish(producer=b"b", batch=1)
     desk.wait(PRODUCER_KEPT_MS - 2)
-    full = Work([], [], [], (b"c", 1))
+    full = Work([], [], [], Publication(b"c", 1))
 
     assert refusal(desk, full) is QUOTA_EXCEEDED
     desk.publish(producer=b"b", batch=2)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from shardbus_spark.schema import check_written
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
-from shardbus_spark.staging import Staged, discard, publish, stage, staged_by
+from shardbus_spark.staging import Staged, end_job, new_job, publish, stage, staged_by
 
 FORMAT: Final = "shardbus_replay"
 _PRODUCER: Final = "producerName"
@@ -44,17 +44,19 @@ class SliceWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, batch: int) -> None:
         self._options = options
         self._batch = batch
+        self._job = new_job()
 
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
     ) -> Staged:
-        return stage(self._options, self._options.producer, iterator)
+        return stage(self._options, self._options.producer, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         publish(self._options, self._options.producer, self._batch, staged_by(messages))
+        end_job(self._options, self._job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        discard(self._options, staged_by(messages))
+        end_job(self._options, self._job)
 
 
 def write_slice(rows: DataFrame, options: dict[str, str], producer: str, batch: int) -> None:

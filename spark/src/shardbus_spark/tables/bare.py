@@ -15,10 +15,13 @@ from typing import Final, final
 from shardbus_spark.errors import ShardbusError
 from shardbus_spark.tables.durable import make_directory, sync
 from shardbus_spark.tables.form import (
+    FINGERPRINTS_MAX,
     NO_BATCH,
     PARQUET,
     State,
+    batch_fingerprint,
     check_owner,
+    check_repeat,
     read_state,
     table_turn,
     write_state,
@@ -49,9 +52,14 @@ class BareTable:
             check_owner(self.root, state, PARQUET, query)
             if state is not None:
                 settle(self.root, state)
+            known = () if state is None else state.fingerprints
+            told = batch_fingerprint(files)
             is_new = batch > (NO_BATCH if state is None else state.batch)
             if is_new:
-                self._take(State(PARQUET, query, batch, self._moves(files)))
+                kept = (*known[1 - FINGERPRINTS_MAX :], (batch, told))
+                self._take(State(PARQUET, query, batch, self._moves(files), kept))
+            else:
+                check_repeat(self.root, batch, told, dict(known))
             self._sweep(batch)
             return is_new
 

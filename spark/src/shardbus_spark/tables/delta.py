@@ -22,7 +22,9 @@ from shardbus_spark.tables.form import (
     DELTA_LOG,
     NO_BATCH,
     State,
+    batch_fingerprint,
     check_owner,
+    check_repeat,
     read_state,
     table_turn,
     write_state,
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
 ATTEMPTS_MAX: Final = 5
+# Of an entry of the log: the number of the batch that it has added, and what its rows are known by.
+_BATCH: Final = "shardbus.batch"
+_FINGERPRINT: Final = "shardbus.fingerprint"
 _PARTITION_FIELDS: Final = (
     pa.field("entity", pa.string()),
     pa.field("date", pa.date32()),
@@ -65,6 +70,9 @@ class DeltaForm:
                 table = open_delta(self.root)
                 known = table.transaction_version(query)
                 if batch <= (NO_BATCH if known is None else known):
+                    check_repeat(
+                        self.root, batch, batch_fingerprint(files), self._fingerprints(table)
+                    )
                     self.discard(files)
                     return False
                 try:
@@ -92,10 +100,21 @@ class DeltaForm:
             "append",
             table.schema(),
             list(PARTITIONS),
-            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+            commit_properties=CommitProperties(
+                custom_metadata={_BATCH: str(batch), _FINGERPRINT: batch_fingerprint(files)},
+                app_transactions=[Transaction(query, batch)],
+            ),
         )
         log = self.root / DELTA_LOG
         sync([max(log.glob("*.json")), log])
+
+    def _fingerprints(self, table: DeltaTable) -> dict[int, str]:
+        """What the rows of batches are known by, as far back as the log goes."""
+        return {
+            int(entry[_BATCH]): str(entry[_FINGERPRINT])
+            for entry in table.history()
+            if _BATCH in entry and _FINGERPRINT in entry
+        }
 
     def _own(self, query: str) -> None:
         from deltalake import DeltaTable, Schema

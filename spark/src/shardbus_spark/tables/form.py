@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, final
 from urllib.parse import unquote, urlsplit
 
-from shardbus_spark.errors import OptionError, ShardbusError
+from shardbus_spark.errors import BatchDiffers, OptionError, ShardbusError
 from shardbus_spark.tables.durable import make_directory, replace_file, turn
+from shardbus_spark.tables.fingerprint import fingerprint_of
 from shardbus_spark.tables.layout import OWN, Hour
 from shardbus_spark.tables.writing import WrittenFile
 
@@ -21,6 +22,8 @@ SPARK: Final = "spark"
 SINK_LOG: Final = "_spark_metadata"
 DELTA_LOG: Final = "_delta_log"
 NO_BATCH: Final = -1
+FINGERPRINTS_MAX: Final = 16
+"""Batches of a table whose rows are known again."""
 
 _STATE: Final = "state.json"
 _LOCK: Final = "lock"
@@ -36,7 +39,8 @@ class Form(Protocol):
     def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
         """Make the files of a batch part of the table, durably, unless the batch already is one.
 
-        False when it was; ShardbusError, and nothing is changed, when the table is another's.
+        False when it was; ShardbusError, and nothing is changed, when the table is another's, or
+        has other rows under this number.
         """
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
@@ -46,12 +50,15 @@ class Form(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class State:
-    """The one record of a table; `moves` are the files of its last batch, from and to."""
+    """The one record of a table; `moves` are the files of its last batch, from and to, and
+    `fingerprints` what the rows of the last batches are known by, the oldest first.
+    """
 
     form: str
     query: str
     batch: int
     moves: tuple[tuple[str, str], ...] = ()
+    fingerprints: tuple[tuple[int, str], ...] = ()
 
 
 def local_directory(path: str) -> Path | None:
@@ -83,7 +90,8 @@ def read_state(root: Path) -> State | None:
         if found["version"] != _VERSION:
             raise ShardbusError(f"{file} is of version {found['version']}: this one is too old")
         moves = tuple((str(source), str(target)) for source, target in found["moves"])
-        return State(str(found["form"]), str(found["query"]), int(found["batch"]), moves)
+        known = tuple((int(batch), str(told)) for batch, told in found.get("fingerprints", ()))
+        return State(str(found["form"]), str(found["query"]), int(found["batch"]), moves, known)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -98,6 +106,7 @@ def write_state(root: Path, state: State) -> None:
         "query": state.query,
         "batch": state.batch,
         "moves": state.moves,
+        "fingerprints": state.fingerprints,
     }
     make_directory(root / OWN, root)
     replace_file(root / OWN / _STATE, json.dumps(said).encode())
@@ -120,6 +129,24 @@ def check_owner(root: Path, state: State | None, form: str, query: str) -> None:
         raise OptionError(
             f"path {root} was captured with another checkpoint: going on there would lose or "
             "double messages. Put the checkpoint back, or choose another path"
+        )
+
+
+def batch_fingerprint(files: Sequence[WrittenFile]) -> str:
+    """What the rows of a batch are known by, whatever files they are in."""
+    return fingerprint_of(sum(file.rows for file in files), [file.digest for file in files])
+
+
+def check_repeat(root: Path, batch: int, told: str, known: Mapping[int, str]) -> None:
+    """BatchDiffers when a table has a batch of this number and not with these rows; `known` are
+    those that it remembers, none if it was last written to by an earlier version.
+    """
+    if known and known.get(batch) != told:
+        raise BatchDiffers(
+            f"path {root} has batch {batch} already, and these rows are not known to be the same, "
+            "as when a checkpoint was restored or copied: taking the batch for done would lose "
+            "them. Nothing was written. Put back the checkpoint that wrote the table, or capture "
+            "to another path with a new checkpoint"
         )
 
 

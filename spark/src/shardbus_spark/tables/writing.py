@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.tables.durable import sync
+from shardbus_spark.tables.fingerprint import digest_of
 from shardbus_spark.tables.layout import HOUR_MS, Hour
 
 TIME: Final = "enqueued_time"
@@ -41,13 +42,16 @@ Placed = Callable[[Hour], Path]
 @final
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is durable; `statistics` are JSON as Delta has them."""
+    """A file that is durable; `statistics` are JSON as Delta has them, and `digest` is what its
+    rows are known by.
+    """
 
     path: str
     hour: Hour
     rows: int
     size_bytes: int
     statistics: str
+    digest: int
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -82,6 +86,7 @@ def write_hours(
             # Behind the others: the hour that was not written to for longest is closed first.
             opened[hour] = writer
             writer.put(rows)
+            writer.digest += digest_of(rows)
     written.extend([_closed(opened, hour) for hour in list(opened)])
     return written
 
@@ -91,7 +96,7 @@ def _closed(opened: dict[Hour, FileWriter], hour: Hour) -> WrittenFile:
     metadata = writer.close()
     size_bytes = writer.file.stat().st_size
     told = json.dumps(statistics(metadata))
-    return WrittenFile(str(writer.file), hour, metadata.num_rows, size_bytes, told)
+    return WrittenFile(str(writer.file), hour, metadata.num_rows, size_bytes, told, writer.digest)
 
 
 def _by_hour(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -120,6 +125,8 @@ class FileWriter:
         self._writer = parquet.ParquetWriter(file, schema, compression=COMPRESSION)
         self._held: list[pa.Table] = []
         self._held_bytes = 0
+        # What all rows are known by, for who wants to know.
+        self.digest = 0
 
     def put(self, rows: pa.Table) -> None:
         self._held.append(rows)

@@ -24,6 +24,7 @@ from shardbus.gateway.flight.places import (
     FIRST_S_MAX,
     SILENT_S_MAX,
     STREAMS_MAX,
+    WAITS_S_MAX,
     Places,
     Stream,
     Watch,
@@ -51,9 +52,11 @@ _ACTIONS: Final = {
     "drop": "Forget a reader.",
     "list": "The readers of an entity.",
     "publish": "Make what was put visible, once for each batch of a producer.",
+    "forget": "Forget a producer that published once.",
     "discard": "Forget what was put.",
+    "prolong": "Keep what was put for its time again.",
 }
-_OF_STAGES: Final = ("publish", "discard")
+_OF_STAGES: Final = ("publish", "forget", "discard", "prolong")
 
 
 @final
@@ -65,7 +68,7 @@ class Lane(flight.FlightServerBase):
     all, keeps one of STREAMS_MAX places for a while and nothing else.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a lane is made of, most of it by keyword
         self,
         location: str,
         bus: Bus,
@@ -74,6 +77,7 @@ class Lane(flight.FlightServerBase):
         certificate: tuple[str, str] | None = None,
         strangers: Bus | None = None,
         streams_max: int = STREAMS_MAX,
+        waits_s_max: float = WAITS_S_MAX,
     ) -> None:
         """`certificate` is a chain and its key, in PEM, for TLS.
 
@@ -82,24 +86,27 @@ class Lane(flight.FlightServerBase):
         """
         tls = [] if certificate is None else [certificate]
         self.admission = Admission(strangers or bus)
-        self._places = Places(self._hang_up, streams_max=streams_max)
+        self._places = Places(self._hang_up, streams_max=streams_max, waits_s_max=waits_s_max)
+        self._put_places = Places(self._hang_up, streams_max=streams_max, waits_s_max=waits_s_max)
         self._bus = bus
         self._stores = stores
         self._waits = threading.BoundedSemaphore(WAITS_MAX)
         super().__init__(location, tls_certificates=tls, middleware={TOKEN: Guests(self.admission)})
-        self._watch = Watch(self._places, lambda: connections(self.port), self._hang_up)
+        both = (self._places, self._put_places)
+        self._watch = Watch(both, lambda: connections(self.port), self._hang_up)
 
     @property
     def streams_open(self) -> int:
-        return self._places.count()
+        return self._places.count() + self._put_places.count()
 
     @property
     def places_taken(self) -> int:
-        return self._places.taken
+        return self._places.taken + self._put_places.taken
 
     def end_silent(self) -> None:
         """End the streams that have waited too long for their clients; the lane looks itself."""
         self._places.end_silent()
+        self._put_places.end_silent()
 
     def shutdown(self) -> None:
         self._watch.close()
@@ -186,7 +193,7 @@ class Lane(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        with Told(), self._places.stream(peer_name(context.peer())) as stream:
+        with Told(), self._put_places.stream(peer_name(context.peer())) as stream:
             put = Put(self._bus, token_of(context), descriptor.command or b"")
             put.run(self._taken(reader, stream))
             # To who has gone meanwhile nothing can be told; what was staged runs out by itself.
@@ -239,17 +246,17 @@ class Lane(flight.FlightServerBase):
         self, reader: flight.MetadataRecordBatchReader, stream: Stream
     ) -> Iterator[pa.RecordBatch]:
         """What a client puts. It has a place from its first batch on: who is silent needs none."""
-        with self._places.client_turn(stream, FIRST_S_MAX):
+        with self._put_places.client_turn(stream, FIRST_S_MAX):
             schema = reader.schema
         check_written(schema)
         patience_s: float = FIRST_S_MAX
         while True:
-            with self._places.client_turn(stream, patience_s):
+            with self._put_places.client_turn(stream, patience_s):
                 try:
                     batch = reader.read_chunk().data
                 except StopIteration:
                     return
-            self._places.take(stream)
+            self._put_places.take(stream)
             patience_s = SILENT_S_MAX
             if batch is not None:
                 yield batch

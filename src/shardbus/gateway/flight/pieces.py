@@ -8,6 +8,7 @@ of one line keep their order; between lines there is none to keep.
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import Final, final
 
 from shardbus.core.errors import TOO_LARGE, Refused
@@ -20,6 +21,7 @@ PIECE_COUNT_MAX: Final = 4_000
 HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of all lines together."""
 _AROUND_BYTES: Final = 16
+_DIGEST_BYTES: Final = 16
 
 
 @final
@@ -64,6 +66,14 @@ class Pieces:
         self._places: list[int] = []
         self._row = 0
         self._rows_before = 0
+        # Of the digests of all messages: whoever divides or orders rows otherwise has the same sum.
+        self._digests_sum = 0
+
+    def digest(self) -> str:
+        """What all rows that were taken in are known by, in whatever order and batches they came;
+        those of several stages are added, modulo 2 ** 128.
+        """
+        return f"{self._digests_sum % (1 << 8 * _DIGEST_BYTES):032x}"
 
     def spread(self, fragments: int) -> None:
         """Have a line for each fragment from now on, once a piece was taken."""
@@ -77,6 +87,9 @@ class Pieces:
         self._rows_before += len(self._messages)
         self._drafts = drafts
         self._messages = drafts.encoded()
+        for message in self._messages:
+            digest = sha1(message, usedforsecurity=False).digest()
+            self._digests_sum += int.from_bytes(digest[:_DIGEST_BYTES], "big")
         self._places = drafts.places(self._hash_starts)
         self._row = 0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, final
 
@@ -15,6 +16,9 @@ from shardbus.gateway.flight.peers import Connection
 log = logging.getLogger(__name__)
 
 STREAMS_MAX: Final = 64
+"""That are read, and as many that are put: neither keeps the other waiting."""
+WAITS_S_MAX: Final = 60
+"""For a place, behind those who came before."""
 FIRST_S_MAX: Final = 60
 """A stream that is put has its first batch by then."""
 SILENT_S_MAX: Final = 600
@@ -59,10 +63,13 @@ class Places:
         hang_up: HangUp,
         *,
         streams_max: int = STREAMS_MAX,
+        waits_s_max: float = WAITS_S_MAX,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hang_up = hang_up
         self._streams_max = streams_max
+        self._waits_s_max = waits_s_max
+        self._line: deque[Stream] = deque()
         self._monotonic_s = monotonic_s
         self._changed = threading.Condition()
         self._streams: set[Stream] = set()
@@ -94,22 +101,30 @@ class Places:
             stream.waits_since_s = None
 
     def take(self, stream: Stream) -> None:
-        """Give a stream a place, if it has none; BusError when all are taken."""
+        """Give a stream a place, if it has none, in the order in which they ask; BusError when
+        all are taken for too long.
+        """
         if stream.has_place:
             return
-        deadline_s = self._monotonic_s() + LEAVES_S_MAX
+        deadline_s = self._monotonic_s() + self._waits_s_max
         with self._changed:
-            while self.taken >= self._streams_max:
-                left_s = deadline_s - self._monotonic_s()
-                if not self._told_to_leave() or left_s <= 0:
-                    raise BusError(
-                        503,
-                        "server-busy",
-                        f"{self._streams_max} streams are under way; try again later.",
-                    )
-                self._changed.wait(min(left_s, 1.0))
-            self.taken += 1
-            stream.has_place = True
+            self._line.append(stream)
+            try:
+                while self.taken >= self._streams_max or self._line[0] is not stream:
+                    left_s = deadline_s - self._monotonic_s()
+                    left_s += LEAVES_S_MAX if self._told_to_leave() else 0
+                    if left_s <= 0:
+                        raise BusError(
+                            503,
+                            "server-busy",
+                            f"{self._streams_max} streams are under way; try again later.",
+                        )
+                    self._changed.wait(min(left_s, 1.0))
+                self.taken += 1
+                stream.has_place = True
+            finally:
+                self._line.remove(stream)
+                self._changed.notify_all()
 
     def end_silent(self) -> None:
         """End the streams whose clients have had their time."""
@@ -155,7 +170,7 @@ class Watch:
     """A thread that ends silent streams and connections, until it is closed."""
 
     def __init__(
-        self, places: Places, connections: Callable[[], list[Connection]], hang_up: HangUp
+        self, places: Sequence[Places], connections: Callable[[], list[Connection]], hang_up: HangUp
     ) -> None:
         self._places = places
         self._connections = connections
@@ -170,8 +185,10 @@ class Watch:
 
     def _run(self) -> None:
         while not self._closing.wait(LOOK_EACH_S):
-            self._places.end_silent()
-            busy = self._places.busy_peers()
+            busy: set[str] = set()
+            for places in self._places:
+                places.end_silent()
+                busy |= places.busy_peers()
             idle = [one for one in self._connections() if one.peer not in busy]
             for peer in overlong(idle):
                 self._hang_up(peer)

@@ -36,6 +36,9 @@ class Put:
         self._entity = _text(members, "entity")
         self._stage = _text(members, "stage")
         self._pieces = Pieces()
+        # Of the first piece; a stage may be put in several streams, one behind the other.
+        self._first = _number(members, "piece")
+        self._count = 0
         self.rows = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -47,9 +50,10 @@ class Put:
         """
         sent: deque[Future[Document]] = deque()
         with ThreadPoolExecutor(PIECES_MAX) as senders:
-            for number, messages in enumerate(self._gathered(batches)):
+            for number, messages in enumerate(self._gathered(batches), self._first):
                 self.rows += len(messages)
-                if number == 0:
+                self._count += 1
+                if number == self._first:
                     # How to gather the others is known from the answer to the first one.
                     fragments = self._send(number, messages).get("fragments")
                     self._pieces.spread(fragments if isinstance(fragments, int) else 1)
@@ -62,7 +66,8 @@ class Put:
 
     def answer(self) -> bytes:
         """What a client is told in the end."""
-        return json.dumps({"rows": self.rows}).encode()
+        told = {"rows": self.rows, "digest": self._pieces.digest(), "pieces": self._count}
+        return json.dumps(told).encode()
 
     def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
         for drafts in map(drafts_of, batches):
@@ -78,6 +83,13 @@ class Put:
         stage = quote(self._stage, safe="")
         path = entity_path(self._entity, f"stages/{stage}?piece={number}")
         return self._bus.put(path, self._token, encode_batch(messages))
+
+
+def _number(members: dict[str, object], name: str) -> int:
+    value = members.get(name, 0)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise Refused(INVALID_ARGUMENT, f"'{name}' of the command must be a whole number from 0 on.")
 
 
 def _text(members: dict[str, object], name: str) -> str:

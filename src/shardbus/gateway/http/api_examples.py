@@ -49,8 +49,10 @@ BODIES: Final[dict[str, Document]] = {
         "producer": "nightly-import",
         "batch": 1,
         "stages": [{"stage": "reader", "count": 1}],
+        "fingerprint": "1:8f14e45fceea167a5a36dedd4bea2543",
     },
-    "Discard": {"stages": ["reader"]},
+    "NamedStages": {"stages": ["reader"]},
+    "DoneProducer": {"producer": "nightly-import"},
     "NewBackup": {"name": "nightly"},
     "NewPipeline": {"entity": "orders", "path": "archive/orders", "interval_ms": 10_000},
 }

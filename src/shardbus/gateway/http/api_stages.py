@@ -14,6 +14,7 @@ from shardbus.core.access import MANAGE, SEND
 from shardbus.core.entity import Entity
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import (
+    FINGERPRINT_CHARACTERS_MAX,
     PRODUCER_NAME_CHARACTERS_MAX,
     STAGE_MS_DEFAULT,
     STAGE_MS_MAX,
@@ -76,14 +77,42 @@ _SCHEMAS: Final[dict[str, Schema]] = {
                 {"type": "integer", "minimum": 1}, "Rises; one that was published is passed over."
             ),
             "stages": list_of(reference("ChosenStage")),
+            "fingerprint": described(
+                {"type": "string", "maxLength": FINGERPRINT_CHARACTERS_MAX},
+                "What the rows are known by: other rows under a number that was published are "
+                "refused. Without, they are passed over.",
+            ),
+            "once": described(
+                FLAG,
+                "True: the producer has no other batch. It is forgotten when asked to, or after an "
+                "hour.",
+            ),
         },
         ("producer", "batch", "stages"),
     ),
     "Published": object_of(
         {"is_new": described(FLAG, "False: the batch was published before."), "count": COUNT}
     ),
-    "Discard": body_of({"stages": list_of(TEXT)}, ("stages",)),
-    "Discarded": object_of({"stages": COUNT}),
+    "DoneProducer": body_of(
+        {
+            "producer": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": PRODUCER_NAME_CHARACTERS_MAX,
+            }
+        },
+        ("producer",),
+    ),
+    "ForgottenProducer": object_of({"producer": TEXT}),
+    "NamedStages": body_of(
+        {
+            "stages": list_of(
+                described(TEXT, "A name that ends in a slash is all stages that begin so.")
+            )
+        },
+        ("stages",),
+    ),
+    "StagesTold": object_of({"stages": COUNT}),
 }
 
 
@@ -123,7 +152,22 @@ class StagePages:
                 self._stage,
             ),
             (_posted("publish", "Publication", "Published", "Make stages visible."), self._publish),
-            (_posted("discard", "Discard", "Discarded", "Forget stages."), self._discard),
+            (
+                _posted(
+                    "forget",
+                    "DoneProducer",
+                    "ForgottenProducer",
+                    "Forget a producer that published once.",
+                ),
+                self._forget,
+            ),
+            (_posted("discard", "NamedStages", "StagesTold", "Forget stages."), self._discard),
+            (
+                _posted(
+                    "prolong", "NamedStages", "StagesTold", "Keep stages for their time again."
+                ),
+                self._prolong,
+            ),
         ]
 
     async def _stage(self, call: Call) -> Document:
@@ -156,13 +200,29 @@ class StagePages:
             one.text("stage", most=STAGE_NAME_CHARACTERS_MAX): one.integer("count")
             for one in call.body.objects("stages", ("stage", "count"), most=STAGES_MAX)
         }
-        is_new = await handle.staging.publish(producer, batch, chosen)
+        fingerprint = call.body.text("fingerprint", "", most=FINGERPRINT_CHARACTERS_MAX)
+        is_once = call.body.flag("once", False)
+        is_new = await handle.staging.publish(
+            producer, batch, chosen, fingerprint=fingerprint, is_once=is_once
+        )
         return {"is_new": is_new, "count": sum(chosen.values()) if is_new else 0}
+
+    async def _forget(self, call: Call) -> Document:
+        handle = self._places.sendable(call.name)
+        producer = call.body.text("producer", most=PRODUCER_NAME_CHARACTERS_MAX)
+        await handle.staging.forget(producer)
+        return {"producer": producer}
 
     async def _discard(self, call: Call) -> Document:
         handle = self._places.sendable(call.name)
         stages = call.body.texts("stages", most=STAGES_MAX)
         await handle.staging.discard(stages)
+        return {"stages": len(stages)}
+
+    async def _prolong(self, call: Call) -> Document:
+        handle = self._places.sendable(call.name)
+        stages = call.body.texts("stages", most=STAGES_MAX)
+        await handle.staging.prolong(stages)
         return {"stages": len(stages)}
 
 

@@ -51,7 +51,13 @@ class TableBus:
 class LaneSite:
     """The queue `q` with one fragment, number 0, whose store is that of the first broker."""
 
-    def __init__(self, directory: Path, *, streams_max: int = 64) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        streams_max: int = 64,
+        waits_s_max: float = 0.0,
+    ) -> None:
         self.path = directory / "broker-0.db"
         self.bus = TableBus()
         self.strangers = TableBus()
@@ -65,6 +71,7 @@ class LaneSite:
             lambda broker: BulkReader(directory / f"{broker}.db"),
             strangers=self.strangers,
             streams_max=streams_max,
+            waits_s_max=waits_s_max,
         )
         self.client = self.connect()
         self.describe()

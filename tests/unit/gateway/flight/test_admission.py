@@ -173,7 +173,16 @@ def test_a_put_that_falls_silent_gives_its_place_to_who_needs_it(
         wait_until(lambda: site.lane.places_taken == 1)
         time.sleep(0.2)
 
+        # Who reads has places of its own.
         assert site.read(**{"from": 1, "to": 2}).num_rows == 1
+        assert site.lane.places_taken == 1
+        other, answers = site.client.do_put(
+            flight.FlightDescriptor.for_command(command), ROWS.schema, options()
+        )
+        other.write_batch(ROWS)
+        other.done_writing()
+        assert answers.read() is not None  # type: ignore[attr-defined]  # the stubs say another
+        other.close()
 
         with pytest.raises(pa.ArrowException):
             writer.close()

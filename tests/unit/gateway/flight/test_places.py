@@ -17,7 +17,9 @@ class Hall:
     def __init__(self) -> None:
         self.now_s = 1_000.0
         self.gone: list[str] = []
-        self.places = Places(self.hang_up, streams_max=2, monotonic_s=lambda: self.now_s)
+        self.places = Places(
+            self.hang_up, streams_max=2, waits_s_max=0.0, monotonic_s=lambda: self.now_s
+        )
 
     def hang_up(self, peer: str) -> bool:
         self.gone.append(peer)
@@ -46,6 +48,33 @@ def test_a_stream_that_ends_gives_back_its_place() -> None:
         with hall.places.stream("a") as first, hall.places.stream("b") as second:
             hall.places.take(first)
             hall.places.take(second)
+
+
+def test_who_comes_when_all_places_are_taken_waits_for_its_turn() -> None:
+    """A sink has more tasks than there are places: they were refused, and the job failed."""
+    places = Places(lambda _peer: False, streams_max=2, waits_s_max=60.0)
+    served: list[int] = []
+
+    def work(number: int) -> None:
+        with places.stream(str(number)) as stream:
+            places.take(stream)
+            assert places.taken <= 2
+            served.append(number)
+
+    with places.stream("a") as first, places.stream("b") as second:
+        places.take(first)
+        places.take(second)
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(40)]
+        for thread in threads:
+            thread.start()
+        while places.count() < len(threads) + 2:
+            threading.Event().wait(0.001)
+        assert served == []
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(served) == list(range(40))
+    assert places.taken == 0
 
 
 def test_who_is_silent_gives_way_to_who_is_not() -> None:

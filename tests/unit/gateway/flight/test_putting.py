@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -12,7 +14,7 @@ import pytest
 from shardbus.amqp.message import decode_message, split_batch
 from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.gateway.flight.bus import BusError, Document
-from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX
+from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX, Pieces
 from shardbus.gateway.flight.putting import PIECES_MAX
 from shardbus.gateway.flight.sinking import drafts_of
 from tests.unit.gateway.flight.lane_site import LaneSite, options
@@ -52,6 +54,31 @@ def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
     assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
 
 
+def test_rows_are_known_again_however_they_are_divided_and_ordered() -> None:
+    """P3: a null in one batch is the same as a column that another batch does not need."""
+    ids = [f"id {row}" if row % 3 else None for row in range(12)]
+    keys = ["k" if row > 6 else None for row in range(12)]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(ids), pa.array(keys, pa.string()), pa.array([b"%d" % row for row in range(12)])],
+        ["message_id", "partition_key", "body"],
+    )
+
+    def digest_of(*batches: pa.RecordBatch) -> int:
+        pieces = Pieces()
+        for batch in batches:
+            pieces.take_in(drafts_of(batch))
+        return int(pieces.digest(), 16)
+
+    whole = digest_of(rows)
+    turned = rows.take(pa.array(range(11, -1, -1)))
+    divided = digest_of(rows.slice(0, 5)) + digest_of(rows.slice(5, 3), rows.slice(8))
+    changed = digest_of(rows.slice(0, 11), bodies(2))
+
+    assert digest_of(turned) == whole == divided % (1 << 128)
+    assert digest_of(rows.slice(0, 11)) != whole != changed
+    assert digest_of(bodies(1, 1)) != digest_of(bodies(2, 2))
+
+
 def test_rows_are_placed_by_their_session_in_any_spelling_else_by_their_key() -> None:
     sessions = ["Order-1", "order-1", "ORDER-1", "Ünder", "ünder", "", None, None, None]
     keys = [None, None, None, None, None, "beside", "Order-1", "order-1", None]
@@ -87,6 +114,34 @@ def test_rows_with_keys_are_put_by_fragment_once_the_bus_has_told_how_many_there
     ]
     assert found[0] == {0, 1}
     assert sum(len(fragments) == 1 for fragments in found) >= 2
+
+
+def test_a_stage_is_put_in_several_streams_one_behind_the_other(site: LaneSite) -> None:
+    """Each says with which piece it begins; the same one again has the same pieces."""
+    pieces: list[str] = []
+
+    def note(path: str, token: str, content: bytes) -> Document:
+        pieces.append(path.partition("piece=")[2])
+        return {}
+
+    site.bus.put = note  # type: ignore[method-assign]  # what it was asked, whole
+    for piece in (0, 3, 3):
+        assert put(site, bodies(*[400_000] * 5), piece=piece) == 5
+
+    assert pieces == ["0", "1", "2", "3", "4", "5", "3", "4", "5"]
+    with pytest.raises(flight.FlightServerError, match="'piece' of the command must be"):
+        put(site, bodies(1), piece=-1)
+
+
+def test_more_puts_than_places_take_turns(tmp_path: Path) -> None:
+    """P3."""
+    site = LaneSite(tmp_path, streams_max=2, waits_s_max=60.0)
+    site.bus.answers["entities/q/stages/s"] = {}
+    with ThreadPoolExecutor(40) as tasks:
+        rows = list(tasks.map(lambda _task: put(site, bodies(1, 2)), range(80)))
+    site.close()
+
+    assert rows == [2] * 80
 
 
 def test_what_is_under_way_has_arrived_when_a_refusal_is_told(site: LaneSite) -> None:

@@ -60,6 +60,20 @@ def test_a_batch_is_published_once(api: MessagesWeb) -> None:
     assert shown(api) == ["a"]
 
 
+def test_a_used_number_with_other_rows_is_refused_and_who_publishes_once_is_forgotten(
+    api: MessagesWeb,
+) -> None:
+    """P3."""
+    stage(api, "one", "a")
+    told = {"producer": "w", "batch": 1, "stages": [{"stage": "one", "count": 1}]}
+    assert api.post("many/stages/publish", **told, fingerprint="1:a", once=True)["is_new"] is True
+
+    status, text = api.refusal("many/stages/publish", **told, fingerprint="1:b", once=True)
+    assert (status, "rows that are not known to be the same" in text) == (409, True)
+    assert api.post("many/stages/forget", producer="w") == {"producer": "w"}
+    assert api.post("many/stages/publish", producer="w", batch=1, stages=[])["is_new"] is True
+
+
 def test_a_stage_that_is_not_whole_is_not_published(api: MessagesWeb) -> None:
     """P3."""
     stage(api, "one", "a")
