@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from shardbus_spark import client, planning, reading
 from shardbus_spark.address import Address, address_from
-from shardbus_spark.credentials import Given
+from shardbus_spark.credentials import FILE_BYTES_MAX, Given
 from shardbus_spark.errors import OptionError
-from shardbus_spark.options import KNOWN, read_options
+from shardbus_spark.options import (
+    KNOWN,
+    TASK_ACCESS_MS_MAX,
+    TASK_ACCESS_MS_MIN,
+    read_options,
+)
 
 README = Path(__file__).parents[1] / "README.md"
+LIMITS = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
 CONSUME = {"entity": "orders", "mode": "consume", "readerName": "r"}
 
 
@@ -91,3 +98,24 @@ def test_the_readme_has_every_option_as_the_table_says_it() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
 
     assert dict(rows) == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("places that a Python process", {reading.CONNECTIONS_MAX}),
+        ("streams that the client", {client.STREAMS_MAX, client.STREAMS_DEFAULT_MAX}),
+        (
+            "partitions of a read",
+            {planning.CORES_MAX, planning.PARTITIONS_MAX, planning.PARTITION_ROWS},
+        ),
+        ("a `credentialFile`", {FILE_BYTES_MAX // 1024}),
+        ("`taskAccessMs`", {TASK_ACCESS_MS_MIN, TASK_ACCESS_MS_MAX}),
+    ],
+)
+def test_the_page_of_limits_has_the_numbers_of_the_code(start: str, expected: set[int]) -> None:
+    lines = LIMITS.read_text("utf-8").splitlines()
+    [row] = [line for line in lines if line.startswith(f"| {start}")]
+
+    numbers = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", row)}
+    assert expected <= numbers
