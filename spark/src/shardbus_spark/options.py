@@ -40,6 +40,7 @@ KNOWN: Final[dict[str, str]] = {
     "finishOnly": "consume only: true runs what was begun, completes it and takes nothing new",
     "failOnDataLoss": "true: a query fails when messages it expects are gone; false: it warns",
     "includeJson": "true: one more column, properties_json",
+    "includeAmqp": "true: one more column, amqp, with which a message is written as it was read",
 }
 # What Spark itself may put among the options of a source.
 _OF_SPARK: Final = frozenset(("checkpointlocation", "paths", "header", "inferschema", "queryname"))
@@ -63,6 +64,7 @@ class SourceOptions:
     is_finishing: bool
     fails_on_data_loss: bool
     includes_json: bool
+    includes_amqp: bool
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
@@ -91,6 +93,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         is_finishing=values.flag("finishOnly", False),
         fails_on_data_loss=values.flag("failOnDataLoss", True),
         includes_json=values.flag("includeJson", False),
+        includes_amqp=values.flag("includeAmqp", False),
     )
     _check(options, values)
     return options

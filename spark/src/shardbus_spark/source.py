@@ -25,7 +25,10 @@ class ShardbusSource(DataSource):
         return "shardbus"
 
     def schema(self) -> StructType:
-        return message_schema(includes_json=self._checked().includes_json)
+        options = self._checked()
+        return message_schema(
+            includes_json=options.includes_json, includes_amqp=options.includes_amqp
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from shardbus_spark.batch import BatchReader

@@ -68,7 +68,7 @@ class DeltaForm:
                     self.discard(files)
                     return False
                 try:
-                    self.append(table, query, batch, files)
+                    self.append(self._widened(table), query, batch, files)
                 except CommitFailedError:
                     continue
                 return True
@@ -94,8 +94,7 @@ class DeltaForm:
             list(PARTITIONS),
             commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
         )
-        log = self.root / DELTA_LOG
-        sync([max(log.glob("*.json")), log])
+        self._sync_log()
 
     def _own(self, query: str) -> None:
         from deltalake import DeltaTable, Schema
@@ -112,6 +111,23 @@ class DeltaForm:
                 mode="ignore",
                 partition_by=list(PARTITIONS),
             )
+
+    def _widened(self, table: DeltaTable) -> DeltaTable:
+        """A table that an earlier version has begun gets the columns that came since."""
+        from deltalake import Schema
+
+        known = {field.name for field in table.schema().fields}
+        ours = Schema.from_arrow(self._schema).fields
+        missing = [field for field in ours if field.name not in known]
+        if not missing:
+            return table
+        table.alter.add_columns(missing)
+        self._sync_log()
+        return open_delta(self.root)
+
+    def _sync_log(self) -> None:
+        log = self.root / DELTA_LOG
+        sync([max(log.glob("*.json")), log])
 
     def _action(self, file: WrittenFile) -> AddAction:
         from deltalake.transaction import AddAction

@@ -65,11 +65,13 @@ class Put:
         return json.dumps({"rows": self.rows}).encode()
 
     def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
-        for drafts in map(drafts_of, batches):
+        rows = 0
+        for batch in batches:
             try:
-                self._pieces.take_in(drafts)
+                self._pieces.take_in(drafts_of(batch, rows))
             except EncodeError as error:
                 raise Refused(INVALID_ARGUMENT, f"A row cannot be sent: {error}.") from error
+            rows += batch.num_rows
             while piece := self._pieces.next():
                 yield piece
         yield from self._pieces.rest()
