@@ -15,11 +15,13 @@ class Work(StrEnum):
     SCAN_SNAPPY = "parquet, snappy -> noop"
     COUNT = "bus -> count"
     NOOP = "bus -> noop"
+    NOOP_AMQP = "bus, amqp too -> noop"
     COPY = "parquet -> parquet"
     CAPTURE = "bus -> parquet"
     WRITE = "rows -> parquet"
     SINK = "rows -> bus"
     SINK_KEYED = "rows with keys -> bus"
+    SINK_AMQP = "rows with keys, amqp -> bus"
     SINK_STREAM = "rows -> bus, stream"
 
 
@@ -27,14 +29,16 @@ FLOORS: Final[dict[Work, Work]] = {
     Work.SCAN_SNAPPY: Work.SCAN,
     Work.COUNT: Work.SCAN,
     Work.NOOP: Work.SCAN,
+    Work.NOOP_AMQP: Work.NOOP,
     Work.CAPTURE: Work.COPY,
     Work.SINK: Work.WRITE,
     Work.SINK_KEYED: Work.WRITE,
+    Work.SINK_AMQP: Work.SINK_KEYED,
     Work.SINK_STREAM: Work.WRITE,
 }
 """What each is divided by; the others are floors themselves."""
 
-SINKS: Final = (Work.WRITE, Work.SINK, Work.SINK_KEYED, Work.SINK_STREAM)
+SINKS: Final = (Work.WRITE, Work.SINK, Work.SINK_KEYED, Work.SINK_AMQP, Work.SINK_STREAM)
 
 
 @dataclass(frozen=True, slots=True)

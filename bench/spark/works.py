@@ -33,6 +33,7 @@ class Works:
         self._plan = plan
         self._plain = place / "plain.parquet"
         self._snappy = place / "snappy.parquet"
+        self._whole = place / "whole.parquet"
         self._orders = place / "orders"
         self._sunk = place / "sunk"
 
@@ -56,6 +57,10 @@ class Works:
             )
         self.bus_rows().write.option("compression", "none").parquet(str(self._plain))
         self.bus_rows().write.option("compression", "snappy").parquet(str(self._snappy))
+        some = self.bus_rows(includes_amqp=True).limit(self._plan.sink_rows)
+        some.select("message_id", "partition_key", "properties", "body", "amqp").write.option(
+            "compression", "none"
+        ).parquet(str(self._whole))
         say("the same rows are in Parquet files")
 
     def rows_of(self, work: Work) -> int:
@@ -70,8 +75,8 @@ class Works:
                 _to_nowhere(self._spark.read.parquet(str(self._snappy)))
             case Work.COUNT:
                 self.bus_rows().count()
-            case Work.NOOP:
-                _to_nowhere(self.bus_rows())
+            case Work.NOOP | Work.NOOP_AMQP:
+                _to_nowhere(self.bus_rows(includes_amqp=work is Work.NOOP_AMQP))
             case Work.COPY:
                 self._to_parquet(self._spark.read.parquet(str(self._plain)))
             case Work.CAPTURE:
@@ -80,8 +85,9 @@ class Works:
                 self._to_parquet(self._some())
             case Work.SINK:
                 self._to_bus(self._some().drop("partition_key"), SINK)
-            case Work.SINK_KEYED:
-                self._to_bus(self._some(), SINK)
+            case Work.SINK_KEYED | Work.SINK_AMQP:
+                is_whole = work is Work.SINK_AMQP
+                self._to_bus(self._wholes() if is_whole else self._some(), SINK)
             case Work.SINK_STREAM:
                 self._stream()
 
@@ -90,17 +96,21 @@ class Works:
         shutil.rmtree(self._place / "out", ignore_errors=True)
         shutil.rmtree(self._place / "checkpoint", ignore_errors=True)
 
-    def bus_rows(self) -> DataFrame:
-        """A new look at the queue, with all columns."""
+    def bus_rows(self, *, includes_amqp: bool = False) -> DataFrame:
+        """A new look at the queue, with all columns, or with those and the message itself."""
         return (
             self._spark.read.format("shardbus")
             .option("endpoint", self._url)
             .option("entity", QUEUE)
+            .option("includeAmqp", str(includes_amqp).lower())
             .load()
         )
 
     def _some(self) -> DataFrame:
         return self._spark.read.parquet(str(self._sunk))
+
+    def _wholes(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._whole))
 
     def _to_bus(self, rows: DataFrame, queue: str) -> None:
         (

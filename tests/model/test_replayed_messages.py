@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbus.amqp import codes
-from shardbus.amqp.decoder import Reader
 from shardbus.amqp.encoder import encode
 from shardbus.amqp.message import decode_message, encode_batch
-from shardbus.amqp.scan import section_code
 from shardbus.amqp.types import Value
 from shardbus.core.message import (
     ACTIVE,
@@ -22,19 +20,16 @@ from shardbus.core.message import (
 )
 from shardbus.core.properties import pack
 from shardbus.gateway.amqp.sent import read_batch, read_message
-from shardbus.gateway.amqp.stored import Source, encode_entry
 from shardbus.gateway.flight.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.rows import Rows
 from shardbus.gateway.flight.schema import COLUMNS
 from shardbus.gateway.flight.sinking import check_written, drafts_of
-from tests.support.any_message import TEXT, VALUES, any_message
+from tests.support.any_message import TEXT, VALUES, any_message, as_received
 
 SENT_AT_MS = 1_700_000_000_000
 REPLAYED_AT_MS = SENT_AT_MS + 1_000_000
 CAPTURED = [*COLUMNS, "amqp"]
 TEXTS = st.none() | TEXT
-PLACE = Source(is_partitioned=False, is_subscription=False)
-Section = tuple[int, bytes]
 
 
 def stored(payload: bytes, now_ms: int = SENT_AT_MS) -> bytes:
@@ -58,22 +53,6 @@ def replayed(rows: pa.RecordBatch) -> list[bytes]:
     check_written(rows.schema)
     piece = encode_batch(drafts_of(rows).encoded())
     return [one.payload for one in read_batch(piece, REPLAYED_AT_MS, 1 << 20, "q")]
-
-
-def as_received(payload: bytes) -> list[Section]:
-    """The sections that a receiver gets of a message that was never tried before, with their
-    values as encoded; contents of data sections are told by their bytes alone.
-    """
-    entry = Entry(1, payload, len(payload), enqueued_at_ms=SENT_AT_MS)
-    given = encode_entry(entry, payload, PLACE, delivery_count=0, lock_token=b"")
-    reader, sections = Reader(given, 0, len(given)), list[Section]()
-    while reader.position < len(given):
-        code, start = int(section_code(reader)), int(reader.position)
-        value = reader.value() if code == codes.DATA else reader.raw()
-        assert isinstance(value, bytes)
-        sections.append((code, value))
-        assert reader.position > start
-    return sections
 
 
 def properties_of(payload: bytes) -> dict[str, bytes]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from shardbus.amqp import codes
+from shardbus.amqp.decoder import Reader
 from shardbus.amqp.encoder import (
     compound,
     encode,
@@ -17,6 +19,7 @@ from shardbus.amqp.encoder import (
     encode_text,
     encode_uint,
 )
+from shardbus.amqp.scan import section_code
 from shardbus.amqp.types import (
     Array,
     Byte,
@@ -38,8 +41,13 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
+from shardbus.core.message import Entry
+from shardbus.gateway.amqp.stored import Source, encode_entry
+
+Section = tuple[int, bytes]
 
 NULL: Final = b"\x40"
+_PLACE: Final = Source(is_partitioned=False, is_subscription=False)
 LATEST_MS: Final = 253_402_300_799_999
 # Mostly short, now and then longer than what one byte can tell.
 TEXT: Final = st.one_of(
@@ -93,7 +101,11 @@ _FLAG: Final = _optional(st.sampled_from([b"\x41", b"\x42", b"\x56\x01"]))
 _STRING: Final = _optional(TEXT.map(encode_text))
 _KEY: Final = _optional(KEYS.map(encode_text))
 _SYMBOL: Final = _optional(st.sampled_from(["text/plain", "gzip", ""]).map(encode_symbol))
-_MOMENT: Final = _optional(st.integers(0, LATEST_MS).map(lambda ms: encode(Timestamp(ms))))
+_MOMENT: Final = _optional(
+    st.one_of(st.integers(0, LATEST_MS), st.integers(LATEST_MS // 2, LATEST_MS)).map(
+        lambda ms: encode(Timestamp(ms))
+    )
+)
 _IDENTIFIER: Final = _optional(
     st.one_of(
         KEYS.map(encode_text),
@@ -181,3 +193,39 @@ def any_message(draw: st.DrawFn) -> bytes:
     if not b"".join(sections) or draw(st.booleans()):
         sections.append(draw(_map(codes.FOOTER, NAMES.map(encode_symbol))))
     return b"".join(sections)
+
+
+def as_received(payload: bytes) -> list[Section]:
+    """The sections that a receiver gets of a message that was never tried before, with their
+    values as encoded; contents of data sections are told by their bytes alone.
+    """
+    entry = Entry(1, payload, len(payload), enqueued_at_ms=1)
+    given = encode_entry(entry, payload, _PLACE, delivery_count=0, lock_token=b"")
+    reader, sections = Reader(given, 0, len(given)), list[Section]()
+    while reader.position < len(given):
+        code, start = int(section_code(reader)), int(reader.position)
+        value = reader.value() if code == codes.DATA else reader.raw()
+        assert isinstance(value, bytes)
+        sections.append((code, value))
+        assert reader.position > start
+    return sections
+
+
+def generated(count: int) -> list[bytes]:
+    """So many messages, always the same ones, for tests that cannot be run for each."""
+    found: list[bytes] = []
+
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(any_message())
+    def collect(payload: bytes) -> None:
+        found.append(payload)
+
+    collect()
+    return found
