@@ -57,8 +57,8 @@ class Works:
             )
         self.bus_rows().write.option("compression", "none").parquet(str(self._plain))
         self.bus_rows().write.option("compression", "snappy").parquet(str(self._snappy))
-        some = self.bus_rows(includes_amqp=True).limit(self._plan.sink_rows)
-        some.select("message_id", "partition_key", "properties", "body", "amqp").write.option(
+        wholes = self.bus_rows(includes_amqp=True).limit(self._plan.sink_rows)
+        wholes.select("message_id", "partition_key", "properties", "body", "amqp").write.option(
             "compression", "none"
         ).parquet(str(self._whole))
         say("the same rows are in Parquet files")

@@ -95,7 +95,8 @@ class _Original:
 
 def originals_of(batch: pa.RecordBatch, first_row: int) -> list[tuple[bytes, bool] | None]:
     """The message of each row that brings one, changed as the row says, and whether its body is to
-    follow. EncodeError, with the row, for one that is none or cannot be changed so.
+    follow; empty when no row does. EncodeError, with the row, for one that is none or cannot be
+    changed so.
     """
     found: list[tuple[bytes, bool] | None] = [None] * batch.num_rows
     numbers: list[int] = []
@@ -112,6 +113,8 @@ def originals_of(batch: pa.RecordBatch, first_row: int) -> list[tuple[bytes, boo
                 f"({error}); write what was read, or null"
             ) from error
         numbers.append(number)
+    if not originals:
+        return []
     given = batch if len(numbers) == batch.num_rows else batch.take(pa.array(numbers))
     _change(given, originals, [first_row + number for number in numbers])
     for number, original in zip(numbers, originals, strict=True):
@@ -130,8 +133,6 @@ def named(batch: pa.RecordBatch, row: int, first_row: int) -> str:
 
 def _change(given: pa.RecordBatch, originals: list[_Original], rows: list[int]) -> None:
     """Change messages where their rows say something else than they do."""
-    if not originals:
-        return
     names = [name for name in _COMPARED if name in given.schema.names]
     if all(original.is_cut for original in originals) and "body" in names:
         names.remove("body")

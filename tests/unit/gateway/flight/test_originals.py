@@ -205,6 +205,17 @@ def test_rows_with_and_without_a_message_may_be_mixed() -> None:
     assert decode_message(third).head.message_id_raw == encode(Ulong(5))
 
 
+def test_rows_of_a_table_from_before_there_were_messages_in_it_are_made_of_their_columns() -> None:
+    rows = [row_of(message(), amqp=None), row_of(message(), amqp=None)]
+
+    for found in written(rows):
+        assert decode_message(found).application_properties == {
+            "count": "7",
+            "color": "red",
+            "gone": "3",
+        }
+
+
 def test_what_a_careless_client_would_write_is_read_as_the_bus_reads_it() -> None:
     loose = b"\x00\x53\x73" + compound(codes.LIST8, [NULL, NULL, NULL, b"\xa0\x01s"]) + DATA
     row: Row = {"amqp": loose, "body": b"b", "subject": "s"}
