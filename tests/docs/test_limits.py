@@ -30,8 +30,8 @@ from shardbus.gateway.amqp import (
     totals,
     transactions,
 )
-from shardbus.gateway.flight import admission, bus, places
-from shardbus.gateway.http import connection, crowd, markup, message, refusal_log
+from shardbus.gateway.flight import admission, bus, pieces, places
+from shardbus.gateway.http import connection, crowd, markup, message, piece_parts, refusal_log
 from shardbus.rules import limits as rule_limits
 from shardbus.stores import base_backup, catalogue, snapshot
 from tests.docs.pages import REFERENCE
@@ -164,6 +164,13 @@ SAID: Final = {
     "the wait for its other": [places.SILENT_S_MAX],
     "connections |": [places.CONNECTIONS_MAX, places.SILENT_S_MAX],
     "questions to the bus": [bus.CALLS_MAX, slowdown.WAITING_OF_PEER_MAX, bus.WAIT_S],
+    "a message that is written": [pieces.MESSAGE_BYTES_MAX // MB],
+    "parts of messages": [
+        piece_parts.GATHERED_BYTES_MAX // MB,
+        piece_parts.PIECES_MAX,
+        piece_parts.PARTS_MAX,
+        piece_parts.IDLE_MS_MAX // SECOND,
+    ],
     "good tokens": [admission.ADMITTED_MAX, admission.ADMITTED_S],
 }
 

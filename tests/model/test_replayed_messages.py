@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardbus.amqp import codes
@@ -68,6 +68,7 @@ def entry_of(number: int, payload: bytes, **more: object) -> Entry:
     return entry
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(any_message(), st.sampled_from([ACTIVE, DEFERRED, SCHEDULED])), max_size=4)
 )
@@ -81,6 +82,7 @@ def test_a_replayed_message_is_what_was_sent(sent: list[tuple[bytes, int]]) -> N
     assert [as_received(one) for one in found] == [as_received(one) for one, _ in kept]
 
 
+@settings(deadline=None)
 @given(
     any_message(),
     st.dictionaries(TEXT, VALUES, max_size=3),
@@ -124,6 +126,7 @@ _TEXT_COLUMNS = (
 )
 
 
+@settings(deadline=None)
 @given(
     any_message(),
     st.dictionaries(st.sampled_from(_TEXT_COLUMNS), st.none() | st.just("new"), max_size=3),
