@@ -15,11 +15,13 @@ class Work(StrEnum):
     SCAN_SNAPPY = "parquet, snappy -> noop"
     COUNT = "bus -> count"
     NOOP = "bus -> noop"
+    NOOP_AMQP = "bus, amqp too -> noop"
     COPY = "parquet -> parquet"
     CAPTURE = "bus -> parquet"
     WRITE = "rows -> parquet"
     SINK = "rows -> bus"
     SINK_KEYED = "rows with keys -> bus"
+    SINK_AMQP = "rows with keys, amqp -> bus"
     SINK_STREAM = "rows -> bus, stream"
     CONSUME = "16 fragments, consumed"
     CONSUME_ONE = "1 fragment, consumed"
@@ -29,9 +31,11 @@ FLOORS: Final[dict[Work, Work]] = {
     Work.SCAN_SNAPPY: Work.SCAN,
     Work.COUNT: Work.SCAN,
     Work.NOOP: Work.SCAN,
+    Work.NOOP_AMQP: Work.NOOP,
     Work.CAPTURE: Work.COPY,
     Work.SINK: Work.WRITE,
     Work.SINK_KEYED: Work.WRITE,
+    Work.SINK_AMQP: Work.SINK_KEYED,
     Work.SINK_STREAM: Work.WRITE,
     Work.CONSUME_ONE: Work.CONSUME,
 }
@@ -40,7 +44,14 @@ FLOORS: Final[dict[Work, Work]] = {
 CONSUMED: Final = {Work.CONSUME: "consumed", Work.CONSUME_ONE: "consumed-line"}
 """The queue that each takes everything from; it is filled again before each turn."""
 
-SINKS: Final = (Work.WRITE, Work.SINK, Work.SINK_KEYED, Work.SINK_STREAM, *CONSUMED)
+SINKS: Final = (
+    Work.WRITE,
+    Work.SINK,
+    Work.SINK_KEYED,
+    Work.SINK_AMQP,
+    Work.SINK_STREAM,
+    *CONSUMED,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.peers.shardbus import Server
 from bench.rounds import MeasurementError
@@ -34,6 +34,7 @@ class Works:
         self._plan = plan
         self._plain = place / "plain.parquet"
         self._snappy = place / "snappy.parquet"
+        self._whole = place / "whole.parquet"
         self._orders = place / "orders"
         self._sunk = place / "sunk"
 
@@ -58,6 +59,10 @@ class Works:
             )
         self.bus_rows().write.option("compression", "none").parquet(str(self._plain))
         self.bus_rows().write.option("compression", "snappy").parquet(str(self._snappy))
+        wholes = self.bus_rows(includes_amqp=True).limit(self._plan.sink_rows)
+        wholes.select("message_id", "partition_key", "properties", "body", "amqp").write.option(
+            "compression", "none"
+        ).parquet(str(self._whole))
         say("the same rows are in Parquet files")
 
     def rows_of(self, work: Work) -> int:
@@ -77,8 +82,8 @@ class Works:
                 _to_nowhere(self._spark.read.parquet(str(self._snappy)))
             case Work.COUNT:
                 self.bus_rows().count()
-            case Work.NOOP:
-                _to_nowhere(self.bus_rows())
+            case Work.NOOP | Work.NOOP_AMQP:
+                _to_nowhere(self.bus_rows(includes_amqp=work is Work.NOOP_AMQP))
             case Work.COPY:
                 self._to_parquet(self._spark.read.parquet(str(self._plain)))
             case Work.CAPTURE:
@@ -87,8 +92,9 @@ class Works:
                 self._to_parquet(self._some())
             case Work.SINK:
                 self._to_bus(self._some().drop("partition_key"), SINK)
-            case Work.SINK_KEYED:
-                self._to_bus(self._some(), SINK)
+            case Work.SINK_KEYED | Work.SINK_AMQP:
+                is_whole = work is Work.SINK_AMQP
+                self._to_bus(self._wholes() if is_whole else self._some(), SINK)
             case Work.SINK_STREAM:
                 self._stream()
             case Work.CONSUME | Work.CONSUME_ONE:
@@ -99,17 +105,21 @@ class Works:
         shutil.rmtree(self._place / "out", ignore_errors=True)
         shutil.rmtree(self._place / "checkpoint", ignore_errors=True)
 
-    def bus_rows(self) -> DataFrame:
-        """A new look at the queue, with all columns."""
+    def bus_rows(self, *, includes_amqp: bool = False) -> DataFrame:
+        """A new look at the queue, with all columns, or with those and the message itself."""
         return (
             self._spark.read.format("shardbus")
             .option("endpoint", self._url)
             .option("entity", QUEUE)
+            .option("includeAmqp", str(includes_amqp).lower())
             .load()
         )
 
     def _some(self) -> DataFrame:
         return self._spark.read.parquet(str(self._sunk))
+
+    def _wholes(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._whole))
 
     def _to_bus(self, rows: DataFrame, queue: str) -> None:
         (

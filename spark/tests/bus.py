@@ -45,6 +45,18 @@ class Bus:
             answer: Document = json.load(response)
             return answer
 
+    def put(self, path: str, content: bytes) -> Document:
+        """What the JSON API answers to bytes that are put."""
+        request = Request(
+            f"http://127.0.0.1:{self.server.http_port}/api/v1/entities/{path}",
+            content,
+            {"Authorization": self._token, "Content-Type": "application/octet-stream"},
+            method="PUT",
+        )
+        with urlopen(request, timeout=TIMEOUT_S) as response:
+            answer: Document = json.load(response)
+            return answer
+
     def send(self, entity: str, messages: Sequence[Document]) -> None:
         for start in range(0, len(messages), SEND_MAX):
             some = messages[start : start + SEND_MAX]

@@ -18,17 +18,21 @@ from shardbus_spark.tables.form import DELTA, PARQUET, Form
 from shardbus_spark.tables.writing import WrittenFile, arrow_schema, write_hours
 
 ENTITY: Final = "t/Subscriptions/a$b"
-SCHEMA: Final = arrow_schema(message_schema(includes_json=False))
+SCHEMA: Final = arrow_schema(message_schema(includes_amqp=True))
+OLD_SCHEMA: Final = arrow_schema(message_schema())
+"""Of tables that were begun before there was a column amqp."""
 START_MS: Final = 1_769_842_800_000
 # Long after all of their hours.
 LATER_MS: Final = 4_000_000_000_000
 
 
-def rows_of(numbers: Iterable[int], apart_ms: int = 1) -> pa.RecordBatch:
+def rows_of(
+    numbers: Iterable[int], apart_ms: int = 1, schema: pa.Schema = SCHEMA
+) -> pa.RecordBatch:
     """Messages with these numbers, each some time after the one with the number before."""
     some = list(numbers)
     columns: dict[str, pa.Array[pa.Scalar[pa.DataType]]] = {
-        field.name: pa.nulls(len(some), field.type) for field in SCHEMA
+        field.name: pa.nulls(len(some), field.type) for field in schema
     }
     columns["sequence_number"] = pa.array(some, pa.int64())
     times = [(START_MS + number * apart_ms) * 1000 + 7 for number in some]
@@ -37,22 +41,31 @@ def rows_of(numbers: Iterable[int], apart_ms: int = 1) -> pa.RecordBatch:
         [[("n", str(number)), ("none", None)] for number in some],
         SCHEMA.field("properties").type,
     )
+    if "amqp" in columns:
+        columns["amqp"] = pa.array([b"%d" % number for number in some])
     return pa.RecordBatch.from_pydict(columns)
 
 
-def made(root: Path, form: str) -> Form:
-    return BareTable(root) if form == PARQUET else DeltaForm(root, SCHEMA)
+def made(root: Path, form: str, schema: pa.Schema = SCHEMA) -> Form:
+    return BareTable(root) if form == PARQUET else DeltaForm(root, schema)
 
 
 def written(
-    table: Form, batch: int, tasks: Sequence[Sequence[int]], apart_ms: int = 1
+    table: Form,
+    batch: int,
+    tasks: Sequence[Sequence[int]],
+    apart_ms: int = 1,
+    schema: pa.Schema = SCHEMA,
 ) -> list[WrittenFile]:
     """The files of a batch, whose rows tasks have shared in this manner."""
     return [
         file
         for numbers in tasks
         for file in write_hours(
-            [rows_of(numbers, apart_ms)], SCHEMA, ENTITY, lambda hour: table.place(batch, hour)
+            [rows_of(numbers, apart_ms, schema)],
+            schema,
+            ENTITY,
+            lambda hour: table.place(batch, hour),
         )
     ]
 

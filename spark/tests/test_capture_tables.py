@@ -55,7 +55,7 @@ def _put(source: Path, batch: int, step_ms: int = HOUR_MS // ROWS) -> None:
 
 def _run(spark: SparkSession, source: Path, table: Path, form: str, tasks: int) -> None:
     (
-        spark.readStream.schema(message_schema(includes_json=False))
+        spark.readStream.schema(message_schema())
         .option("maxFilesPerTrigger", 1)
         .parquet(str(source))
         .repartition(tasks)

@@ -21,6 +21,7 @@ from pyspark.sql.types import BinaryType, DateType, StructField, StructType
 from spark.tests.captured_rows import (
     ENTITY,
     LATER_MS,
+    OLD_SCHEMA,
     SCHEMA,
     START_MS,
     made,
@@ -211,7 +212,7 @@ def test_a_sink_takes_columns_that_a_message_has(tmp_path: Path) -> None:
 
 
 def _sink(**options: str) -> None:
-    TableSink(options).streamWriter(message_schema(includes_json=False), False)
+    TableSink(options).streamWriter(message_schema(), False)
 
 
 def _parse(schema: str) -> StructType:
@@ -436,3 +437,30 @@ def _merged(files: tuple[HourFile, ...]) -> list[HourFile]:
             made.append(HourFile(f"m{file.name}", size_bytes, 0))
             size_bytes = 0
     return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_that_an_earlier_version_has_begun_goes_on_with_the_columns_that_came_since(
+    form: str, tmp_path: Path
+) -> None:
+    """P4: without a gap, compacted like any, and null where nothing was captured."""
+    before, after = made(tmp_path, form, OLD_SCHEMA), made(tmp_path, form)
+    before.commit("query", 0, written(before, 0, [[1, 2]], schema=OLD_SCHEMA))
+
+    assert after.commit("query", 1, written(after, 1, [[3]]))
+    assert after.commit("query", 2, written(after, 2, [[4]]))
+    table = compactable(str(tmp_path))
+    assert table is not None
+    compacted = compact(table, LATER_MS, lambda: False)
+
+    assert compacted.files_before == 3
+    files = [parquet.read_table(file) for file in captured_files(tmp_path, form)]
+    [rows] = [file.select(["sequence_number", "amqp"]).to_pylist() for file in files]
+    assert sorted((row["sequence_number"], row["amqp"]) for row in rows) == [
+        (1, None),
+        (2, None),
+        (3, b"3"),
+        (4, b"4"),
+    ]
+    if form == DELTA:
+        assert "amqp" in [field.name for field in DeltaTable(str(tmp_path)).schema().fields]

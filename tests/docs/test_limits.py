@@ -30,13 +30,14 @@ from shardbus.gateway.amqp import (
     totals,
     transactions,
 )
-from shardbus.gateway.flight import admission, bus, places
+from shardbus.gateway.flight import admission, bus, pieces, places
 from shardbus.gateway.http import (
     api_readers,
     connection,
     crowd,
     markup,
     message,
+    piece_parts,
     refusal_log,
 )
 from shardbus.rules import limits as rule_limits
@@ -186,6 +187,13 @@ SAID: Final = {
     "connections |": [places.CONNECTIONS_MAX, places.SILENT_S_MAX],
     "questions to the bus": [bus.CALLS_MAX, slowdown.WAITING_OF_PEER_MAX, bus.WAIT_S],
     "of those, such that wait": [bus.WAITS_MAX, api_readers.WAIT_MS_MAX // 1000],
+    "a message that is written": [pieces.MESSAGE_BYTES_MAX // MB],
+    "parts of messages": [
+        piece_parts.GATHERED_BYTES_MAX // MB,
+        piece_parts.PIECES_MAX,
+        piece_parts.PARTS_MAX,
+        piece_parts.IDLE_MS_MAX // SECOND,
+    ],
     "good tokens": [admission.ADMITTED_MAX, admission.ADMITTED_S],
 }
 

@@ -241,7 +241,7 @@ def test_a_row_shows_what_its_message_says(written: list[Written]) -> None:
 
     batch.validate(full=True)
     for number, (found, one) in enumerate(zip(batch.to_pylist(), written, strict=True), 1):
-        as_json = found.pop("properties_json")
+        as_json, whole = found.pop("properties_json"), found.pop("amqp")
         expected = {
             **one.row,
             "sequence_number": number,
@@ -253,6 +253,12 @@ def test_a_row_shows_what_its_message_says(written: list[Written]) -> None:
             "annotations": one.row["annotations"] or [],
         }
         expected_json = expected.pop("properties_json")
+        assert expected.pop("amqp") is None
+        assert one.payload.startswith(whole)
+        assert one.payload in (
+            whole,
+            whole + one.payload[len(whole) :][:5] + (found["body"] or b""),
+        )
         assert (None if as_json is None else json.loads(as_json)) == expected_json
         assert found == expected
 

@@ -60,6 +60,7 @@ KNOWN: Final[dict[str, str]] = {
     "finishOnly": "consume only: true runs what was begun, completes it and takes nothing new",
     "failOnDataLoss": "true: a query fails when messages it expects are gone; false: it warns",
     "includeJson": "true: one more column, properties_json",
+    "includeAmqp": "true: one more column, amqp, with which a message is written as it was read",
 }
 # Names of before; Spark shows the value of `key` in plans and logs, and hides that of `accessKey`.
 RENAMED: Final = {"key": "accessKey"}
@@ -121,6 +122,7 @@ class SourceOptions:
     is_finishing: bool
     fails_on_data_loss: bool
     includes_json: bool
+    includes_amqp: bool
 
     def task_address(self) -> Address:
         """What a task that is planned now gets."""
@@ -150,6 +152,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         is_finishing=values.flag("finishOnly", False),
         fails_on_data_loss=values.flag("failOnDataLoss", True),
         includes_json=values.flag("includeJson", False),
+        includes_amqp=values.flag("includeAmqp", False),
     )
     _check(options, values)
     return options

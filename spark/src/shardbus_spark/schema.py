@@ -48,13 +48,18 @@ COLUMNS: Final[dict[str, DataType]] = {
 }
 JSON_COLUMN: Final = "properties_json"
 _ORIGIN: Final = "shardbus"
+AMQP_COLUMN: Final = "amqp"
+"""The message itself, but for a body that is one data section: column body has that."""
+EXTRA_COLUMNS: Final[dict[str, DataType]] = {JSON_COLUMN: StringType(), AMQP_COLUMN: BinaryType()}
+"""Those that are there only when they are asked for."""
 
 
-def message_schema(*, includes_json: bool) -> StructType:
-    """All columns, and one more when it was asked for."""
+def message_schema(*, includes_json: bool = False, includes_amqp: bool = False) -> StructType:
+    """All columns, and those that were asked for beside them."""
     fields = [StructField(name, kind, True) for name, kind in COLUMNS.items()]
-    if includes_json:
-        fields.append(StructField(JSON_COLUMN, StringType(), True))
+    for name, is_asked in ((JSON_COLUMN, includes_json), (AMQP_COLUMN, includes_amqp)):
+        if is_asked:
+            fields.append(StructField(name, EXTRA_COLUMNS[name], True))
     return StructType(fields)
 
 
@@ -80,7 +85,7 @@ def origin_of(schema: StructType) -> dict[str, str]:
 
 def asked_columns(schema: StructType) -> list[str]:
     """The names in a schema that a query gave; OptionError when a column is not ours."""
-    known: dict[str, DataType] = {**COLUMNS, JSON_COLUMN: StringType()}
+    known: dict[str, DataType] = {**COLUMNS, **EXTRA_COLUMNS}
     for column in schema.fields:
         if column.name not in known:
             raise OptionError(
@@ -110,6 +115,7 @@ WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "time_to_live_ms": ("bigint", "int"),
     "scheduled_time": ("timestamp",),
     "properties": ("map<string,string>",),
+    AMQP_COLUMN: ("binary",),
 }
 """What a row to be written may have, and as what."""
 
@@ -122,7 +128,7 @@ def check_written(schema: StructType) -> None:
     """
     for column in schema.fields:
         kinds = WRITTEN.get(column.name)
-        if kinds is None and column.name not in COLUMNS and column.name != JSON_COLUMN:
+        if kinds is None and column.name not in COLUMNS and column.name not in EXTRA_COLUMNS:
             raise OptionError(
                 f"there is no column {column.name} in a message; there are {', '.join(WRITTEN)}. "
                 "Select or rename before you write, or put it into properties"

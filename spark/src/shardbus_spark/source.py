@@ -39,7 +39,10 @@ class ShardbusSource(DataSource):
         return "shardbus"
 
     def schema(self) -> StructType:
-        schema = message_schema(includes_json=self._checked().includes_json)
+        checked = self._checked()
+        schema = message_schema(
+            includes_json=checked.includes_json, includes_amqp=checked.includes_amqp
+        )
         options = options_of_table(self.options)
         return with_origin(schema, options) if options else schema
 

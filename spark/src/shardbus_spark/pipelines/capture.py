@@ -94,7 +94,9 @@ def _has_files(directory: Path) -> bool:
 
 
 def _source_options(definition: Capture, access: Mapping[str, str]) -> dict[str, str]:
-    options = {**access, "mode": BROWSE if definition.is_keeping else CONSUME}
+    mode = BROWSE if definition.is_keeping else CONSUME
+    # So that a replay sends what was captured, and not only what columns show of it.
+    options = {**access, "mode": mode, "includeAmqp": "true"}
     if not definition.is_keeping:
         options["readerName"] = definition.reader
     if definition.rows_max:

@@ -13,7 +13,7 @@ from shardbus_spark.conditions.columns import column_of, named
 from shardbus_spark.conditions.parser import parse_condition
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.definition import DELTA, TIME_COLUMN, Replay
-from shardbus_spark.schema import COLUMNS, JSON_COLUMN, WRITTEN, check_written
+from shardbus_spark.schema import COLUMNS, EXTRA_COLUMNS, WRITTEN, check_written
 from shardbus_spark.tables import captured_form, read_captured
 from shardbus_spark.tables.delta import open_delta
 from shardbus_spark.tables.form import DELTA_LOG, local_directory
@@ -152,7 +152,7 @@ def _time(table: DataFrame, definition: Replay) -> Column | None:
 
 def _check_known(columns: Sequence[str]) -> None:
     for name in columns:
-        if name not in COLUMNS and name not in PLACES and name != JSON_COLUMN:
+        if name not in COLUMNS and name not in PLACES and name not in EXTRA_COLUMNS:
             raise OptionError(
                 f"the table has a column {name}, which a message does not: say in columns what a "
                 'message is made of, as {"body": "payload", "message_id": "id"}, or send whole '

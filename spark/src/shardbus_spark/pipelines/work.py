@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from shardbus_spark.pipelines.plan import SLICE_BYTES_MAX, Slice
+from shardbus_spark.schema import AMQP_COLUMN
 
 ROW: Final = "_row"
 SIZE: Final = "_size"
@@ -101,4 +102,6 @@ def _size(rows: DataFrame) -> Column:
     size = F.coalesce(F.octet_length("body"), F.lit(0)) + F.lit(AROUND_BYTES)
     if "properties" in rows.columns:
         size = size + F.coalesce(F.octet_length(F.to_json("properties")), F.lit(0))
+    if AMQP_COLUMN in rows.columns:
+        size = size + F.coalesce(F.octet_length(AMQP_COLUMN), F.lit(0))
     return size.cast("bigint")

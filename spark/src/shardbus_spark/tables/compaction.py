@@ -35,7 +35,7 @@ from shardbus_spark.tables.form import (
 )
 from shardbus_spark.tables.layout import OWN, SUFFIX, Hour, files_in, hour_from, hours_in
 from shardbus_spark.tables.planning import TARGET_BYTES, HourFile, Merge, plan
-from shardbus_spark.tables.writing import FileWriter
+from shardbus_spark.tables.writing import FileWriter, with_columns
 
 COMPACTING: Final = f"{OWN}/compacting"
 COMPACTING_LOCK: Final = f"{OWN}/compacting.lock"
@@ -181,6 +181,7 @@ def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | No
     """How many files hold all rows of these now; None when it was told to end."""
     made = 0
     writer: FileWriter | None = None
+    schema = pa.unify_schemas([parquet.read_schema(file) for file in files])
     for file in files:
         with parquet.ParquetFile(file) as opened:
             for batch in opened.iter_batches(READ_ROWS, use_threads=False):
@@ -190,11 +191,11 @@ def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | No
                     name = f"compact-{files[0].stem.removeprefix('compact-')[:48]}-{made:04}"
                     writer = FileWriter(
                         directory / f"{name}-{uuid.uuid4().hex[:8]}{SUFFIX}",
-                        opened.schema_arrow,
+                        schema,
                         ROW_GROUP_BYTES,
                     )
                     made += 1
-                writer.put(pa.Table.from_batches([batch]))
+                writer.put(with_columns(pa.Table.from_batches([batch]), schema))
         if writer is not None and writer.file.stat().st_size >= TARGET_BYTES:
             writer.close()
             writer = None

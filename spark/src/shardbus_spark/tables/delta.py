@@ -76,7 +76,7 @@ class DeltaForm:
                     self.discard(files)
                     return False
                 try:
-                    self.append(table, query, batch, files)
+                    self.append(self._widened(table), query, batch, files)
                 except CommitFailedError:
                     continue
                 return True
@@ -105,8 +105,7 @@ class DeltaForm:
                 app_transactions=[Transaction(query, batch)],
             ),
         )
-        log = self.root / DELTA_LOG
-        sync([max(log.glob("*.json")), log])
+        self._sync_log()
 
     def _fingerprints(self, table: DeltaTable) -> dict[int, str]:
         """What the rows of batches are known by, as far back as the log goes."""
@@ -131,6 +130,23 @@ class DeltaForm:
                 mode="ignore",
                 partition_by=list(PARTITIONS),
             )
+
+    def _widened(self, table: DeltaTable) -> DeltaTable:
+        """A table that an earlier version has begun gets the columns that came since."""
+        from deltalake import Schema
+
+        known = {field.name for field in table.schema().fields}
+        ours = Schema.from_arrow(self._schema).fields
+        missing = [field for field in ours if field.name not in known]
+        if not missing:
+            return table
+        table.alter.add_columns(missing)
+        self._sync_log()
+        return open_delta(self.root)
+
+    def _sync_log(self) -> None:
+        log = self.root / DELTA_LOG
+        sync([max(log.glob("*.json")), log])
 
     def _action(self, file: WrittenFile) -> AddAction:
         from deltalake.transaction import AddAction

@@ -28,8 +28,10 @@ _PARTITION_FIELDS: Final = (
 
 
 def captured_schema() -> StructType:
-    """The columns of messages, then entity, date and hour."""
-    return StructType([*message_schema(includes_json=False).fields, *_PARTITION_FIELDS])
+    """The columns of messages, then entity, date and hour. Rows that were captured before there was
+    a column amqp have null in it.
+    """
+    return StructType([*message_schema(includes_amqp=True).fields, *_PARTITION_FIELDS])
 
 
 def read_captured(spark: SparkSession, path: str) -> DataFrame:

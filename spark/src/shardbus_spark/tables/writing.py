@@ -69,6 +69,14 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     )
 
 
+def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of an earlier version have null in the columns that came later."""
+    for field in schema:
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(schema.names)
+
+
 def write_hours(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, entity: str, placed: Placed
 ) -> list[WrittenFile]:

@@ -54,10 +54,12 @@ def read_batch(payload: bytes, now_ms: int, size_max: int, entity: str) -> list[
     messages: list[Message] = []
     for encoded in split_batch(payload):
         if len(encoded) > size_max:
+            message_id = scan_message(encoded).message_id
+            told = "" if message_id is None else f", message_id '{message_id[:100]}',"
             raise Refused(
                 TOO_LARGE,
-                f"Message {len(messages)} of the piece has {len(encoded)} bytes, more than the "
-                f"{size_max} that '{entity}' takes.",
+                f"Message {len(messages)} of the piece{told} has {len(encoded)} bytes, more than "
+                f"the {size_max} that '{entity}' takes.",
             )
         messages.append(read_message(encoded, now_ms))
     return messages

@@ -23,6 +23,8 @@ from shardbus.core.placement import fragment_at, hash_point_of
 from shardbus.core.session_key import session_key_of
 
 TTL_MS_MAX: Final = 0xFFFFFFFF
+DATA: Final = b"\x00\x53\x75"
+"""What the section of a body begins with."""
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
 _SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time"
 # The fields of the properties section that a row may have, and those between them that it has not.
@@ -71,11 +73,15 @@ class Column:
 class Drafts:
     """The columns of a batch; one that is not there is None, or an empty list.
 
-    The pairs of row `i` are those from `pair_starts[i]` on and before `pair_stops[i]`.
+    The pairs of row `i` are those from `pair_starts[i]` on and before `pair_stops[i]`. An original
+    is a message that a row brings along, and whether the content of its data is to follow; errors
+    number rows from `first_row` on.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, first_row: int = 0) -> None:
         self.count = count
+        self.first_row = first_row
+        self.originals: list[tuple[bytes, bool] | None] = []
         self.texts: dict[str, Column] = {}
         self.partition_keys: Column | None = None
         self.ttls_ms: list[int | None] = []
@@ -91,6 +97,10 @@ class Drafts:
         fields = self._fields()
         messages: list[bytes] = []
         for row in range(self.count):
+            original = self.originals[row] if self.originals else None
+            if original is not None:
+                messages.append(self._completed(row, original[0], original[1]))
+                continue
             sections: list[bytes] = []
             if self.ttls_ms:
                 self._add_header(sections, row)
@@ -100,7 +110,7 @@ class Drafts:
             if self.pair_starts:
                 self._add_pairs(sections, row)
             body = self.bodies.value(row) if self.bodies is not None else None
-            sections.append(b"\x00\x53\x75" + encode_binary(b"" if body is None else body))
+            sections.append(DATA + encode_binary(b"" if body is None else body))
             messages.append(b"".join(sections))
         return messages
 
@@ -122,6 +132,17 @@ class Drafts:
             places.append(-1 if key is None else fragment_at(hash_point_of(key), hash_starts))
         return places
 
+    def _completed(self, row: int, original: bytes, is_cut: bool) -> bytes:
+        if not is_cut:
+            return original
+        body = self.bodies.value(row) if self.bodies is not None else None
+        if body is None:
+            raise EncodeError(
+                f"row {self.first_row + row} has a message in amqp whose body is that of column "
+                "body, which is null or not there; write the two together"
+            )
+        return original + encode_binary(body)
+
     def _fields(self) -> list[Column | None]:
         """A column for each field of the properties up to the last that has one."""
         fields = [self.texts.get(name) for name in _FIELDS]
@@ -133,10 +154,7 @@ class Drafts:
         ttl_ms = self.ttls_ms[row]
         if ttl_ms is None:
             return
-        if not 0 <= ttl_ms <= TTL_MS_MAX:
-            raise EncodeError(
-                f"time_to_live_ms is {ttl_ms} in row {row}; it must be from 0 to {TTL_MS_MAX}"
-            )
+        check_ttl(ttl_ms, self.first_row + row)
         sections.append(encode_fields(codes.HEADER, [NULL, NULL, encode_uint(ttl_ms)]))
 
     def _add_annotations(self, sections: list[bytes], row: int) -> None:
@@ -162,6 +180,14 @@ class Drafts:
             entries.append(encode_utf8(names.value(pair)))
             entries.append(encode_utf8(values.value(pair)))
         sections.append(b"\x00\x53\x74" + compound(codes.MAP8, entries))
+
+
+def check_ttl(ttl_ms: int | None, row: int) -> None:
+    """EncodeError for a time to live that no header can tell."""
+    if ttl_ms is not None and not 0 <= ttl_ms <= TTL_MS_MAX:
+        raise EncodeError(
+            f"time_to_live_ms is {ttl_ms} in row {row}; it must be from 0 to {TTL_MS_MAX}"
+        )
 
 
 def _add_properties(sections: list[bytes], row: int, fields: list[Column | None]) -> None:

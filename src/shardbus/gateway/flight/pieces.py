@@ -18,6 +18,8 @@ from shardbus.gateway.flight.drafts import Drafts
 # What a gateway takes in one request is a megabyte, and sections around messages take some of it.
 PIECE_BYTES_MAX: Final = 960 * 1024
 PIECE_COUNT_MAX: Final = 4_000
+# What the largest tier takes; the bus knows what the entity does.
+MESSAGE_BYTES_MAX: Final = 102_400 * 1024
 HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of all lines together."""
 _AROUND_BYTES: Final = 16
@@ -66,6 +68,8 @@ class Pieces:
         self._places: list[int] = []
         self._row = 0
         self._rows_before = 0
+        # The number of the last row whose message was a piece of its own.
+        self.alone_row = 0
         # Of the digests of all messages: whoever divides or orders rows otherwise has the same sum.
         self._digests_sum = 0
 
@@ -94,17 +98,16 @@ class Pieces:
         self._row = 0
 
     def next(self) -> list[bytes]:
-        """A piece, empty when all of the batch is held; Refused when a message fits into none."""
+        """A piece, empty when all of the batch is held; Refused when no entity takes a message.
+
+        One that is larger than a piece may be is a piece of its own.
+        """
         while self._row < len(self._messages):
             message = self._messages[self._row]
             size_bytes = len(message) + _AROUND_BYTES
-            if size_bytes > PIECE_BYTES_MAX:
-                raise Refused(
-                    TOO_LARGE,
-                    f"Row {self._rows_before + self._row} makes a message of {len(message)} "
-                    f"bytes; the bulk lane takes {PIECE_BYTES_MAX - _AROUND_BYTES}.",
-                )
             line = self._lines[self._places[self._row] + 1 if self._places else 0]
+            if size_bytes > PIECE_BYTES_MAX:
+                return self._take(line) if line.messages else self._alone(message)
             if not line.takes(size_bytes):
                 return self._take(line)
             if self._held_bytes + size_bytes > HELD_BYTES_MAX:
@@ -127,6 +130,18 @@ class Pieces:
         if last.messages:
             pieces.append(last.taken())
         return pieces
+
+    def _alone(self, message: bytes) -> list[bytes]:
+        """A piece of one message, when nothing of its line is before it."""
+        self.alone_row = self._rows_before + self._row
+        if len(message) > MESSAGE_BYTES_MAX:
+            raise Refused(
+                TOO_LARGE,
+                f"Row {self.alone_row} makes a message of {len(message)} bytes; "
+                f"no entity takes more than {MESSAGE_BYTES_MAX}.",
+            )
+        self._row += 1
+        return [message]
 
     def _take(self, line: Line) -> list[bytes]:
         self._held_bytes -= line.size_bytes

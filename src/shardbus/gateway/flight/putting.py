@@ -14,8 +14,8 @@ import pyarrow as pa
 from shardbus.amqp.errors import EncodeError
 from shardbus.amqp.message import encode_batch
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.flight.bus import Bus, Document, entity_path
-from shardbus.gateway.flight.pieces import Pieces
+from shardbus.gateway.flight.bus import Bus, BusError, Document, entity_path
+from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX, Pieces
 from shardbus.gateway.flight.sinking import drafts_of
 from shardbus.gateway.flight.ticket import read_object
 
@@ -55,12 +55,16 @@ class Put:
                 self._count += 1
                 if number == self._first:
                     # How to gather the others is known from the answer to the first one.
-                    fragments = self._send(number, messages).get("fragments")
+                    row = self._pieces.alone_row
+                    fragments = self._send(number, messages, row).get("fragments")
                     self._pieces.spread(fragments if isinstance(fragments, int) else 1)
                     continue
-                if len(sent) >= PIECES_MAX:
+                # A message that is larger than a piece goes when nothing else is on its way.
+                others_max = 0 if len(messages[0]) > PIECE_BYTES_MAX else PIECES_MAX - 1
+                while len(sent) > others_max:
                     sent.popleft().result()
-                sent.append(senders.submit(self._send, number, messages))
+                row = self._pieces.alone_row
+                sent.append(senders.submit(self._send, number, messages, row))
             while sent:
                 sent.popleft().result()
 
@@ -70,19 +74,39 @@ class Put:
         return json.dumps(told).encode()
 
     def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
-        for drafts in map(drafts_of, batches):
+        rows = 0
+        for batch in batches:
             try:
-                self._pieces.take_in(drafts)
+                self._pieces.take_in(drafts_of(batch, rows))
             except EncodeError as error:
                 raise Refused(INVALID_ARGUMENT, f"A row cannot be sent: {error}.") from error
+            rows += batch.num_rows
             while piece := self._pieces.next():
                 yield piece
         yield from self._pieces.rest()
 
-    def _send(self, number: int, messages: list[bytes]) -> Document:
+    def _send(self, number: int, messages: list[bytes], row: int) -> Document:
+        """`row` is that of a message that is a piece of its own, if this is one."""
         stage = quote(self._stage, safe="")
         path = entity_path(self._entity, f"stages/{stage}?piece={number}")
-        return self._bus.put(path, self._token, encode_batch(messages))
+        content = encode_batch(messages)
+        if len(content) <= PIECE_BYTES_MAX:
+            return self._bus.put(path, self._token, content)
+        try:
+            return self._send_parts(path, content)
+        except BusError as error:
+            code, _, text = str(error).partition(": ")
+            told = f"Row {row} makes a message of {len(messages[0])} bytes. {text}"
+            raise BusError(error.status, code, told) from error
+
+    def _send_parts(self, path: str, content: bytes) -> Document:
+        """A piece that no request takes as a whole; what was answered to its last part."""
+        parts = -(-len(content) // PIECE_BYTES_MAX)
+        answer: Document = {}
+        for part in range(parts):
+            some = content[part * PIECE_BYTES_MAX : (part + 1) * PIECE_BYTES_MAX]
+            answer = self._bus.put(f"{path}&part={part}&parts={parts}", self._token, some)
+        return answer
 
 
 def _number(members: dict[str, object], name: str) -> int:

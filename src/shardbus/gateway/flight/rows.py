@@ -16,7 +16,7 @@ from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.scan import identifier_text
 from shardbus.core.message import Entry
 from shardbus.gateway.flight.tiles import NULL_TILE, MapColumn, TileColumn, Tiles
-from shardbus.gateway.flight.values import json_of, overlaid, text_of
+from shardbus.gateway.flight.values import json_of, overlaid, settled, text_of
 from shardbus.stores.base_bulk import ChunkPart
 
 NO_NUMBER: Final = -1
@@ -59,7 +59,7 @@ _OWNED: Final = frozenset(
 class Wanted:
     """Which parts of messages are looked at; what is not stays null."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record: all go by keyword
         self,
         *,
         header: bool = True,
@@ -68,6 +68,7 @@ class Wanted:
         application_properties: bool = True,
         body: bool = True,
         json: bool = False,
+        amqp: bool = False,
     ) -> None:
         self.header = header
         self.annotations = annotations
@@ -75,12 +76,13 @@ class Wanted:
         self.application_properties = application_properties
         self.body = body
         self.json = json
+        self.amqp = amqp
 
 
 @final
 class Rows:
     """The columns of one batch. `fields[i]` is the i-th field of the properties section; bodies
-    are cut into tiles of their own.
+    are cut into tiles of their own, and so are messages as a whole.
 
     `left_out` are rows that are not to be shown, because their messages could not be read.
     """
@@ -91,6 +93,7 @@ class Rows:
         self.left_out: list[int] = []
         self.tiles = Tiles()
         self.bodies = Tiles()
+        self.wholes = Tiles()
         self.sequence_numbers = BytesWriter()
         self.enqueued_at_us = BytesWriter()
         self.expires_at_us = BytesWriter()
@@ -108,9 +111,11 @@ class Rows:
         self.annotations = MapColumn()
         self.properties_json = TileColumn()
         self.body = TileColumn()
+        self.amqp = TileColumn()
         self._scheduled_at_us: i64 = NO_NUMBER
         self._ttl_ms: i64 = NO_NUMBER
         self._body_kind: i64 = 0
+        self._open_at: i64 = 0
         self._partition_key: i64 = NULL_TILE
         self._source: i64 = NULL_TILE
 
@@ -188,12 +193,16 @@ class Rows:
         self._scheduled_at_us = NO_NUMBER
         self._ttl_ms = NO_NUMBER
         self._body_kind = 0
+        self._open_at = end
         self._partition_key = NULL_TILE
         self._source = NULL_TILE
         self.tiles.enter(start, end)
         self.bodies.enter(start, end)
+        self.wholes.enter(start, end)
         try:
             self._walk(buffer, start, end, modified, reason, description)
+            if self._wanted.amqp:
+                self._whole(buffer, start, end, modified)
         except (DecodeError, IndexError, ValueError):
             self.left_out.append(self.count)
             return False
@@ -229,6 +238,15 @@ class Rows:
             raise DecodeError("a message that does not end where its record says")
         if is_changed and not has_properties:
             self._overlay(b"", modified, reason, description)
+
+    def _whole(self, buffer: bytes, start: i64, end: i64, modified: bytes) -> None:
+        """The message but for the content of the data section that ends it: `body` has that."""
+        stop: i64 = self._open_at
+        if len(modified) == 0:
+            self.amqp.put(self.count, self.wholes.cut(start, stop))
+            return
+        whole = settled(buffer[start:end], modified)
+        self.amqp.put(self.count, self.wholes.extra(whole[: len(whole) - (end - stop)]))
 
     def _section(self, code: i64, buffer: bytes, at: i64, end: i64) -> i64:
         wanted = self._wanted
@@ -370,6 +388,7 @@ class Rows:
         self._body_kind = DATA_BODY
         after: i64 = skip(buffer, at)
         if after == end:
+            self._open_at = at
             if self._wanted.body:
                 self.body.put(self.count, self.bodies.cut(content_at(buffer, at), after))
             return after

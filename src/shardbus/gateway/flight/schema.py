@@ -39,7 +39,7 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
     "body": pa.binary(),
     "body_kind": TEXT,
 }
-EXTRA_COLUMNS: Final[dict[str, pa.DataType]] = {"properties_json": TEXT}
+EXTRA_COLUMNS: Final[dict[str, pa.DataType]] = {"properties_json": TEXT, "amqp": pa.binary()}
 """Shown only to who names them."""
 
 

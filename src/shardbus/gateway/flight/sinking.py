@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.gateway.flight.drafts import Column, Drafts
+from shardbus.gateway.flight.originals import AMQP, originals_of
 from shardbus.gateway.flight.schema import COLUMNS, EXTRA_COLUMNS
 
 # A body is bytes: text that is no UTF-8, which Spark's strings may be, is put as it is.
@@ -29,6 +30,7 @@ _WRITTEN: Final = (
     "scheduled_time",
     "properties",
     "body",
+    AMQP,
 )
 # What the bus says of messages: rows that were read may be written again as they are.
 _PASSED_OVER: Final = (COLUMNS.keys() | EXTRA_COLUMNS.keys()) - set(_WRITTEN)
@@ -53,9 +55,11 @@ def _wrong_type(field: pa.Field[pa.DataType]) -> str:
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if name in _TEXTS or name == "partition_key":
         return "" if is_text else "a string"
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if name == "body":
-        is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
         return "" if is_text or is_bytes else "binary or a string"
+    if name == AMQP:
+        return "" if is_bytes else "binary"
     if name == "time_to_live_ms":
         return "" if pa.types.is_integer(kind) else "an integer"
     if name == "scheduled_time":
@@ -74,9 +78,11 @@ def _is_map_of_texts(kind: pa.DataType) -> bool:
     )
 
 
-def drafts_of(batch: pa.RecordBatch) -> Drafts:
-    """The rows of a batch whose schema was checked; Refused when its values are no valid ones."""
-    drafts = Drafts(batch.num_rows)
+def drafts_of(batch: pa.RecordBatch, first_row: int = 0) -> Drafts:
+    """The rows of a batch whose schema was checked; Refused when its values are no valid ones, and
+    EncodeError when a message that a row brings along is none. Errors number rows from there on.
+    """
+    drafts = Drafts(batch.num_rows, first_row)
     if not batch.num_rows:
         return drafts
     for name in batch.schema.names:
@@ -96,6 +102,8 @@ def drafts_of(batch: pa.RecordBatch) -> Drafts:
         _add_properties(drafts, batch.column("properties"))
     if "body" in names:
         drafts.bodies = _column(batch.column("body"))
+    if AMQP in names:
+        drafts.originals = originals_of(batch, first_row)
     return drafts
 
 

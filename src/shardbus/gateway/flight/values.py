@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from shardbus.amqp import delivery
 from shardbus.amqp.decimals import read_decimal
 from shardbus.amqp.decoder import Reader
 from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.scan import enter_map, leave_map
+from shardbus.amqp.scan import enter_map, leave_map, scan_message
 from shardbus.amqp.types import (
     Array,
     Char,
@@ -68,6 +69,22 @@ def overlaid(
         if text is not None:
             texts[name] = text.encode("utf-8", "replace")
     return [(name.encode("utf-8", "replace"), text) for name, text in texts.items()]
+
+
+def settled(payload: bytes, modified: bytes) -> bytes:
+    """A message with the application properties that settling changed; all else as it was sent."""
+    head = scan_message(payload)
+    start, length = head.application_properties_offset, head.application_properties_length
+    if not length:
+        # Before what the specification has behind them.
+        start = head.footer_offset if head.footer_length else len(payload)
+        start = head.body_offset if head.body_length else start
+    # A lone surrogate in a name can only come from a careless JSON client.
+    changed = {
+        name.encode("utf-8", "replace").decode(): raw for name, raw in unpack(modified).items()
+    }
+    section = delivery.overlaid(payload[start : start + length], changed)
+    return payload[:start] + section + payload[start + length :]
 
 
 def _changed(section: bytes, modified: bytes) -> dict[str, bytes]:

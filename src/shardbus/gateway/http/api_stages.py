@@ -38,6 +38,7 @@ from shardbus.gateway.http.documents_schema import (
     object_of,
     reference,
 )
+from shardbus.gateway.http.piece_parts import PARTS_MAX, PieceParts
 
 PIECE_MAX: Final = 1_000_000
 
@@ -123,6 +124,7 @@ class StagePages:
     def __init__(self, places: Places, read_batch: ReadBatch) -> None:
         self._places = places
         self._read_batch = read_batch
+        self._parts = PieceParts(places.bus.clock.steady_ms)
 
     def schemas(self) -> dict[str, Schema]:
         return _SCHEMAS
@@ -135,6 +137,10 @@ class StagePages:
                 "piece", "query", "Its number; the same one again is put once.", most=PIECE_MAX
             ),
             Parameter("lifetime_ms", "query", "How long it is kept.", most=STAGE_MS_MAX),
+            Parameter(
+                "parts", "query", "Of a message too large for a request: how many.", most=PARTS_MAX
+            ),
+            Parameter("part", "query", "Which of them this is, from 0 on.", most=PARTS_MAX),
         )
         return [
             (
@@ -177,11 +183,24 @@ class StagePages:
             "lifetime_ms", STAGE_MS_DEFAULT, STAGE_MS_MAX, least=STAGE_MS_MIN
         )
         now_ms = self._places.bus.clock.now_ms()
-        messages = self._read(call.request.body, now_ms, handle.entity)
+        fragments = len(handle.router.ports)
+        content = self._whole(call, handle.entity, piece)
+        if content is None:
+            return {"stage": call.rule, "piece": piece, "count": 0, "fragments": fragments}
+        messages = self._read(content, now_ms, handle.entity)
         self._places.pay(len(messages))
         await handle.staging.stage(call.rule, piece, messages, lifetime_ms=lifetime_ms)
-        fragments = len(handle.router.ports)
         return {"stage": call.rule, "piece": piece, "count": len(messages), "fragments": fragments}
+
+    def _whole(self, call: Call, entity: Entity, piece: int) -> bytes | None:
+        """The piece; None while parts of it are to come."""
+        parts = call.query.integer("parts", 1, PARTS_MAX, least=1)
+        part = call.query.integer("part", 0, PARTS_MAX)
+        if parts == 1:
+            return call.request.body
+        key = entity.entity_id, call.rule, piece
+        size_max = entity.spec.message_kb_max * 1024
+        return self._parts.add(key, part, parts, call.request.body, size_max)
 
     def _read(self, body: bytes, now_ms: int, entity: Entity) -> list[Message]:
         size_max = entity.spec.message_kb_max * 1024

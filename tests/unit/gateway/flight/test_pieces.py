@@ -13,6 +13,7 @@ from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.gateway.flight.drafts import Drafts
 from shardbus.gateway.flight.pieces import (
     HELD_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
     PIECE_BYTES_MAX,
     PIECE_COUNT_MAX,
     Pieces,
@@ -102,11 +103,26 @@ def test_a_piece_has_not_too_many_rows() -> None:
     assert [len(piece) for piece in pieces] == [PIECE_COUNT_MAX, PIECE_COUNT_MAX, 1]
 
 
-def test_a_row_that_fits_into_no_piece_is_refused_by_its_number() -> None:
+def test_a_row_that_is_larger_than_a_piece_is_one_behind_those_before_it() -> None:
+    large = bytes(3 * PIECE_BYTES_MAX)
+
+    pieces = gathered([[(None, b"a"), (None, large), (None, b"b")], [(None, large), (None, b"c")]])
+
+    assert pieces == [
+        [(None, b"a")],
+        [(None, large)],
+        [(None, b"b")],
+        [(None, large)],
+        [(None, b"c")],
+    ]
+
+
+def test_a_row_that_no_entity_takes_is_refused_by_its_number() -> None:
     pieces = Pieces()
     pieces.take_in(drafts([(None, b"x")] * 3))
     assert pieces.next() == []
-    pieces.take_in(drafts([(None, b"x"), (None, bytes(PIECE_BYTES_MAX))]))
+    pieces.take_in(drafts([(None, b"x"), (None, bytes(MESSAGE_BYTES_MAX))]))
+    assert len(pieces.next()) == 4
 
     with pytest.raises(Refused, match="Row 4 makes a message of") as caught:
         pieces.next()

@@ -180,8 +180,6 @@ def test_nothing_is_put_of_what_cannot_be_a_message(site: LaneSite) -> None:
     odd = pa.RecordBatch.from_arrays([pa.array([1])], ["price"])
     with pytest.raises(flight.FlightServerError, match="invalid-argument: Column 'price'"):
         put(site, odd)
-    with pytest.raises(flight.FlightServerError, match="too-large: Row 0"):
-        put(site, bodies(PIECE_BYTES_MAX))
     with pytest.raises(flight.FlightServerError, match="invalid-argument: The command needs"):
         put(site, bodies(1), stage="")
     assert site.bus.put_bytes == []
@@ -203,3 +201,31 @@ def test_publishing_and_discarding_are_asked_of_the_bus(site: LaneSite) -> None:
 
     assert (published, discarded) == ({"is_new": True, "count": 1}, {"stages": 1})
     assert site.bus.posted == [{"producer": "p", "batch": 1, "stages": []}, {"stages": ["s"]}]
+
+
+def test_a_message_that_no_request_takes_is_put_in_parts(site: LaneSite) -> None:
+    site.bus.answers["entities/q/stages/s"] = {"fragments": 1}
+
+    assert put(site, bodies(1, 3 * PIECE_BYTES_MAX, 2)) == 3
+
+    first, *parts, last = site.bus.put_bytes
+    assert len(parts) == 4
+    assert all(len(part) <= PIECE_BYTES_MAX for part in parts)
+    [large] = split_batch(b"".join(parts))
+    payloads = [*split_batch(first), large, *split_batch(last)]
+    assert [size_of(payload) for payload in payloads] == [1, 3 * PIECE_BYTES_MAX, 2]
+
+
+def test_a_message_that_is_too_large_for_its_entity_is_named_by_its_row(site: LaneSite) -> None:
+    small, large = bodies(1, 2), bodies(3, PIECE_BYTES_MAX)
+    answers: list[Document | BusError] = [{}, BusError(413, "too-large", "The entity takes less.")]
+
+    def answer() -> Document:
+        told = answers.pop(0)
+        if isinstance(told, BusError):
+            raise told
+        return told
+
+    site.bus.answers["entities/q/stages/s"] = answer
+    with pytest.raises(flight.FlightServerError, match=r"too-large: Row 3 makes .* takes less"):
+        put(site, small, large)

@@ -51,7 +51,10 @@ def test_a_wish_says_what_is_wanted() -> None:
         (b'{"entity": "q", "colums": []}', "has a member 'colums'; members are entity, columns"),
         (b'{"entity": "q", "columns": []}', "Columns must be named"),
         (b'{"entity": "q", "columns": ["body", "body"]}', "each of them once"),
-        (b'{"entity": "q", "columns": ["bod"]}', "no column 'bod'; there are annotations, body"),
+        (
+            b'{"entity": "q", "columns": ["bod"]}',
+            "no column 'bod'; there are amqp, annotations, body",
+        ),
         (b'{"entity": "q", "columns": "body"}', "must be a list of texts"),
         (b'{"entity": "q", "states": []}', "names no state; states are active"),
         (b'{"entity": "q", "states": ["dead"]}', "has the state 'dead'; states are active"),

@@ -116,3 +116,16 @@ def test_what_is_no_batch_of_messages_is_refused(api: MessagesWeb, body: bytes) 
 
     assert response.status == 400
     assert "no batch of messages" in json.loads(response.body)["error"]["message"]
+
+
+def test_a_piece_may_come_in_parts(api: MessagesWeb) -> None:
+    """P3: each is a request, and the last one makes a piece like any."""
+    batch = encode_batch([encode_data_message(b"a" * 1_000)])
+    path = "/api/v1/entities/many/stages/one?piece=0&parts=2"
+
+    first = api.fetch("PUT", f"{path}&part=0", batch[:600])
+    last = api.fetch("PUT", f"{path}&part=1", batch[600:])
+
+    assert [json.loads(one.body)["count"] for one in (first, last)] == [0, 1]
+    assert publish(api, 1, one=1) == {"is_new": True, "count": 1}
+    assert shown(api) == ["a" * 1_000]

@@ -1,0 +1,109 @@
+"""Messages that are larger than a request, put in parts (P3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, TOO_LARGE, ErrorKind, Refused
+from shardbus.gateway.http.piece_parts import (
+    GATHERED_BYTES_MAX,
+    IDLE_MS_MAX,
+    PIECES_MAX,
+    PieceParts,
+)
+
+KEY = (7, "s", 0)
+OTHER = (7, "s", 1)
+MUCH = 1 << 40
+
+
+class Gathering:
+    """Parts at a time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._parts = PieceParts(lambda: self.now_ms)
+
+    def add(
+        self,
+        part: int,
+        content: bytes,
+        parts: int = 3,
+        key: tuple[int, str, int] = KEY,
+        size_max: int = MUCH,
+    ) -> bytes | None:
+        return self._parts.add(key, part, parts, content, size_max)
+
+    def refused(self, part: int, content: bytes, kind: ErrorKind, size_max: int = MUCH) -> str:
+        with pytest.raises(Refused) as caught:
+            self.add(part, content, size_max=size_max)
+        assert caught.value.kind is kind
+        return str(caught.value)
+
+
+def test_the_last_part_makes_the_piece_whole() -> None:
+    gathering = Gathering()
+
+    assert gathering.add(0, b"a") is None
+    assert gathering.add(0, b"x", key=OTHER) is None
+    assert gathering.add(1, b"b") is None
+    assert gathering.add(2, b"c") == b"abc"
+    gathering.refused(2, b"c", SERVER_BUSY)
+
+
+def test_the_part_that_came_last_may_come_again_and_the_first_begins_anew() -> None:
+    gathering = Gathering()
+    gathering.add(0, b"a")
+    gathering.add(1, b"b")
+    assert gathering.add(1, b"b") is None
+    assert gathering.add(2, b"c") == b"abc"
+
+    gathering.add(0, b"a")
+    gathering.add(1, b"b")
+    gathering.add(0, b"d")
+    gathering.add(1, b"e")
+    assert gathering.add(2, b"f") == b"def"
+
+
+@pytest.mark.parametrize("before", [[], [0]])
+def test_a_part_out_of_turn_gives_the_piece_up(before: list[int]) -> None:
+    gathering = Gathering()
+    for part in before:
+        gathering.add(part, b"x")
+
+    assert "begin it anew" in gathering.refused(2, b"x", SERVER_BUSY)
+    gathering.refused(1, b"x", SERVER_BUSY)
+
+
+def test_a_part_that_is_none_is_refused() -> None:
+    Gathering().refused(3, b"x", INVALID_ARGUMENT)
+
+
+def test_a_message_that_the_entity_does_not_take_is_given_up_as_soon_as_that_is_seen() -> None:
+    gathering = Gathering()
+    gathering.add(0, bytes(900), size_max=1_000)
+
+    assert "more than 1000 bytes" in gathering.refused(1, bytes(900), TOO_LARGE, size_max=1_000)
+    gathering.refused(1, b"x", SERVER_BUSY)
+
+
+def test_what_is_gathered_of_all_pieces_is_bounded_and_what_nobody_adds_to_is_forgotten() -> None:
+    gathering = Gathering()
+    half = bytes(GATHERED_BYTES_MAX // 2)
+    gathering.add(0, half, key=OTHER)
+    gathering.add(0, half)
+
+    gathering.refused(1, b"x", SERVER_BUSY)
+
+    gathering.add(0, half)
+    gathering.now_ms += IDLE_MS_MAX + 1
+    assert gathering.add(0, half) is None
+    assert gathering.add(1, half) is None
+
+
+def test_pieces_that_are_put_together_at_once_are_bounded() -> None:
+    gathering = Gathering()
+    for piece in range(1, PIECES_MAX + 1):
+        gathering.add(0, b"x", key=(7, "s", piece))
+
+    gathering.refused(0, b"x", SERVER_BUSY)
