@@ -62,7 +62,7 @@ def test_more_clients_than_places_stage_at_the_same_time(bus: Bus) -> None:
     client.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_job_of_500_tasks_is_one_batch(
     bus: Bus, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
