@@ -248,7 +248,7 @@ def test_a_full_disk_ends_a_write_and_the_next_one_goes_on(
     """P3: no row is lost, and none is there twice."""
     with _bus_on_a_disk(tmp_path) as (bus, disk, words):
         _add_file(tmp_path, "first", TEN)
-        query = _writing(spark, bus, tmp_path, entity="disk")
+        query = _writing(spark, bus, tmp_path, entity="disk", waitMs="5000")
         _wait_for_batches(query, 1)
         disk.fail()
         _add_file(tmp_path, "second", [f"second {body}" for body in TEN])
@@ -256,7 +256,7 @@ def test_a_full_disk_ends_a_write_and_the_next_one_goes_on(
         assert words in _told(query)
 
         disk.heal()
-        again = _writing(spark, bus, tmp_path, entity="disk")
+        again = _writing(spark, bus, tmp_path, entity="disk", waitMs="5000")
         _wait_for_batches(again, 1)
         again.stop()
         found = connect(bus.url).read("disk")["body"].to_pylist()

@@ -125,8 +125,10 @@ class SessionReceiver:
     async def _outstay(self, flow: SessionFlow, accepted: SessionAccepted) -> None:
         """Who waits for messages beyond the end of a session is told that it is lost."""
         simulation = self._simulation
-        left_ms = simulation.checker.holds.until_ms(accepted.token) - simulation.now_ms()
-        await asyncio.sleep((max(left_ms, 0) + FOUND_MS_MAX) / 1000)
+        until_ms = simulation.checker.holds.until_ms
+        while (left_ms := until_ms(accepted.token) + FOUND_MS_MAX - simulation.now_ms()) > 0:
+            # What was asked for before may have renewed it meanwhile.
+            await asyncio.sleep(left_ms / 1000)
         if flow.granted and not flow.is_lost and not simulation.faults.severity:
             raise Violation(f"session {accepted.session_id!r} is over, and its owner waits on")
 

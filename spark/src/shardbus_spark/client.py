@@ -235,24 +235,34 @@ class Client:
             if batch is not None and batch.num_rows:
                 yield batch
 
-    def stage(self, entity: str, stage: str, batches: Iterable[pa.RecordBatch]) -> Put:
+    def stage(
+        self,
+        entity: str,
+        stage: str,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        wait_s: float = ASK_S,
+    ) -> Put:
         """Put rows on the bus, durably and out of sight until `publish`; what they were.
 
         They go in chunks, each a stream of its own that takes a place of the bulk lane while it
         lasts and not while rows are made; one is on its way while the next is gathered. A chunk
-        that fails because nobody answers is put again: what the bus has of it already it keeps.
+        that fails because nobody answers is put again, for as long as `wait_s`: what the bus has of
+        it already it keeps.
         """
         put = Put()
         with ThreadPoolExecutor(1) as sender:
             under_way: Future[Put] | None = None
             for chunk in _chunks(batches):
                 put = put.and_then(under_way)
-                under_way = sender.submit(self._stage_chunk, entity, stage, put.pieces, chunk)
+                place = entity, stage, put.pieces
+                under_way = sender.submit(self._stage_chunk, place, chunk, wait_s)
             return put.and_then(under_way)
 
     def _stage_chunk(
-        self, entity: str, stage: str, piece: int, batches: list[pa.RecordBatch]
+        self, place: tuple[str, str, int], batches: list[pa.RecordBatch], wait_s: float
     ) -> Put:
+        entity, stage, piece = place
         command = json.dumps({"entity": entity, "stage": stage, "piece": piece}).encode()
         descriptor = flight.FlightDescriptor.for_command(command)
 
@@ -276,7 +286,7 @@ class Client:
                 )
             return Put(rows, int(told["digest"], 16), int(told["pieces"]))
 
-        return self._retried(put, ASK_S)
+        return self._retried(put, wait_s)
 
     def describe(self, entity: str, *, known: str = "", wait_ms: int = 0) -> Document:
         """What an entity is made of, and how far its fragments go.

@@ -20,6 +20,7 @@ KNOWN: Final[dict[str, str]] = {
     "txnVersion": "batch only: a write whose version is not above the last of its txnAppId is "
     "skipped",
     "producerName": "streams only: goes before the query's id in the name of the producer",
+    "waitMs": "how long a task waits for a place, or for a bus that is away (900000)",
     "onRepeatedBatch": "what becomes of other rows under a number that was written: fail, or skip, "
     "the default with txnAppId",
 }
@@ -27,6 +28,7 @@ KNOWN: Final[dict[str, str]] = {
 FAIL: Final = "fail"
 SKIP: Final = "skip"
 VERSION_MAX: Final = 1 << 62
+WAIT_MS_DEFAULT: Final = 900_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class SinkOptions:
     app_id: str
     app_version: int
     skips_repeated: bool
+    wait_s: float
 
     def for_tasks(self) -> SinkOptions:
         """The same with a token for the entity instead of a key: what is pickled for tasks."""
@@ -64,6 +67,7 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
         app_id=app_id,
         app_version=version,
         skips_repeated=values.choice("onRepeatedBatch", (FAIL, SKIP), otherwise) == SKIP,
+        wait_s=values.number("waitMs", WAIT_MS_DEFAULT) / 1000,
     )
     options.address.location()
     return options

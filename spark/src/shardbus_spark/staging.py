@@ -54,7 +54,7 @@ def stage(
 
     try:
         with beating(prolong, BEAT_S):
-            put = client.stage(options.entity, name, batches)
+            put = client.stage(options.entity, name, batches, wait_s=options.wait_s)
     except ShardbusError:
         # In a full entity what is left of an attempt would keep the next one out for an hour.
         _forget(options, name)
