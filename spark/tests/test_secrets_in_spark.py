@@ -120,7 +120,7 @@ def test_the_key_in_a_variable_is_in_nothing_that_a_capture_leaves(place: Path, 
         "import json, shardbus_spark.client as c, pyarrow as pa;"
         f"k = c.connect(); n = k.stage('captured', 's', pa.Table.from_pylist(json.loads('{rows}'))"
         ".to_batches()); k.act('publish', 'captured',"
-        " {'producer': 'p', 'batch': 1, 'stages': [{'stage': 's', 'count': n}]})"
+        " {'producer': 'p', 'batch': 1, 'stages': [{'stage': 's', 'count': n.rows}]})"
     )
     definition = {
         "name": "kept",

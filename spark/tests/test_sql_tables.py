@@ -43,10 +43,11 @@ def test_a_table_is_read_and_written_although_spark_forgets_its_options(lane: Fa
 
 
 def test_options_of_a_query_go_before_those_of_its_table(lane: FakeLane) -> None:
+    del lane.fragments[1]
     lane.send(5)
-    schema = _made({"endpoint": lane.url, "entity": "orders"})
+    schema = _made({"endpoint": lane.url, "entity": "orders", "endingOffsets": '{"0": 3}'})
 
-    reader = ShardbusSource({"startingOffsets": "latest"}).reader(schema)
+    reader = ShardbusSource({"endingOffsets": '{"0": 1}'}).reader(schema)
 
     assert reader.partitions() == []
 

@@ -43,6 +43,7 @@ MESSAGE_COLUMNS: Final = (
     "time_to_live_ms",
     "scheduled_time",
     "properties",
+    "amqp",
 )
 """What a row that is sent may have."""
 STATES: Final = ("stopped", "starting", "running", "failing", "stopping", "finished")
