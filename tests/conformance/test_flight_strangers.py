@@ -63,7 +63,7 @@ def work_honestly(server: Server) -> None:
             writer.write_batch(ROWS)
             writer.done_writing()
             answer = answers.read()  # type: ignore[attr-defined]  # the stubs say another reader
-        assert json.loads(answer.to_pybytes()) == {"rows": 3}
+        assert json.loads(answer.to_pybytes())["rows"] == 3
         client = FlightClient(connection, token)
         assert client.act("discard", "q", stages=[stage]) == {"stages": 1}
         assert client.read("q").num_rows == 0
