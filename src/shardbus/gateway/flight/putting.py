@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
 from typing import Final, final
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from shardbus.amqp.errors import EncodeError
 from shardbus.amqp.message import encode_batch
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, STAGE_LOST, Refused
 from shardbus.gateway.flight.bus import Bus, BusError, Document, entity_path
 from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX, Pieces
 from shardbus.gateway.flight.sinking import drafts_of
@@ -97,6 +98,9 @@ class Put:
         except BusError as error:
             code, _, text = str(error).partition(": ")
             told = f"Row {row} makes a message of {len(messages[0])} bytes. {text}"
+            if code == STAGE_LOST.name:
+                # Its parts so far are gone: the client puts it again.
+                raise BusError(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", told) from error
             raise BusError(error.status, code, told) from error
 
     def _send_parts(self, path: str, content: bytes) -> Document:

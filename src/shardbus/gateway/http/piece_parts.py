@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, TOO_LARGE, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, STAGE_LOST, TOO_LARGE, Refused
 
 PARTS_MAX: Final = 1_000
 """Of one piece."""
@@ -87,7 +87,7 @@ class PieceParts:
     def _gone(self, key: Key) -> Refused:
         self._forget(key)
         return Refused(
-            SERVER_BUSY, f"The parts of piece {key[2]} before this one are gone: begin it anew."
+            STAGE_LOST, f"The parts of piece {key[2]} before this one are gone: begin it anew."
         )
 
     def _forget(self, key: Key) -> None:

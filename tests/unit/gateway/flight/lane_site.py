@@ -31,6 +31,8 @@ class TableBus:
         self.asked: list[tuple[str, str]] = []
         self.posted: list[Document] = []
         self.put_bytes: list[bytes] = []
+        # Pieces are put side by side: those that are told apart by their place.
+        self.put_at: dict[str, bytes] = {}
 
     def get(self, path: str, token: str) -> Document:
         self.asked.append((path, token))
@@ -45,6 +47,7 @@ class TableBus:
 
     def put(self, path: str, token: str, content: bytes) -> Document:
         self.put_bytes.append(content)
+        self.put_at[path] = content
         return self.get(path.partition("?")[0], token)
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, TOO_LARGE, ErrorKind, Refused
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    SERVER_BUSY,
+    STAGE_LOST,
+    TOO_LARGE,
+    ErrorKind,
+    Refused,
+)
 from shardbus.gateway.http.piece_parts import (
     GATHERED_BYTES_MAX,
     IDLE_MS_MAX,
@@ -48,7 +55,7 @@ def test_the_last_part_makes_the_piece_whole() -> None:
     assert gathering.add(0, b"x", key=OTHER) is None
     assert gathering.add(1, b"b") is None
     assert gathering.add(2, b"c") == b"abc"
-    gathering.refused(2, b"c", SERVER_BUSY)
+    gathering.refused(2, b"c", STAGE_LOST)
 
 
 def test_the_part_that_came_last_may_come_again_and_the_first_begins_anew() -> None:
@@ -71,8 +78,8 @@ def test_a_part_out_of_turn_gives_the_piece_up(before: list[int]) -> None:
     for part in before:
         gathering.add(part, b"x")
 
-    assert "begin it anew" in gathering.refused(2, b"x", SERVER_BUSY)
-    gathering.refused(1, b"x", SERVER_BUSY)
+    assert "begin it anew" in gathering.refused(2, b"x", STAGE_LOST)
+    gathering.refused(1, b"x", STAGE_LOST)
 
 
 def test_a_part_that_is_none_is_refused() -> None:
@@ -84,7 +91,7 @@ def test_a_message_that_the_entity_does_not_take_is_given_up_as_soon_as_that_is_
     gathering.add(0, bytes(900), size_max=1_000)
 
     assert "more than 1000 bytes" in gathering.refused(1, bytes(900), TOO_LARGE, size_max=1_000)
-    gathering.refused(1, b"x", SERVER_BUSY)
+    gathering.refused(1, b"x", STAGE_LOST)
 
 
 def test_what_is_gathered_of_all_pieces_is_bounded_and_what_nobody_adds_to_is_forgotten() -> None:
