@@ -255,10 +255,9 @@ def test_a_row_shows_what_its_message_says(written: list[Written]) -> None:
         expected_json = expected.pop("properties_json")
         assert expected.pop("amqp") is None
         assert one.payload.startswith(whole)
-        assert one.payload in (
-            whole,
-            whole + one.payload[len(whole) :][:5] + (found["body"] or b""),
-        )
+        left_out, body = one.payload[len(whole) :], found["body"] or b""
+        # A body that is left out has its length before it, in one byte or in four.
+        assert not left_out or (left_out.endswith(body) and len(left_out) - len(body) in (2, 5))
         assert (None if as_json is None else json.loads(as_json)) == expected_json
         assert found == expected
 
