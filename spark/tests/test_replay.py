@@ -342,5 +342,6 @@ def test_unknown_columns_and_messages_that_are_too_large_are_told(
     with pytest.raises(PySparkException) as refused:
         replay(spark, bus, large)
 
-    assert "more than the 262144 that 'mapped' takes" in error_text(refused.value)
+    told = str(refused.value)
+    assert "more than the 262144 that 'mapped' takes" in error_text(refused.value), told
     assert client.read("mapped").num_rows == before
