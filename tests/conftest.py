@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's business: no test fails for being slow.
+settings.register_profile(
+    "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("unhurried")
 
 # Node id prefix -> why CI may skip it. Keep it short: a skipped test proves nothing.
 ALLOWED_SKIPS: Final[dict[str, str]] = {}
