@@ -74,7 +74,7 @@ class KnownProducers:
     def check(self, publication: Publication | None, now_ms: int) -> None:
         """Refused when the batch was published before, or cannot be remembered."""
         self.check_new(publication)
-        if publication is not None and self._known(publication.producer) is None:
+        if publication is not None and self._is_newcomer(publication):
             self._check_room(publication.is_once, now_ms)
 
     def check_new(self, publication: Publication | None) -> None:
@@ -99,13 +99,15 @@ class KnownProducers:
         """Remember that a batch is published."""
         name = publication.producer
         known = self._known(name)
-        if known is None and not publication.is_once:
+        if self._is_newcomer(publication) and not publication.is_once:
             self._make_room(now_ms)
         producer = Producer(name, publication.batch, now_ms, self._ledger.steady_ms)
         if known is not None:
             producer.fingerprints = known.fingerprints[1 - FINGERPRINTS_MAX :]
         producer.fingerprints.append((publication.batch, publication.fingerprint))
         producer.is_once = publication.is_once and (known is None or known.is_once)
+        # It may go on as one of the others; if not, it is the last to be forgotten.
+        self._once.pop(name, None)
         self._all_like(producer.is_once)[name] = producer
         self._ledger.changes.append(producer_change(producer))
 
@@ -121,6 +123,11 @@ class KnownProducers:
             if producer.noted_ms + PRODUCER_ONCE_KEPT_MS > self._ledger.steady_ms:
                 return
             self.forget(producer.name)
+
+    def _is_newcomer(self, publication: Publication) -> bool:
+        """Whether a producer comes to those of its kind."""
+        known = self._known(publication.producer)
+        return known is None or (known.is_once and not publication.is_once)
 
     def _known(self, name: bytes) -> Producer | None:
         return self._named.get(name) or self._once.get(name)

@@ -156,3 +156,19 @@ def test_only_who_publishes_once_can_be_forgotten(desk: StagingDesk) -> None:
     desk.do(ForgetProducer(PRODUCER))
 
     assert desk.batches() == {PRODUCER: 2}
+
+
+def test_who_goes_on_after_it_published_once_is_remembered_like_others() -> None:
+    """What was to be forgotten after an hour was its record as a whole: repeated, its batches were
+    published twice.
+    """
+    desk = StagingDesk(bounds=Bounds(producers_max=1))
+    desk.do(Transact(once(PRODUCER)))
+    desk.publish(batch=2)
+    desk.do(ForgetProducer(PRODUCER))
+    desk.wait(PRODUCER_ONCE_KEPT_MS)
+    desk.reload()
+
+    assert refusal(desk, desk.publication(batch=2)) is ALREADY_PUBLISHED
+    desk.do(Transact(once(b"other")))
+    assert refusal(desk, desk.publication(producer=b"other", batch=2)) is QUOTA_EXCEEDED
