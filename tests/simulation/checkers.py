@@ -251,8 +251,8 @@ class Checker:
             self._check_asked_for(heard.fragment, command, answer.deliveries)
             term = self.holds.received(heard, command, answer)
             self.locks.received(heard, command, answer.deliveries, term)
-        elif isinstance(answer, Unavailable) and answer.is_unknown and not command.is_locking:
-            self.locks.perhaps_removed(heard.fragment)
+        elif isinstance(answer, Unavailable) and not command.is_locking:
+            self.locks.perhaps_removed(heard.fragment, is_certain=not answer.is_unknown)
         elif isinstance(command, ReceiveDeferred) and is_not_found(answer):
             hold = self.holds.of_token(command.session)
             session = None if hold is None else hold.key.session
@@ -303,8 +303,8 @@ class Checker:
         return is_there and place not in self.journal.damaged
 
     def _purged(self, heard: Heard, command: Purge, answer: Answer) -> None:
-        if isinstance(answer, Unavailable) and answer.is_unknown:
-            self.locks.perhaps_removed(heard.fragment)
+        if isinstance(answer, Unavailable):
+            self.locks.perhaps_removed(heard.fragment, is_certain=not answer.is_unknown)
         elif isinstance(answer, Refused) and command.session:
             self.holds.refused(heard, command.session, answer)
         if not isinstance(answer, Purged):
@@ -326,7 +326,9 @@ class Checker:
 
     def _other_cause(self, heard: Heard, record: Record) -> int:
         """How likely something else than a purge removed a message: expiry, or a settlement."""
-        if self.locks.has_term(record, heard.life, heard.now_ms):
+        # A lock that lasted when the purge was asked for may have been settled before it ended, and
+        # both are told only now.
+        if self.locks.has_term(record, heard.life, heard.asked_at_ms):
             return 2
         return int(record.has_expired(record.removed_at_ms))
 

@@ -186,9 +186,10 @@ class LockBook:
                 self.gone(track.place)
             self._note(command)
 
-    def perhaps_removed(self, fragment: FragmentId) -> None:
-        """A receive without locks, or a purge, ended unknown."""
-        self._journal.explain_all(fragment)
+    def perhaps_removed(self, fragment: FragmentId, *, is_certain: bool) -> None:
+        """A receive without locks, or a purge, ended unknown, or is certain to have done nothing."""
+        if not is_certain:
+            self._journal.explain_all(fragment)
         # They may have been taken, and come back after what was locked meanwhile.
         self._returning[fragment] = self.newest(fragment)
 

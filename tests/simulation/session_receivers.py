@@ -125,9 +125,9 @@ class SessionReceiver:
     async def _outstay(self, flow: SessionFlow, accepted: SessionAccepted) -> None:
         """Who waits for messages beyond the end of a session is told that it is lost."""
         simulation = self._simulation
-        until_ms = simulation.checker.holds.until_ms
+        until_ms, since_ms = simulation.checker.holds.until_ms, simulation.now_ms()
         while (  # noqa: ASYNC110 - time is virtual, and what is awaited is a moment
-            left_ms := until_ms(accepted.token) + FOUND_MS_MAX - simulation.now_ms()
+            left_ms := max(until_ms(accepted.token), since_ms) + FOUND_MS_MAX - simulation.now_ms()
         ) > 0:
             # What was asked for before may have renewed it meanwhile.
             await asyncio.sleep(left_ms / 1000)

@@ -15,7 +15,7 @@ from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.topic_scenario import run_topics
 from tests.simulation.topic_town import TopicTown
 
-FIXED = "5-12"
+FIXED = "5-12,7090"
 EVENTFUL = "6-12"
 
 EVENTS = (

@@ -215,7 +215,11 @@ class Broker:
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         fragments = [FragmentId(entity_id, number) for number in numbers]
         found = self._running_counters(fragments)
-        found.update(await self._stored_counters([each for each in fragments if each not in found]))
+        others = [each for each in fragments if each not in found]
+        found.update(await self._stored_counters(others))
+        # A fragment that was loaded meanwhile may be storing more, and tells of it when it knows:
+        # whoever was told of it now would hear next that the fragment ends before that.
+        found.update(self._running_counters(others))
         return [self._described(fragment, found[fragment]) for fragment in fragments]
 
     def close(self) -> None:
