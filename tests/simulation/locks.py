@@ -187,7 +187,7 @@ class LockBook:
             self._note(command)
 
     def perhaps_removed(self, fragment: FragmentId, *, is_certain: bool) -> None:
-        """A receive without locks, or a purge, ended unknown, or is certain to have done nothing."""
+        """A receive without locks, or a purge, ended unknown, or certainly did nothing."""
         if not is_certain:
             self._journal.explain_all(fragment)
         # They may have been taken, and come back after what was locked meanwhile.
