@@ -9,11 +9,15 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from tests.mutants.places import Edit, Sources
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS_MAX: Final = 240
 # What pytest says when tests ran and some failed; anything else is not a catch.
 TESTS_FAILED: Final = 1
 CAUGHT: Final = "caught"
+# Instead of a file of tests: the fixed seeds of the simulator.
+SIMULATION: Final = "simulation"
 
 
 class Mutant:
@@ -23,12 +27,11 @@ class Mutant:
         self.name = str(row["name"])
         self.caught_by = str(row["caught_by"])
         self.is_fast = bool(row.get("fast", False))
-        file = str(row["file"])
-        self.edits = [(file, str(row["old"]), str(row["new"]))]
-        more = row.get("with", [])
+        more = row.get("also", [])
         assert isinstance(more, list)
-        for old, new in more:
-            self.edits.append((str(row.get("with_file", file)), str(old), str(new)))
+        self.edits = [
+            Edit(str(edit["at"]), str(edit["old"]), str(edit["new"])) for edit in [row, *more]
+        ]
 
 
 def mutants() -> list[Mutant]:
@@ -37,14 +40,9 @@ def mutants() -> list[Mutant]:
 
 
 def plant(mutant: Mutant, source: Path) -> None:
-    """Edit the copy of `src`; each old text must be there exactly once."""
-    for file, old, new in mutant.edits:
-        path = source / "shardbus" / file
-        text = path.read_text(encoding="utf-8")
-        found = text.count(old)
-        if found != 1:
-            raise ValueError(f"mutant {mutant.name!r}: {found} places in {file} read {old!r}")
-        path.write_text(text.replace(old, new), encoding="utf-8")
+    """Edit the copy of `src`."""
+    for path, text in Sources(source).apply(mutant.edits).items():
+        path.write_text(text, encoding="utf-8")
 
 
 def verdict(mutant: Mutant) -> str:
@@ -60,7 +58,7 @@ def verdict(mutant: Mutant) -> str:
 
 
 def _run(mutant: Mutant, copy: Path) -> str:
-    is_simulated = mutant.caught_by == "simulation"
+    is_simulated = mutant.caught_by == SIMULATION
     target = "tests/simulation/test_simulation.py" if is_simulated else mutant.caught_by
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", target]
     if is_simulated:

@@ -1,10 +1,9 @@
 """The tests are tested: planted bugs must be caught. `make mutants` plants all of them."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.mutants.planting import CAUGHT, ROOT, Mutant, mutants, plant, verdict
+from tests.mutants.places import Sources
+from tests.mutants.planting import CAUGHT, ROOT, SIMULATION, Mutant, mutants, verdict
 
 ALL = mutants()
 FAST = [mutant for mutant in ALL if mutant.is_fast]
@@ -15,14 +14,19 @@ def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     assert verdict(mutant) == CAUGHT
 
 
-@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
-def test_every_planted_bug_still_finds_its_place(mutant: Mutant, tmp_path: Path) -> None:
-    for file, _, _ in mutant.edits:
-        copy = tmp_path / "shardbus" / file
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes((ROOT / "src" / "shardbus" / file).read_bytes())
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    return Sources(ROOT / "src")
 
-    plant(mutant, tmp_path)
+
+@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
+def test_every_planted_bug_still_finds_its_place(mutant: Mutant, sources: Sources) -> None:
+    sources.check(mutant.edits)
+
+
+@pytest.mark.parametrize("file", sorted({mutant.caught_by for mutant in ALL} - {SIMULATION}))
+def test_the_tests_that_catch_planted_bugs_are_there(file: str) -> None:
+    assert (ROOT / file.partition("::")[0]).exists()
 
 
 def test_there_are_enough_of_them_under_names_of_their_own() -> None:
