@@ -18,6 +18,8 @@ TESTS_FAILED: Final = 1
 CAUGHT: Final = "caught"
 # Instead of a file of tests: the fixed seeds of the simulator.
 SIMULATION: Final = "simulation"
+# The same for one of the scenarios of tests/simulation/test_histories.py.
+SIMULATION_OF: Final = "simulation of "
 
 
 class Mutant:
@@ -27,6 +29,7 @@ class Mutant:
         self.name = str(row["name"])
         self.caught_by = str(row["caught_by"])
         self.is_fast = bool(row.get("fast", False))
+        self.is_chosen = bool(row.get("chosen", False))
         more = row.get("also", [])
         assert isinstance(more, list)
         self.edits = [
@@ -57,12 +60,19 @@ def verdict(mutant: Mutant) -> str:
         return _run(mutant, copy)
 
 
+def _chosen(caught_by: str) -> list[str]:
+    """What pytest is to run."""
+    if caught_by == SIMULATION:
+        return ["tests/simulation/test_simulation.py", "-k", "promise"]
+    if caught_by.startswith(SIMULATION_OF):
+        scenario = caught_by.removeprefix(SIMULATION_OF)
+        return ["tests/simulation/test_histories.py", "-k", scenario]
+    return [caught_by]
+
+
 def _run(mutant: Mutant, copy: Path) -> str:
-    is_simulated = mutant.caught_by == SIMULATION
-    target = "tests/simulation/test_simulation.py" if is_simulated else mutant.caught_by
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", target]
-    if is_simulated:
-        command += ["-k", "promise"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command += _chosen(mutant.caught_by)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(copy / "src"), *filter(None, sys.path)]),

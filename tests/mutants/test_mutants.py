@@ -3,14 +3,22 @@
 import pytest
 
 from tests.mutants.places import Sources
-from tests.mutants.planting import CAUGHT, ROOT, SIMULATION, Mutant, mutants, verdict
+from tests.mutants.planting import CAUGHT, ROOT, SIMULATION, SIMULATION_OF, Mutant, mutants, verdict
+from tests.simulation.test_histories import ALL as SCENARIOS
 
 ALL = mutants()
 FAST = [mutant for mutant in ALL if mutant.is_fast]
+CHOSEN = [mutant for mutant in ALL if mutant.is_chosen]
 
 
 @pytest.mark.parametrize("mutant", FAST, ids=[mutant.name for mutant in FAST])
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
+    assert verdict(mutant) == CAUGHT
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", CHOSEN, ids=[mutant.name for mutant in CHOSEN])
+def test_a_planted_bug_that_takes_longer_is_caught(mutant: Mutant) -> None:
     assert verdict(mutant) == CAUGHT
 
 
@@ -24,9 +32,12 @@ def test_every_planted_bug_still_finds_its_place(mutant: Mutant, sources: Source
     sources.check(mutant.edits)
 
 
-@pytest.mark.parametrize("file", sorted({mutant.caught_by for mutant in ALL} - {SIMULATION}))
-def test_the_tests_that_catch_planted_bugs_are_there(file: str) -> None:
-    assert (ROOT / file.partition("::")[0]).exists()
+@pytest.mark.parametrize("caught_by", sorted({mutant.caught_by for mutant in ALL}))
+def test_the_tests_that_catch_planted_bugs_are_there(caught_by: str) -> None:
+    if caught_by.startswith(SIMULATION_OF):
+        assert caught_by.removeprefix(SIMULATION_OF) in SCENARIOS
+    elif caught_by != SIMULATION:
+        assert (ROOT / caught_by.partition("::")[0]).exists()
 
 
 def test_there_are_enough_of_them_under_names_of_their_own() -> None:
