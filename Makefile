@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Tests start hundreds of processes that import the same modules: byte code is to be kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,11 +14,11 @@ BIN := $(VENV)/bin
 ARGS ?=
 SEEDS ?=
 JOBS ?= 2
+# More than there are cores: many tests wait most of the time.
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
-# Whole files, since the tests of a file share their server; in the order given, the slow ones first.
-PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
-# Minutes of Spark on a cluster of its own: for who changes the sink, and `make storm`.
-STORMS := spark/tests/test_storm.py::test_an_executor_and_a_broker_that_are_killed_cost_a_sink_nothing
+# Who runs what, and in which order: tests/support/workers.py.
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 INTERPRETED := PYTHONPATH=src:spark/src SHARDBUS_EXPECT_COMPILED=0
 COMPILED := SHARDBUS_EXPECT_COMPILED=1
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
@@ -27,7 +29,7 @@ JS := tests/conformance/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test check fmt unit model stores sim sim-table conformance backlog bench \
+.PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table conformance backlog bench \
 	bench-features bench-peers bench-spark mutants storm docs pin clean curl node FORCE
 
 help:  ## this list
@@ -45,9 +47,15 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 		echo "serving interpreted; \`make build\` compiles it, for two to three times the speed" >&2; fi
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
-test: build node curl check  ## build and run every check and test but the storms, compiled and then interpreted
-	$(COMPILED) $(PYTEST) $(PARALLEL) $(STORMS:%=--deselect %) spark/tests tests
-	$(INTERPRETED) $(PYTEST) $(PARALLEL) $(INTERPRETED_TESTS)
+test: build node curl check  ## build and run every check, and every test that is not long
+	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
+
+test-long: build node curl  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
+	$(COMPILED) $(PYTEST) $(PARALLEL) -m long spark/tests tests
+	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m 'not long' $(INTERPRETED_TESTS)
+
+test-costs: build node curl  ## wall and processor seconds of every file of tests, one after another
+	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
 	$(BIN)/ruff format --check .

@@ -9,6 +9,10 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import Scheduling
+
+from tests.support.workers import InTurns, in_turns, share_of
 
 # How long an example takes is the machine's business: no test fails for being slow.
 settings.register_profile(
@@ -30,6 +34,19 @@ _unknown_skips = pytest.StashKey[list[str]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_unknown_skips] = []
     config.pluginmanager.register(_SkipWatch(config.stash[_unknown_skips]), "skip-watch")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return InTurns(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several workers take the tests in the order in which they keep each other least waiting."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shares = in_turns(dict.fromkeys(share_of(item.nodeid) for item in items))
+        turns = {share: turn for turn, share in enumerate(shares)}
+        items.sort(key=lambda item: turns[share_of(item.nodeid)])
 
 
 class _SkipWatch:

@@ -1,11 +1,16 @@
-"""A lane that fails on demand, and streams that read from it as Spark would have them."""
+"""A lane that fails on demand, streams that read from it as Spark would have them, and a Spark."""
 
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
+from pyspark.sql import SparkSession
 from spark.tests.fake_lane import FakeLane
+from spark.tests.sessions import local_spark
+
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 @pytest.fixture
@@ -14,3 +19,21 @@ def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLane]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with FakeLane() as lane:
         yield lane
+
+
+@pytest.fixture(scope="session")
+def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """For all files: to start a Spark and to get it up to speed takes longer than most tests."""
+    with local_spark("tests", tmp_path_factory.mktemp("warehouse")) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def spark(one_spark: SparkSession) -> Iterator[SparkSession]:
+    """It runs nothing of other files; name yours in tests/support/workers.py."""
+    partitions = one_spark.conf.get(PARTITIONS)
+    yield one_spark
+    for query in one_spark.streams.active:
+        query.stop()
+    one_spark.catalog.clearCache()
+    one_spark.conf.set(PARTITIONS, str(partitions))

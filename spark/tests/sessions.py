@@ -15,11 +15,12 @@ import shardbus_spark
 
 @contextmanager
 def local_spark(name: str, warehouse: Path) -> Iterator[SparkSession]:
+    # Java hands its environment on to the Pythons that it starts later.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", driver_environment()["PYTHONPATH"])
         session = shardbus_spark.session(
             name, master="local[2,4]", spark_sql_warehouse_dir=warehouse
         )
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

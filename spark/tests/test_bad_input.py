@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from spark.tests.bus import Bus, Document, running_bus
 from spark.tests.patience import patiently
-from spark.tests.sessions import local_spark
 
 from shardbus_spark.client import connect
 from shardbus_spark.pipelines.events import error_text
@@ -45,12 +44,6 @@ WAIT_S: Final = 300
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
     with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
         yield bus
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark("bad input", tmp_path_factory.mktemp("warehouse")) as session:
-        yield session
 
 
 def _reading(spark: SparkSession, bus: Bus, entity: str, **options: str) -> StreamingQuery:

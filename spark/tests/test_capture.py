@@ -140,6 +140,7 @@ class Pipeline:
         return [int(process) for name, process in found if name == self._queue][-1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_driver_and_a_bus_that_are_killed_capture_every_message_once(tmp_path: Path) -> None:
     """P4, P9: while senders go on, to Parquet and to Delta; then a stop, after which nothing is on

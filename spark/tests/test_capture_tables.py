@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 from spark.tests.captured_rows import ENTITY, LATER_MS, SCHEMA, rows_of, seen
 
-import shardbus_spark
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.compacting import Compactor
 from shardbus_spark.schema import message_schema
@@ -25,24 +23,14 @@ from shardbus_spark.tables.form import DELTA, PARQUET
 from shardbus_spark.tables.layout import CHECKPOINT, HOUR_MS
 from shardbus_spark.tables.sink import TableSink
 
-SOURCE: Final = Path(shardbus_spark.__file__).parents[1]
 ROWS: Final = 40
 BATCHES: Final = 8
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        warehouse = tmp_path_factory.mktemp("warehouse")
-        session = shardbus_spark.session(
-            "tables", master="local[2,4]", spark_sql_warehouse_dir=warehouse
-        )
-        session.sparkContext.setLogLevel("OFF")
-        session.dataSource.register(TableSink)
-        yield session
-        session.stop()
+def spark(spark: SparkSession) -> SparkSession:
+    spark.dataSource.register(TableSink)
+    return spark
 
 
 def _put(source: Path, batch: int, step_ms: int = HOUR_MS // ROWS) -> None:

@@ -16,6 +16,9 @@ from spark.tests.drivers import TESTS, driver_environment
 from shardbus.app.access import Access
 from shardbus.app.sas import Credential
 
+# Each is minutes of clusters that come and go.
+pytestmark = pytest.mark.long
+
 LOCAL_CLUSTER: Final = "local-cluster[2,1,1024]"
 KINDS: Final = ("executors", "standalone", "connect")
 QUEUES: Final = ("captured", *(f"{kind}-{end}" for kind in KINDS for end in ("from", "to")))

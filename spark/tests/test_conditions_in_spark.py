@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark.tests.sessions import local_spark
 
 from shardbus_spark.conditions.columns import column_of
 from shardbus_spark.conditions.parser import parse_condition
@@ -136,13 +134,6 @@ CONDITIONS: Final = [
     "subject = '\\u006frder'",
     'upper(`a b`) = "IT\'S"',
 ]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark("conditions", tmp_path_factory.mktemp("warehouse")) as session:
-        session.conf.set("spark.sql.session.timeZone", "UTC")
-        yield session
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,9 @@ class Crowd:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("kind", "kills", "kill_of_bus"), [(SMALL, 8, 4), (SPARK, 2, 1)], ids=["small", "spark"]
+    ("kind", "kills", "kill_of_bus"),
+    [(SMALL, 8, 4), pytest.param(SPARK, 2, 1, marks=pytest.mark.long)],
+    ids=["small", "spark"],
 )
 def test_drivers_and_a_bus_that_are_killed_lose_nothing_and_double_nothing(
     tmp_path: Path, kind: str, kills: int, kill_of_bus: int

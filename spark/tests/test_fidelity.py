@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
-from spark.tests.sessions import local_spark
 
 from shardbus.amqp.encoder import encode_binary
 from shardbus.amqp.errors import DecodeError
@@ -47,12 +46,6 @@ def client(bus: Bus) -> Iterator[Client]:
     client = connect(bus.url)
     yield client
     client.close()
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark("fidelity", tmp_path_factory.mktemp("warehouse")) as session:
-        yield session
 
 
 def messages() -> list[bytes]:

@@ -8,11 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
-from spark.tests.drivers import driver_environment
 
-import shardbus_spark
 from shardbus_spark.client import Client, Put, connect
 from shardbus_spark.sink_options import read_sink_options
 from shardbus_spark.staging import Staged, end_job, publish
@@ -62,23 +61,15 @@ def test_more_clients_than_places_stage_at_the_same_time(bus: Bus) -> None:
     client.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_job_of_500_tasks_is_one_batch(
-    bus: Bus, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", driver_environment()["PYTHONPATH"])
-        warehouse = tmp_path_factory.mktemp("warehouse")
-        spark = shardbus_spark.session(
-            "many", master="local[8,4]", spark_sql_warehouse_dir=warehouse
-        )
-        spark.sparkContext.setLogLevel("OFF")
-        rows = spark.range(0, 4 * TASKS, 1, TASKS).select(
-            F.col("id").cast("string").alias("body"), F.col("id").cast("string").alias("message_id")
-        )
-        assert rows.rdd.getNumPartitions() == TASKS
-        rows.write.format("shardbus").option("endpoint", bus.url).mode("append").save("tasks")
-        spark.stop()
+def test_a_job_of_500_tasks_is_one_batch(bus: Bus, spark: SparkSession) -> None:
+    rows = spark.range(0, 4 * TASKS, 1, TASKS).select(
+        F.col("id").cast("string").alias("body"), F.col("id").cast("string").alias("message_id")
+    )
+    assert rows.rdd.getNumPartitions() == TASKS
+
+    rows.write.format("shardbus").option("endpoint", bus.url).mode("append").save("tasks")
 
     client = connect(bus.url)
     assert numbers(client.read("tasks")) == list(range(4 * TASKS))

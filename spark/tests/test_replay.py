@@ -17,7 +17,6 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark.tests.bus import Bus, running_bus
-from spark.tests.sessions import local_spark
 
 from shardbus_spark.client import Client, connect
 from shardbus_spark.errors import OptionError, ShardbusError
@@ -73,12 +72,6 @@ def client(bus: Bus) -> Iterator[Client]:
     client = connect(bus.url)
     yield client
     client.close()
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark("replay", tmp_path_factory.mktemp("warehouse")) as session:
-        yield session
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ from spark.tests.drivers import TESTS, driver_environment
 
 from tests.support.server import free_port
 
+# Each is minutes of clusters that come and go.
+pytestmark = pytest.mark.long
+
 SECRET: Final = "CanaryKeyThatNobodyMayEverSee0123456789abcd="
 QUEUES: Final = ("first", "second", "captured")
 ENTITIES: Final = "".join(f'[[queue]]\nname = "{name}"\npartitioning = true\n' for name in QUEUES)

@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
 from spark.tests.drivers import running_driver
 from spark.tests.job import Job
-from spark.tests.sessions import local_spark
 
 from shardbus.core.records import PRODUCER
 from shardbus_spark.client import Client, connect
@@ -78,12 +77,6 @@ def client(bus: Bus) -> Iterator[Client]:
     client = connect(bus.url)
     yield client
     client.close()
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark("sink", tmp_path_factory.mktemp("warehouse")) as session:
-        yield session
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:
@@ -291,6 +284,7 @@ def test_what_the_bus_refuses_is_told_and_nothing_is_written(
     assert client.read("written").num_rows == before
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_drivers_that_are_killed_write_every_row_once(
     bus: Bus, client: Client, tmp_path: Path

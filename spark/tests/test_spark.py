@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from spark.tests.bus import Bus, Document, running_bus
-from spark.tests.sessions import local_spark
 
 from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.core.session_key import FOLDS as CORE_FOLDS
@@ -66,12 +65,6 @@ STREAM_S: Final = 120
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
     with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
         yield bus
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_spark("tests", tmp_path_factory.mktemp("warehouse")) as session:
-        yield session
 
 
 def _reader(spark: SparkSession, bus: Bus, **options: str) -> DataFrameReader:

@@ -26,6 +26,7 @@ def test_brokers_that_are_killed_cost_a_capture_nothing(tmp_path: Path) -> None:
     assert field.kills == {Victim.DRIVER: 2, Victim.EXECUTOR: 0, Victim.BROKER: 3, Victim.BUS: 0}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_an_executor_and_a_broker_that_are_killed_cost_a_sink_nothing(tmp_path: Path) -> None:
     """P3: two executors write, and one of them ends in the middle."""

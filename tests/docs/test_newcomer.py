@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.docs.examples import ROOT, run
 from tests.docs.readme import commands
 from tests.support.server import Server
@@ -20,6 +22,7 @@ _MADE: Final = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "buil
 _CLEARED: Final = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHONPATH", "VIRTUAL_ENV")
 
 
+@pytest.mark.long
 def test_a_newcomer_is_served_without_a_compiler(tmp_path: Path) -> None:
     """R5: everything that `make run` needs beyond Python and make, it sets up by itself."""
     clone = _clone(tmp_path / "clone")

@@ -9,11 +9,17 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from tests.mutants.places import Edit, Sources
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS_MAX: Final = 240
 # What pytest says when tests ran and some failed; anything else is not a catch.
 TESTS_FAILED: Final = 1
 CAUGHT: Final = "caught"
+# Instead of a file of tests: the fixed seeds of the simulator.
+SIMULATION: Final = "simulation"
+# The same for one of the scenarios of tests/simulation/test_histories.py.
+SIMULATION_OF: Final = "simulation of "
 
 
 class Mutant:
@@ -23,12 +29,12 @@ class Mutant:
         self.name = str(row["name"])
         self.caught_by = str(row["caught_by"])
         self.is_fast = bool(row.get("fast", False))
-        file = str(row["file"])
-        self.edits = [(file, str(row["old"]), str(row["new"]))]
-        more = row.get("with", [])
+        self.is_chosen = bool(row.get("chosen", False))
+        more = row.get("also", [])
         assert isinstance(more, list)
-        for old, new in more:
-            self.edits.append((str(row.get("with_file", file)), str(old), str(new)))
+        self.edits = [
+            Edit(str(edit["at"]), str(edit["old"]), str(edit["new"])) for edit in [row, *more]
+        ]
 
 
 def mutants() -> list[Mutant]:
@@ -37,14 +43,9 @@ def mutants() -> list[Mutant]:
 
 
 def plant(mutant: Mutant, source: Path) -> None:
-    """Edit the copy of `src`; each old text must be there exactly once."""
-    for file, old, new in mutant.edits:
-        path = source / "shardbus" / file
-        text = path.read_text(encoding="utf-8")
-        found = text.count(old)
-        if found != 1:
-            raise ValueError(f"mutant {mutant.name!r}: {found} places in {file} read {old!r}")
-        path.write_text(text.replace(old, new), encoding="utf-8")
+    """Edit the copy of `src`."""
+    for path, text in Sources(source).apply(mutant.edits).items():
+        path.write_text(text, encoding="utf-8")
 
 
 def verdict(mutant: Mutant) -> str:
@@ -59,12 +60,19 @@ def verdict(mutant: Mutant) -> str:
         return _run(mutant, copy)
 
 
+def _chosen(caught_by: str) -> list[str]:
+    """What pytest is to run."""
+    if caught_by == SIMULATION:
+        return ["tests/simulation/test_simulation.py", "-k", "promise"]
+    if caught_by.startswith(SIMULATION_OF):
+        scenario = caught_by.removeprefix(SIMULATION_OF)
+        return ["tests/simulation/test_histories.py", "-k", scenario]
+    return [caught_by]
+
+
 def _run(mutant: Mutant, copy: Path) -> str:
-    is_simulated = mutant.caught_by == "simulation"
-    target = "tests/simulation/test_simulation.py" if is_simulated else mutant.caught_by
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", target]
-    if is_simulated:
-        command += ["-k", "promise"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command += _chosen(mutant.caught_by)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(copy / "src"), *filter(None, sys.path)]),
