@@ -61,6 +61,8 @@ from shardbus.core.command import (
     TakeTransfers,
     Tick,
     Transact,
+    TransactionCommand,
+    TransferCommand,
 )
 from shardbus.core.deferred import check_bytes, not_found
 from shardbus.core.entrance import Entrance
@@ -91,8 +93,8 @@ from shardbus.core.sessions import HeldSession, session_of
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
 from shardbus.core.staging import Staging
-from shardbus.core.transactions import TransactionCommand, Transactions
-from shardbus.core.transfers import TransferCommand, Transfers
+from shardbus.core.transactions import Transactions
+from shardbus.core.transfers import Transfers
 
 _SessionCommand = AcceptSession | RenewSession | ReleaseSession | GetState | SetState
 _RunnerCommand = SetAside | Configure | Tick

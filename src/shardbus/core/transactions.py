@@ -23,12 +23,12 @@ from shardbus.core.command import (
     Finish,
     ForgetDecision,
     InDoubt,
-    ListTransactions,
     Owed,
     Prepare,
     Promised,
     Sent,
     Transact,
+    TransactionCommand,
     Work,
 )
 from shardbus.core.entrance import Entrance
@@ -60,10 +60,6 @@ from shardbus.core.scheduling import Scheduling
 from shardbus.core.settling import Settling
 from shardbus.core.stages import ReadStage
 from shardbus.core.staging import Staging
-
-TransactionCommand = (
-    Enlist | Transact | Prepare | Decide | AskDecision | Finish | ForgetDecision | ListTransactions
-)
 
 _HOW: Final = {True: COMMITTED, False: ROLLED_BACK}
 

@@ -22,13 +22,12 @@ from shardbus.core.command import (
     Outstanding,
     Received,
     RefuseTransfers,
-    ReturnTransfers,
     Send,
-    SourceCommand,
     Sources,
     TakenOver,
     TakeOver,
     TakeTransfers,
+    TransferCommand,
     TransfersDone,
 )
 from shardbus.core.entrance import Entrance
@@ -40,16 +39,6 @@ from shardbus.core.message import SET_ASIDE, Entry
 from shardbus.core.records import TRANSFERRED
 from shardbus.core.sequence import sequence_number
 from shardbus.core.transfer_marks import Mark, Marks
-
-TransferCommand = (
-    TakeTransfers
-    | TransfersDone
-    | RefuseTransfers
-    | ReturnTransfers
-    | ListTransfers
-    | TakeOver
-    | SourceCommand
-)
 
 _NUMBER_BYTES: Final = 8
 # In place of a mark: what is given out follows in pairs. Without it transfer numbers are sequence
