@@ -12,6 +12,7 @@ from shardbus.core.message_command import DEAD_LETTER as DEAD_LETTER
 from shardbus.core.message_command import DEFER as DEFER
 from shardbus.core.message_command import NO_SESSION as NO_SESSION
 from shardbus.core.message_command import RELEASE as RELEASE
+from shardbus.core.message_command import AboutMessages as AboutMessages
 from shardbus.core.message_command import Cancel as Cancel
 from shardbus.core.message_command import Delivery as Delivery
 from shardbus.core.message_command import Done as Done
@@ -30,6 +31,7 @@ from shardbus.core.message_command import Settle as Settle
 from shardbus.core.message_command import Settled as Settled
 from shardbus.core.message_command import Ticket as Ticket
 from shardbus.core.reader_command import ALL_LINES as ALL_LINES
+from shardbus.core.reader_command import AboutReaders as AboutReaders
 from shardbus.core.reader_command import Claim as Claim
 from shardbus.core.reader_command import Claimed as Claimed
 from shardbus.core.reader_command import ClaimRead as ClaimRead
@@ -49,6 +51,7 @@ from shardbus.core.reader_command import ReaderReply as ReaderReply
 from shardbus.core.reader_command import Readers as Readers
 from shardbus.core.reader_command import ReaderStatus as ReaderStatus
 from shardbus.core.reader_command import ReleaseClaims as ReleaseClaims
+from shardbus.core.session_command import AboutSessions as AboutSessions
 from shardbus.core.session_command import AcceptSession as AcceptSession
 from shardbus.core.session_command import GetState as GetState
 from shardbus.core.session_command import NoSession as NoSession
@@ -79,6 +82,7 @@ from shardbus.core.ticket_command import Judged as Judged
 from shardbus.core.transaction_command import COMMITTED as COMMITTED
 from shardbus.core.transaction_command import ROLLED_BACK as ROLLED_BACK
 from shardbus.core.transaction_command import UNDECIDED as UNDECIDED
+from shardbus.core.transaction_command import AboutTransactions as AboutTransactions
 from shardbus.core.transaction_command import AskDecision as AskDecision
 from shardbus.core.transaction_command import Decide as Decide
 from shardbus.core.transaction_command import Decided as Decided
@@ -96,6 +100,7 @@ from shardbus.core.transaction_command import Transact as Transact
 from shardbus.core.transaction_command import TransactionCommand as TransactionCommand
 from shardbus.core.transaction_command import TransactionReply as TransactionReply
 from shardbus.core.transaction_command import Work as Work
+from shardbus.core.transfer_command import AboutTransfers as AboutTransfers
 from shardbus.core.transfer_command import ForgetSources as ForgetSources
 from shardbus.core.transfer_command import ListSources as ListSources
 from shardbus.core.transfer_command import ListTransfers as ListTransfers
