@@ -44,7 +44,7 @@ HOT_GLOBS = (
     "src/shardbus/broker/router.py",
     "src/shardbus/broker/sessions.py",
     "src/shardbus/broker/wire_commands.py",
-    "src/shardbus/broker/wire_tickets.py",
+    "src/shardbus/broker/derived.py",
     "src/shardbus/broker/exchange.py",
     "src/shardbus/broker/fields.py",
     "src/shardbus/broker/frames.py",

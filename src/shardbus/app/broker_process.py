@@ -33,8 +33,8 @@ from shardbus.broker.backup_call import BackupDoor
 from shardbus.broker.catalogue_door import CatalogueDoor
 from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.endpoint import Endpoint
+from shardbus.broker.frames import NONCE_BYTES
 from shardbus.broker.storage import ThreadWorker
-from shardbus.broker.wire import NONCE_BYTES
 from shardbus.core.entity import MEGABYTE
 from shardbus.stores.base import StoreError
 

@@ -22,12 +22,12 @@ from shardbus.broker.backup_call import RemotePart
 from shardbus.broker.bus import Bus
 from shardbus.broker.catalogue_door import TURN_MS_MAX, TURN_TAKEN_TEXT
 from shardbus.broker.clock import SystemClock
+from shardbus.broker.frames import NONCE_BYTES
 from shardbus.broker.link import Identity
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.remote import RemoteBroker
 from shardbus.broker.remote_catalogue import RemoteCatalogue, SharedTurns
 from shardbus.broker.storage import ThreadWorker
-from shardbus.broker.wire import NONCE_BYTES
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES

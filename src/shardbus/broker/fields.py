@@ -52,6 +52,9 @@ class Writer:
     def u8(self, value: int) -> None:
         self.parts.append(value.to_bytes(1, "big"))
 
+    def u16(self, value: int) -> None:
+        self.parts.append(U16.pack(value))
+
     def i64(self, value: int) -> None:
         self.parts.append(I64.pack(value))
 
@@ -69,26 +72,6 @@ class Writer:
         if len(value) != size:
             raise WireError(f"{len(value)} bytes where {size} belong")
         self.parts.append(value)
-
-    def integers(self, values: list[int]) -> None:
-        self.count(len(values))
-        for value in values:
-            self.i64(value)
-
-    def texts(self, values: list[str]) -> None:
-        self.count(len(values))
-        for value in values:
-            self.text(value)
-
-    def maybe_text(self, value: str | None) -> None:
-        self.u8(value is not None)
-        if value is not None:
-            self.text(value)
-
-    def maybe_data(self, value: bytes | None) -> None:
-        self.u8(value is not None)
-        if value is not None:
-            self.data(value)
 
     def optional_texts(self, first: str | None, second: str | None) -> None:
         if first is not None:
@@ -136,6 +119,25 @@ class Reader:
             raise WireError(f"{value} is neither true nor false")
         return value == 1
 
+    def small(self, top: int, noun: str) -> int:
+        value = self.u8()
+        self.check_small(value, top, noun)
+        return value
+
+    def check_small(self, value: int, top: int, noun: str) -> None:
+        if value > top:
+            raise WireError(f"there is no {noun} {value}")
+
+    def bits(self, known: int, noun: str) -> int:
+        """Which of the fields follow that a record may lack."""
+        value = self.u8()
+        self.check_bits(value, known, noun)
+        return value
+
+    def check_bits(self, value: int, known: int, noun: str) -> None:
+        if value > known:
+            raise WireError(f"{value} says of a {noun} what nobody knows")
+
     def u16(self) -> int:
         value: int = U16.unpack_from(self.buffer, self.step(2))[0]
         return value
@@ -168,17 +170,8 @@ class Reader:
         except UnicodeDecodeError as error:
             raise WireError(f"a text is not UTF-8: {error}") from error
 
-    def integers(self) -> list[int]:
-        return [self.i64() for _ in range(self.count(I64.size))]
-
-    def texts(self) -> list[str]:
-        return [self.text() for _ in range(self.count(LENGTH.size))]
-
-    def maybe_text(self) -> str | None:
-        return self.text() if self.flag() else None
-
-    def maybe_data(self) -> bytes | None:
-        return self.data() if self.flag() else None
+    def flags(self) -> list[bool]:
+        return [value != 0 for value in self.data()]
 
     def fragment(self) -> FragmentId:
         entity_id: int

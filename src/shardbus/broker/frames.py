@@ -4,62 +4,49 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.command import (
-    NO_SESSION,
-    AcceptSession,
-    AskTickets,
-    Cancel,
-    GetState,
-    Purge,
-    ReaderCommand,
-    Receive,
-    ReceiveDeferred,
-    ReleaseSession,
-    Renew,
-    RenewSession,
-    Reply,
-    Send,
-    SetState,
-    Settle,
-    StageCommand,
+from shardbus.core.command import NO_SESSION, ClientCommand, Reply
+from shardbus.core.declared import (
+    COUNT,
+    DATA,
+    FLAG,
+    NUMBER,
+    NUMBERS,
+    SHORT,
+    TEXT,
+    Declared,
+    fields,
+    fixed,
+    list_of,
+    maybe,
+    record,
+    small,
+    word,
 )
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.transactions import TransactionCommand
-from shardbus.core.transfers import TransferCommand
+from shardbus.core.message import LINE, SESSIONS, Entry
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 9
+PROTOCOL_VERSION: Final = 10
+NONCE_BYTES: Final = 32
+PROOF_BYTES: Final = 32
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 
-ClientCommand = (
-    Send
-    | Receive
-    | Settle
-    | Renew
-    | Purge
-    | ReceiveDeferred
-    | Cancel
-    | AcceptSession
-    | RenewSession
-    | ReleaseSession
-    | GetState
-    | SetState
-    | TransactionCommand
-    | TransferCommand
-    | AskTickets
-    | ReaderCommand
-    | StageCommand
-)
-"""The commands that come from gateways; the others are a broker's own."""
+_NONCE: Final = fixed(NONCE_BYTES)
+_PROOF: Final = fixed(PROOF_BYTES)
+_FRAGMENT: Final = record(FragmentId, fields(entity_id=NUMBER, number=SHORT))
+_WATCHED: Final = small(SESSIONS, "line")
+_PAGE: Final = record(Page, fields(is_end=FLAG, damaged=NUMBERS, entries=list_of(record(Entry))))
 
 
 @final
-class Hello:
+class Hello(Declared):
     """Broker to gateway, first of all: prove that you know the secret.
 
     `namespace_id` is that of the broker's store, empty if that belongs to no namespace yet.
     """
+
+    FIELDS = fields(version=SHORT, name=TEXT, nonce=_NONCE, namespace_id=TEXT)
 
     def __init__(self, version: int, name: str, nonce: bytes, namespace_id: str = "") -> None:
         self.version = version
@@ -69,8 +56,10 @@ class Hello:
 
 
 @final
-class Prove:
+class Prove(Declared):
     """Gateway to broker: the proof for the broker's nonce, and a nonce for the broker to prove."""
+
+    FIELDS = fields(version=SHORT, name=TEXT, nonce=_NONCE, proof=_PROOF)
 
     def __init__(self, version: int, name: str, nonce: bytes, proof: bytes) -> None:
         self.version = version
@@ -80,32 +69,40 @@ class Prove:
 
 
 @final
-class Welcome:
+class Welcome(Declared):
     """Broker to gateway: the broker's own proof; from now on everything else may be said."""
+
+    FIELDS = fields(proof=_PROOF)
 
     def __init__(self, proof: bytes) -> None:
         self.proof = proof
 
 
 @final
-class Reject:
+class Reject(Declared):
     """Broker to gateway: why the connection is about to be closed."""
+
+    FIELDS = fields(reason=TEXT)
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
 
 @final
-class Beat:
+class Beat(Declared):
     """Either way, several times a second: still here. `catalogue_version` is 0 without one."""
+
+    FIELDS = fields(catalogue_version=NUMBER)
 
     def __init__(self, catalogue_version: int) -> None:
         self.catalogue_version = catalogue_version
 
 
 @final
-class Open:
+class Open(Declared):
     """Gateway to broker: run these fragments; `entity` is the entity's document."""
+
+    FIELDS = fields(entity=TEXT, numbers=list_of(SHORT))
 
     def __init__(self, entity: str, numbers: list[int]) -> None:
         self.entity = entity
@@ -139,8 +136,18 @@ class Answered:
 
 
 @final
-class Browse:
+class Browse(Declared):
     """Gateway to broker: read messages without touching them. Answered by `Browsed`."""
+
+    FIELDS = fields(
+        request_id=NUMBER,
+        fragment=_FRAGMENT,
+        line=LINE,
+        start=NUMBER,
+        count_max=COUNT,
+        bytes_max=COUNT,
+        session_id=maybe(TEXT),
+    )
 
     def __init__(  # noqa: PLR0913 - a record, what is asked for by keyword
         self,
@@ -163,15 +170,21 @@ class Browse:
 
 
 @final
-class Browsed:
+class Browsed(Declared):
+    FIELDS = fields(request_id=NUMBER, page=_PAGE)
+
     def __init__(self, request_id: int, page: Page) -> None:
         self.request_id = request_id
         self.page = page
 
 
 @final
-class ListSessions:
+class ListSessions(Declared):
     """Gateway to broker: ids of sessions, as a store lists them. Answered by `Listed`."""
+
+    FIELDS = fields(
+        request_id=NUMBER, fragment=_FRAGMENT, updated_after_ms=NUMBER, skip=NUMBER, count_max=COUNT
+    )
 
     def __init__(
         self,
@@ -190,20 +203,24 @@ class ListSessions:
 
 
 @final
-class Listed:
+class Listed(Declared):
+    FIELDS = fields(request_id=NUMBER, session_ids=list_of(TEXT))
+
     def __init__(self, request_id: int, session_ids: list[str]) -> None:
         self.request_id = request_id
         self.session_ids = session_ids
 
 
 @final
-class Watch:
+class Watch(Declared):
     """Gateway to broker: say `Woken`, once, as soon as this line has messages to receive.
 
     The line may be SESSIONS; with the token of a held session it is about that session, and its
     loss wakes too.
     """
 
+    FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
+
     def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
         self.fragment = fragment
         self.line = line
@@ -211,7 +228,9 @@ class Watch:
 
 
 @final
-class Unwatch:
+class Unwatch(Declared):
+    FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
+
     def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
         self.fragment = fragment
         self.line = line
@@ -219,7 +238,9 @@ class Unwatch:
 
 
 @final
-class Woken:
+class Woken(Declared):
+    FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
+
     def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
         self.fragment = fragment
         self.line = line
@@ -227,8 +248,10 @@ class Woken:
 
 
 @final
-class State:
+class State(Declared):
     """Broker to gateway: a fragment is now in another of FRAGMENT_STATES."""
+
+    FIELDS = fields(fragment=_FRAGMENT, state=word(FRAGMENT_STATES, "state"), reason=TEXT)
 
     def __init__(self, fragment: FragmentId, state: str, reason: str) -> None:
         self.fragment = fragment
@@ -237,32 +260,40 @@ class State:
 
 
 @final
-class Ask:
+class Ask(Declared):
     """Gateway to broker: one of the rare operations, as a JSON document. Answered by `Told`."""
 
+    FIELDS = fields(request_id=NUMBER, document=TEXT)
+
     def __init__(self, request_id: int, document: str) -> None:
         self.request_id = request_id
         self.document = document
 
 
 @final
-class Told:
+class Told(Declared):
+    FIELDS = fields(request_id=NUMBER, document=TEXT)
+
     def __init__(self, request_id: int, document: str) -> None:
         self.request_id = request_id
         self.document = document
 
 
 @final
-class Fence:
+class Fence(Declared):
     """Broker to gateway, after the broker stood still: which requests did you give up?"""
+
+    FIELDS = fields(number=NUMBER)
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 @final
-class Fenced:
+class Fenced(Declared):
     """Gateway to broker: all requests up to this one were answered or given up."""
+
+    FIELDS = fields(number=NUMBER, given_up_through=NUMBER)
 
     def __init__(self, number: int, given_up_through: int) -> None:
         self.number = number

@@ -13,10 +13,12 @@ from typing import final
 from shardbus.core.change import Change, RecordChange, Remove
 from shardbus.core.command import (
     ALL_LINES,
+    AboutReaders,
     Claim,
     Claimed,
     ClaimRead,
     ClaimRuns,
+    Command,
     CompleteClaim,
     Completed,
     DescribeClaim,
@@ -26,7 +28,6 @@ from shardbus.core.command import (
     ListReaders,
     OpenReader,
     ReadClaim,
-    ReaderCommand,
     ReaderOpened,
     ReaderReply,
     Readers,
@@ -45,9 +46,11 @@ from shardbus.core.errors import (
     SERVER_BUSY,
     Refused,
 )
+from shardbus.core.family import Handler
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     CLAIM_COUNT_MAX,
+    CLAIM_PIECE_BYTES_MAX,
     CLAIM_PIECE_COUNT_MAX,
     CLAIMS_MAX,
     LEASE_MS_MAX,
@@ -59,7 +62,7 @@ from shardbus.core.limits import (
     READERS_MAX,
 )
 from shardbus.core.message import AT_ONCE_MS, MAIN_LINE, NEVER_MS, Entry
-from shardbus.core.need import NeedHeads
+from shardbus.core.need import Need, NeedHeads
 from shardbus.core.readers import (
     OpenClaim,
     Reader,
@@ -71,21 +74,21 @@ from shardbus.core.readers import (
 )
 from shardbus.core.records import CLAIM
 from shardbus.core.runs import runs_of
+from shardbus.core.supply import Supply
 
 
 @final
-class Claiming:
+class Claiming(Handler):
     """Decides the commands about readers of one fragment."""
 
-    def __init__(self, fragment_number: int, ledger: Ledger) -> None:
+    def __init__(self, fragment_number: int, ledger: Ledger, supply: Supply) -> None:
         self._fragment_number = fragment_number
         self._ledger = ledger
+        self._supply = supply
         self._table = ledger.readers
 
-    def decide(
-        self, command: ReaderCommand, read: dict[int, Entry | None], now_ms: int
-    ) -> ReaderReply | Done:
-        """`read` holds the messages that `unread` named, as they are stored."""
+    def decide(self, command: Command, now_ms: int) -> ReaderReply | Done:
+        assert isinstance(command, AboutReaders)
         if isinstance(command, ListReaders):
             return self._list(command.line, now_ms)
         if isinstance(command, OpenReader):
@@ -99,7 +102,7 @@ class Claiming:
             return ClaimRuns(claim.runs.copy(), claim.size_bytes)
         if isinstance(command, ReadClaim):
             _check_same(reader, command.reader_id)
-            return self._read(reader, command, read)
+            return self._read(reader, command, self._supply.entries)
         if isinstance(command, DropReader):
             self._drop(reader)
             return Done()
@@ -127,7 +130,16 @@ class Claiming:
 
     # What must be read first.
 
-    def need_heads(self, command: Claim) -> NeedHeads | None:
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        if isinstance(command, Claim):
+            return self._need_heads(command)
+        if isinstance(command, ReadClaim):
+            bytes_max = min(command.bytes_max, CLAIM_PIECE_BYTES_MAX)
+            unread = self._unread(command)
+            return self._supply.need_entries(unread, len(unread), bytes_max=bytes_max)
+        return None
+
+    def _need_heads(self, command: Claim) -> NeedHeads | None:
         """Messages to claim that the store alone has; None when there are enough, or no more."""
         reader = self._table.readers.get((command.line, command.name))
         if reader is None or reader.owner != command.owner:
@@ -144,7 +156,7 @@ class Claiming:
         self._ledger.pass_over_claimed(line)
         return NeedHeads(command.line, line.end, count_max=count_max, bytes_max=bytes_max)
 
-    def unread(self, command: ReadClaim) -> list[int]:
+    def _unread(self, command: ReadClaim) -> list[int]:
         """The messages to read from the store before a piece of a claim can be given out."""
         reader = self._table.readers.get((command.line, command.name))
         claim = None if reader is None else reader.claims.get(command.ordinal)

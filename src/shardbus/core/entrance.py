@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.change import Adopt, Append, AppendReserved, ForgetIds, Remember, Update
-from shardbus.core.command import AskTickets, Judged, Reserved, Send, Sent, Ticket
+from shardbus.core.command import AskTickets, Command, Judged, Reserved, Send, Sent, Ticket
 from shardbus.core.counting import count_in
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.family import Handler
 from shardbus.core.history import History, Sifted
 from shardbus.core.ledger import Ledger
 from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
@@ -26,7 +27,7 @@ NO_SESSION_TEXT: Final = (
 
 
 @final
-class Entrance:
+class Entrance(Handler):
     """Decides what becomes of messages that are sent to one fragment."""
 
     def __init__(
@@ -69,7 +70,8 @@ class Entrance:
         if ticket is not None:
             self.tickets.note(ticket, reply, self._ids_at_ms())
 
-    def judge(self, command: AskTickets) -> Judged:
+    def decide(self, command: Command, now_ms: int) -> Judged:
+        assert isinstance(command, AskTickets)
         """What became of sends whose answers were lost."""
         return self.tickets.judge(command, self._ids_at_ms())
 

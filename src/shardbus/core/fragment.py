@@ -8,7 +8,7 @@ from the store.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from shardbus.core.bounds import Bounds
 from shardbus.core.calendar import Calendar
@@ -16,62 +16,47 @@ from shardbus.core.change import Change, Counters
 from shardbus.core.claiming import Claiming
 from shardbus.core.command import (
     NO_SESSION,
-    AboutStages,
-    AcceptSession,
-    AskDecision,
-    AskTickets,
+    AboutMessages,
     Cancel,
-    Claim,
     Command,
-    CompleteClaim,
     Configure,
-    Decide,
     Delivery,
-    DescribeClaim,
     Done,
-    DropReader,
-    Enlist,
-    Finish,
-    ForgetDecision,
     FragmentRules,
-    GetState,
-    KeepReader,
-    ListReaders,
-    ListTransactions,
-    OpenReader,
-    Prepare,
     Purge,
     Purged,
-    ReadClaim,
-    ReaderCommand,
     Receive,
     Received,
     ReceiveDeferred,
-    ReleaseClaims,
-    ReleaseSession,
     Renew,
     Renewed,
-    RenewSession,
     Reply,
+    RunnerCommand,
     Send,
     SetAside,
-    SetState,
     Settle,
-    StageCommand,
-    TakeTransfers,
     Tick,
-    Transact,
+)
+from shardbus.core.declared import (
+    FAMILIES,
+    OF_READERS,
+    OF_SESSIONS,
+    OF_STAGES,
+    OF_TICKETS,
+    OF_TRANSACTIONS,
+    OF_TRANSFERS,
+    Asked,
 )
 from shardbus.core.deferred import check_bytes, not_found
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import (
     MESSAGE_LOCK_LOST,
-    NOT_ALLOWED,
     SERVER_BUSY,
     Refused,
 )
+from shardbus.core.family import Handler
 from shardbus.core.history import History
-from shardbus.core.holds import Holds, not_received_so
+from shardbus.core.holds import Holds, NoHolds, not_received_so
 from shardbus.core.intake import Intake
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
@@ -91,20 +76,12 @@ from shardbus.core.sessions import HeldSession, session_of
 from shardbus.core.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
 from shardbus.core.settling import Settling
 from shardbus.core.staging import Staging
-from shardbus.core.transactions import TransactionCommand, Transactions
-from shardbus.core.transfers import TransferCommand, Transfers
+from shardbus.core.supply import Supply
+from shardbus.core.transactions import Transactions
+from shardbus.core.transfers import Transfers
 
-_SessionCommand = AcceptSession | RenewSession | ReleaseSession | GetState | SetState
-_RunnerCommand = SetAside | Configure | Tick
-_RareCommand = (
-    _RunnerCommand
-    | TransactionCommand
-    | ReaderCommand
-    | StageCommand
-    | _SessionCommand
-    | TransferCommand
-    | AskTickets
-)
+# What a fragment decides itself needs no handler.
+_NOBODY: Final = Handler()
 
 
 @final
@@ -155,17 +132,31 @@ class Fragment:
         self.tickets = self._entrance.tickets
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
+        self._supply = Supply(self._ledger)
         self._staging = Staging(number, self._ledger, self._entrance, kept)
         self._transactions = Transactions(
-            self._ledger, self._entrance, self._settling, self._staging, self._holds, kept
+            self._ledger,
+            self._supply,
+            self._entrance,
+            self._settling,
+            self._staging,
+            self._holds,
+            kept,
         )
-        self._transfers = Transfers(number, self._ledger, self._entrance, kept, loaded_at_ms)
+        transfers = Transfers(
+            number, self._ledger, self._supply, self._entrance, kept, loaded_at_ms
+        )
         self._readers = self._ledger.readers
         self._readers.load(kept, self._ledger.steady_ms)
-        self._claiming = Claiming(number, self._ledger)
-        self.intake = Intake(
-            self._ledger, self._holds, self._transactions, self._transfers, self._claiming
-        )
+        self._claiming = Claiming(number, self._ledger, self._supply)
+        self.intake = Intake(self._ledger, self._supply, self._holds)
+        self._handlers = [_NOBODY] * FAMILIES
+        self._handlers[OF_SESSIONS] = NoHolds() if self._holds is None else self._holds
+        self._handlers[OF_TRANSACTIONS] = self._transactions
+        self._handlers[OF_TRANSFERS] = transfers
+        self._handlers[OF_TICKETS] = self._entrance
+        self._handlers[OF_READERS] = self._claiming
+        self._handlers[OF_STAGES] = self._staging
         self._delivered: list[Entry] = []
 
     def need(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Need | None:
@@ -174,7 +165,9 @@ class Fragment:
         Ask again afterwards, until it is None, and apply the command then, before anything else.
         """
         self._read_clock(now_ms, steady_ms)
-        return self.intake.need(command, now_ms)
+        if isinstance(command, AboutMessages):
+            return self.intake.need(command)
+        return self._handler(command).need(command, now_ms)
 
     def _read_clock(self, now_ms: int, steady_ms: int) -> None:
         self._ledger.steady_ms = now_ms if steady_ms == NEVER_MS else steady_ms
@@ -215,82 +208,22 @@ class Fragment:
             return self._receive_deferred(command, now_ms)
         if isinstance(command, Cancel):
             numbers = command.sequence_numbers
-            return self._transactions.scheduling.cancel(numbers, self.intake.entries)
+            return self._transactions.scheduling.cancel(numbers, self._supply.entries)
         if isinstance(command, Purge):
             return self._purge(command, now_ms)
-        return self._decide_rarely(command, now_ms)
-
-    def _decide_rarely(self, command: _RareCommand, now_ms: int) -> Reply:
         if isinstance(command, (SetAside, Configure, Tick)):
             return self._decide_for_runner(command, now_ms)
-        if isinstance(
-            command,
-            (
-                Enlist,
-                Transact,
-                Prepare,
-                Decide,
-                AskDecision,
-                Finish,
-                ForgetDecision,
-                ListTransactions,
-            ),
-        ):
-            intake = self.intake
-            return self._transactions.decide(command, intake.entries, intake.stages, now_ms)
-        if isinstance(
-            command,
-            (
-                OpenReader,
-                KeepReader,
-                Claim,
-                DescribeClaim,
-                ReadClaim,
-                CompleteClaim,
-                ReleaseClaims,
-                DropReader,
-                ListReaders,
-            ),
-        ):
-            return self._claiming.decide(command, self.intake.entries, now_ms)
-        if isinstance(command, AboutStages):
-            return self._staging.decide(command)
-        if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
-            return self._decide_about_session(command, now_ms)
-        if isinstance(command, AskTickets):
-            return self._entrance.judge(command)
-        return self._decide_about_transfers(command, now_ms)
+        return self._handler(command).decide(command, now_ms)
 
-    def _decide_for_runner(self, command: _RunnerCommand, now_ms: int) -> Reply:
+    def _handler(self, command: Asked) -> Handler:
+        return self._handlers[command.FAMILY]
+
+    def _decide_for_runner(self, command: RunnerCommand, now_ms: int) -> Reply:
         if isinstance(command, SetAside):
             return Purged(self._ledger.set_taken_aside(command.sequence_numbers))
         if isinstance(command, Configure):
             return self.configure(command.rules)
         return self._tick(now_ms)
-
-    def _decide_about_session(self, command: _SessionCommand, now_ms: int) -> Reply:
-        holds = self._holds
-        if holds is None and isinstance(command, ReleaseSession):
-            return Done()
-        if holds is None:
-            raise Refused(
-                NOT_ALLOWED, "The entity does not require sessions: receive from it without one."
-            )
-        if isinstance(command, AcceptSession):
-            return holds.accept(command, now_ms)
-        if isinstance(command, RenewSession):
-            return holds.renew(command, now_ms)
-        if isinstance(command, ReleaseSession):
-            return holds.release(command, now_ms)
-        if isinstance(command, GetState):
-            return holds.get_state(command)
-        return holds.set_state(command, now_ms)
-
-    def _decide_about_transfers(self, command: TransferCommand, now_ms: int) -> Reply:
-        reply = self._transfers.decide(command, self.intake.entries, now_ms)
-        if isinstance(command, TakeTransfers):
-            self.intake.want(command.line)
-        return reply
 
     def receive_beside(
         self, command: Receive, now_ms: int, steady_ms: int = NEVER_MS
@@ -458,7 +391,7 @@ class Fragment:
         else:
             entries = self._ledger.take(line, command.count_max, now_ms)
         if command.session == NO_SESSION:
-            self.intake.want(command.line)
+            self._supply.want(command.line)
         if command.is_locking:
             deliveries = self._lock(entries, command.session, command.token_seed, now_ms)
         else:
@@ -512,7 +445,7 @@ class Fragment:
         check_numbers(numbers, DEFERRED_COUNT_MAX)
         entries: list[Entry] = []
         for number in numbers:
-            entry = self.intake.entries.get(number)
+            entry = self._supply.entries.get(number)
             if (
                 entry is None
                 or entry.line != command.line
@@ -581,7 +514,7 @@ class Fragment:
                     break
         self._ledger.forget(entries)
         if command.session == NO_SESSION:
-            self.intake.want(command.line)
+            self._supply.want(command.line)
         return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
 
     def _tick(self, now_ms: int) -> Done:

@@ -7,7 +7,9 @@ from typing import Final, final
 from shardbus.core.change import StateChange
 from shardbus.core.command import (
     NO_SESSION,
+    AboutSessions,
     AcceptSession,
+    Command,
     Done,
     GetState,
     NoSession,
@@ -15,6 +17,7 @@ from shardbus.core.command import (
     Renewed,
     RenewSession,
     SessionAccepted,
+    SessionReply,
     SessionState,
     SetState,
 )
@@ -27,6 +30,7 @@ from shardbus.core.errors import (
     SESSION_LOCK_LOST,
     Refused,
 )
+from shardbus.core.family import Handler
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.core.line import Line
@@ -79,7 +83,19 @@ class PromisedState:
 
 
 @final
-class Holds:
+class NoHolds(Handler):
+    """Answers for a fragment that has no sessions."""
+
+    def decide(self, command: Command, now_ms: int) -> Done:
+        if isinstance(command, ReleaseSession):
+            return Done()
+        raise Refused(
+            NOT_ALLOWED, "The entity does not require sessions: receive from it without one."
+        )
+
+
+@final
+class Holds(Handler):
     """Decides the commands about sessions of one fragment, where sessions are required."""
 
     def __init__(self, fragment_number: int, ledger: Ledger, table: SessionTable) -> None:
@@ -97,6 +113,23 @@ class Holds:
         self._candidate = self._fed
         self._fed = None
 
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        if isinstance(command, AcceptSession):
+            return self._need_to_accept(command, now_ms)
+        return self._need_to_set_state(command) if isinstance(command, SetState) else None
+
+    def decide(self, command: Command, now_ms: int) -> Renewed | Done | SessionReply:
+        assert isinstance(command, AboutSessions)
+        if isinstance(command, AcceptSession):
+            return self._accept(command, now_ms)
+        if isinstance(command, RenewSession):
+            return self._renew(command, now_ms)
+        if isinstance(command, ReleaseSession):
+            return self._release(command, now_ms)
+        if isinstance(command, GetState):
+            return self._get_state(command)
+        return self.set_state(command, now_ms)
+
     def of(self, token: bytes) -> HeldSession:
         """The session that a token holds; refused when it does not (any more)."""
         held = self._table.held(token, self._ledger.steady_ms)
@@ -106,7 +139,7 @@ class Holds:
 
     # Accepting.
 
-    def need_to_accept(self, command: AcceptSession, now_ms: int) -> Need | None:
+    def _need_to_accept(self, command: AcceptSession, now_ms: int) -> Need | None:
         """A named session is held unseen; the next free one must have something to hand out."""
         table = self._table
         if command.session_id is not None or table.is_full():
@@ -146,7 +179,7 @@ class Holds:
         elif not line.has_tail:
             self._table.forget(key)
 
-    def accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
+    def _accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
         session_id = command.session_id
         if session_id is not None:
             # Before anything changes: a refusal must leave everything as it is.
@@ -198,13 +231,13 @@ class Holds:
 
     # Holding on, and letting go.
 
-    def renew(self, command: RenewSession, now_ms: int) -> Renewed:
+    def _renew(self, command: RenewSession, now_ms: int) -> Renewed:
         ledger = self._ledger
         deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
         self._table.renew(self.of(command.session), deadline_ms)
         return Renewed(ledger.moment_of(deadline_ms, now_ms))
 
-    def release(self, command: ReleaseSession, now_ms: int) -> Done:
+    def _release(self, command: ReleaseSession, now_ms: int) -> Done:
         """By the seed of the token (`sequence.token_of_seed`), if nobody heard of the hold."""
         token = command.session
         if is_of_seed(token):
@@ -237,7 +270,7 @@ class Holds:
 
     # State.
 
-    def need_to_set_state(self, command: SetState) -> Need | None:
+    def _need_to_set_state(self, command: SetState) -> Need | None:
         held = self._table.held(command.session, self._ledger.steady_ms)
         if held is None or held.state_bytes != STATE_UNREAD:
             return None
@@ -251,12 +284,12 @@ class Holds:
 
     def need_to_set_states(self, commands: list[SetState]) -> Need | None:
         for command in commands:
-            need = self.need_to_set_state(command)
+            need = self._need_to_set_state(command)
             if need is not None:
                 return need
         return None
 
-    def get_state(self, command: GetState) -> SessionState:
+    def _get_state(self, command: GetState) -> SessionState:
         held = self.of(command.session)
         self._check_settled(held)
         # How large it is is mostly not known before it is read.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from shardbus.core.declared import COUNT, DATA, NUMBER, TEXT, Declared, fields, maybe, small, unless
+
 NEVER_MS: Final = 0
 """As a moment: never (no expiry)."""
 AT_ONCE_MS: Final = 1
@@ -21,18 +23,29 @@ SET_ASIDE: Final = 3
 DELAYED: Final = 4
 """Abandoned with a delay: active again, at its own place, when the delay is over."""
 
+LINE: Final = small(TRANSFER_DEAD_LETTER_LINE, "line")
+
 SESSIONS: Final = 3
 """What to watch, beside the lines: some session that nobody holds has active messages."""
 
 
 @final
-class Message:
+class Message(Declared):
     """What a sender wrote, with what the bus read from it in order to place and expire it.
 
     `payload` holds the AMQP sections as sent; the core never looks inside.
     `ttl_ms` is -1 when the sender set none. `scheduled_at_ms` is NEVER_MS, or when the message is
     to be enqueued; a moment that has passed means now.
     """
+
+    FIELDS = fields(
+        ttl_ms=NUMBER,
+        payload=DATA,
+        message_id=maybe(TEXT),
+        session_id=maybe(TEXT),
+        partition_key=maybe(TEXT),
+        scheduled_at_ms=unless(NEVER_MS, NUMBER),
+    )
 
     def __init__(
         self,
@@ -53,7 +66,7 @@ class Message:
 
 
 @final
-class Entry:
+class Entry(Declared):
     """A message in a line of a fragment.
 
     The fragment owns and changes it; a store copies what it needs during `commit` and keeps no
@@ -64,6 +77,22 @@ class Entry:
     ends, NEVER_MS in any other state. Scheduled messages that were stored before there was such a
     moment have it in place of the one at which they were sent, as `enqueued_at_ms`.
     """
+
+    FIELDS = fields(
+        sequence_number=NUMBER,
+        enqueued_at_ms=NUMBER,
+        expires_at_ms=NUMBER,
+        size_bytes=COUNT,
+        delivery_count=COUNT,
+        line=LINE,
+        state=small(DELAYED, "state"),
+        modified=DATA,
+        payload=maybe(DATA),
+        reason=maybe(TEXT),
+        description=maybe(TEXT),
+        session_id=maybe(TEXT),
+        delayed_until_ms=unless(NEVER_MS, NUMBER),
+    )
 
     def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from shardbus.core.declared import fixed
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import FRAGMENTS_MAX, SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
 
 TOKEN_BYTES = 16
 TOKEN_SEED_BYTES = 8
+SEED = fixed(TOKEN_SEED_BYTES)
 _NO_COUNTER = bytes(6)
 
 

@@ -7,8 +7,22 @@ their names, and so do producers. See `staging` for the rules; publishing is a t
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import ClassVar, Final, final
 
+from shardbus.core.declared import (
+    DATA,
+    FLAG,
+    NAMES,
+    NUMBER,
+    OF_STAGES,
+    RUNS,
+    Asked,
+    Declared,
+    fields,
+    list_of,
+    record,
+    tuple_of,
+)
 from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.runs import Runs
 
@@ -18,8 +32,10 @@ StageShare = tuple[bytes, int]
 NO_BATCH: Final = -1
 
 
-class AboutStages:
+class AboutStages(Asked):
     """A command about stages, or those who publish them."""
+
+    FAMILY: ClassVar[int] = OF_STAGES
 
 
 @final
@@ -29,6 +45,8 @@ class Stage(AboutStages):
     A piece that is there already stays as it is. Refused as a send would be, and when the stage is
     being published.
     """
+
+    FIELDS = fields(stage=DATA, piece=NUMBER, messages=list_of(record(Message)), lifetime_ms=NUMBER)
 
     def __init__(self, stage: bytes, piece: int, messages: list[Message], lifetime_ms: int) -> None:
         self.stage = stage
@@ -44,6 +62,8 @@ class DropStages(AboutStages):
     A name that ends in a slash is all stages whose names begin so.
     """
 
+    FIELDS = fields(stages=NAMES)
+
     def __init__(self, stages: list[bytes]) -> None:
         self.stages = stages
 
@@ -54,6 +74,8 @@ class ProlongStages(AboutStages):
     also when they are not there.
     """
 
+    FIELDS = fields(stages=NAMES)
+
     def __init__(self, stages: list[bytes]) -> None:
         self.stages = stages
 
@@ -62,6 +84,8 @@ class ProlongStages(AboutStages):
 class AskStages(AboutStages):
     """What is there of these stages? Answered by `StagesHeld`."""
 
+    FIELDS = fields(stages=NAMES)
+
     def __init__(self, stages: list[bytes]) -> None:
         self.stages = stages
 
@@ -69,6 +93,8 @@ class AskStages(AboutStages):
 @final
 class AskProducers(AboutStages):
     """What has a producer published, or, without a name, any? Answered by `Producers`."""
+
+    FIELDS = fields(name=DATA)
 
     def __init__(self, name: bytes = b"") -> None:
         self.name = name
@@ -80,13 +106,17 @@ class ForgetProducer(AboutStages):
     known or publishes often.
     """
 
+    FIELDS = fields(name=DATA)
+
     def __init__(self, name: bytes) -> None:
         self.name = name
 
 
 @final
-class HeldStage:
+class HeldStage(Declared):
     """What one fragment has of a stage."""
+
+    FIELDS = fields(stage=DATA, pieces=RUNS, count=NUMBER, size_bytes=NUMBER)
 
     def __init__(self, stage: bytes, pieces: Runs, count: int, size_bytes: int) -> None:
         self.stage = stage
@@ -96,19 +126,23 @@ class HeldStage:
 
 
 @final
-class StagesHeld:
+class StagesHeld(Declared):
     """Only those that the fragment has something of."""
+
+    FIELDS = fields(stages=list_of(record(HeldStage)))
 
     def __init__(self, stages: list[HeldStage]) -> None:
         self.stages = stages
 
 
 @final
-class Publication:
+class Publication(Declared):
     """A batch of a producer: its number, and what its rows are known by, if anything.
 
     A producer that publishes `is_once` has no other batch, and is forgotten soon.
     """
+
+    FIELDS = fields(producer=DATA, batch=NUMBER, fingerprint=DATA, is_once=FLAG)
 
     def __init__(
         self, producer: bytes, batch: int, fingerprint: bytes = b"", *, is_once: bool = False
@@ -120,25 +154,39 @@ class Publication:
 
 
 @final
-class Producer:
+class Producer(Declared):
     """Which batch was published last, and when.
 
     `noted_ms` is when by the steady clock, if the fragment has been in memory since (NEVER_MS).
     `fingerprints` are those of the last batches, with their numbers, the oldest first.
     """
 
-    def __init__(self, name: bytes, batch: int, at_ms: int, noted_ms: int = NEVER_MS) -> None:
+    FIELDS = fields(
+        name=DATA, batch=NUMBER, at_ms=NUMBER, fingerprints=list_of(tuple_of(NUMBER, DATA))
+    )
+
+    def __init__(
+        self,
+        name: bytes,
+        batch: int,
+        at_ms: int,
+        noted_ms: int = NEVER_MS,
+        *,
+        fingerprints: list[tuple[int, bytes]] | None = None,
+    ) -> None:
         self.name = name
         self.batch = batch
         self.at_ms = at_ms
         self.noted_ms = noted_ms
-        self.fingerprints: list[tuple[int, bytes]] = []
+        self.fingerprints: list[tuple[int, bytes]] = [] if fingerprints is None else fingerprints
         self.is_once = False
 
 
 @final
-class Producers:
+class Producers(Declared):
     """Those that the fragment remembers, of those that were asked for."""
+
+    FIELDS = fields(producers=list_of(record(Producer)))
 
     def __init__(self, producers: list[Producer]) -> None:
         self.producers = producers

@@ -13,13 +13,14 @@ from typing import Final, final
 
 from shardbus.core.change import RecordChange, StageDrop, StagePut
 from shardbus.core.command import (
+    AboutStages,
     AskProducers,
     AskStages,
+    Command,
     Done,
     DropStages,
     ProlongStages,
     Stage,
-    StageCommand,
     StageReply,
     StageShare,
     StagesHeld,
@@ -34,6 +35,7 @@ from shardbus.core.errors import (
     TOO_LARGE,
     Refused,
 )
+from shardbus.core.family import Handler
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import (
     BATCH_MAX,
@@ -65,7 +67,7 @@ GROUP_END: Final = b"/"
 
 
 @final
-class Staging:
+class Staging(Handler):
     """Decides about the stages and the producers of one fragment."""
 
     def __init__(
@@ -91,7 +93,8 @@ class Staging:
             if kind == STAGE:
                 self._add(unpack_stage(key, data))
 
-    def decide(self, command: StageCommand) -> Done | StageReply:
+    def decide(self, command: Command, now_ms: int) -> Done | StageReply:
+        assert isinstance(command, AboutStages)
         if isinstance(command, Stage):
             return self._stage(command)
         if isinstance(command, DropStages):
@@ -245,7 +248,7 @@ class Staging:
 
     # Publishing, as a part of a transaction.
 
-    def need(self, work: Work, *, is_promise: bool) -> NeedStages | None:
+    def need_of(self, work: Work, *, is_promise: bool) -> NeedStages | None:
         """What must be read before work is checked; None also when it is refused unread.
 
         What is only promised now is sent later, and then read again.

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import ClassVar, final
 
-if TYPE_CHECKING:
-    from shardbus.core.command import Sent
+from shardbus.core.declared import (
+    DATA,
+    FLAGS,
+    NUMBER,
+    NUMBERS,
+    OF_TICKETS,
+    Asked,
+    Declared,
+    fields,
+    keyed,
+    record,
+)
+from shardbus.core.message_command import Sent
+
+
+class AboutTickets(Asked):
+    """A command about tickets."""
+
+    FAMILY: ClassVar[int] = OF_TICKETS
 
 
 @final
-class Ticket:
-    """The number of a command, under which its sender can ask about it later.
-
-    `sender` tells senders apart. Each numbers what it gives to a fragment 1, 2, 3 …, in that order,
-    and will never ask about a number below `front`. With `keeps_reply` the answer to such a
-    question also says what the reply was.
-    """
-
-    def __init__(
-        self, sender: bytes, number: int, front: int, *, keeps_reply: bool = False
-    ) -> None:
-        self.sender = sender
-        self.number = number
-        self.front = front
-        self.keeps_reply = keeps_reply
-
-
-@final
-class AskTickets:
+class AskTickets(AboutTickets):
     """Which commands with these numbers are stored? Answered by `Judged`.
 
     The others never will be: one that arrives after this question is refused.
     """
+
+    FIELDS = fields(sender=DATA, front=NUMBER, numbers=NUMBERS)
 
     def __init__(self, sender: bytes, numbers: list[int], front: int) -> None:
         self.sender = sender
@@ -40,10 +41,12 @@ class AskTickets:
 
 
 @final
-class Judged:
+class Judged(Declared):
     """`stored[i]` says that the command `numbers[i]` is stored; `replies` has the kept replies, by
     number.
     """
+
+    FIELDS = fields(stored=FLAGS, replies=keyed(record(Sent)))
 
     def __init__(self, stored: list[bool], replies: dict[int, Sent]) -> None:
         self.stored = stored

@@ -15,7 +15,9 @@ from shardbus.core.command import (
     COMMITTED,
     ROLLED_BACK,
     UNDECIDED,
+    AboutTransactions,
     AskDecision,
+    Command,
     Decide,
     Decided,
     Done,
@@ -23,7 +25,6 @@ from shardbus.core.command import (
     Finish,
     ForgetDecision,
     InDoubt,
-    ListTransactions,
     Owed,
     Prepare,
     Promised,
@@ -33,6 +34,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, SERVER_BUSY, Refused
+from shardbus.core.family import Handler
 from shardbus.core.finished import Finished
 from shardbus.core.holds import Holds, PromisedState
 from shardbus.core.ledger import Ledger
@@ -60,21 +62,19 @@ from shardbus.core.scheduling import Scheduling
 from shardbus.core.settling import Settling
 from shardbus.core.stages import ReadStage
 from shardbus.core.staging import Staging
-
-TransactionCommand = (
-    Enlist | Transact | Prepare | Decide | AskDecision | Finish | ForgetDecision | ListTransactions
-)
+from shardbus.core.supply import Supply
 
 _HOW: Final = {True: COMMITTED, False: ROLLED_BACK}
 
 
 @final
-class Transactions:
+class Transactions(Handler):
     """Decides the commands about transactions of one fragment."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a fragment that it asks
         self,
         ledger: Ledger,
+        supply: Supply,
         entrance: Entrance,
         settling: Settling,
         staging: Staging,
@@ -82,6 +82,7 @@ class Transactions:
         records: dict[tuple[int, bytes], bytes],
     ) -> None:
         self._ledger = ledger
+        self._supply = supply
         self._entrance = entrance
         self._settling = settling
         self._staging = staging
@@ -117,18 +118,10 @@ class Transactions:
         if self._holds is not None:
             self._holds.promise(prepared.states)
 
-    def decide(
-        self,
-        command: TransactionCommand,
-        read: dict[int, Entry | None],
-        staged: dict[bytes, ReadStage],
-        now_ms: int,
-    ) -> Done | Decided | InDoubt | Sent:
-        """`read` holds the messages that `unread` named, `staged` the stages that `unread_stages`
-        did, as they are stored.
-        """
-        self._read = read
-        self._staged = staged
+    def decide(self, command: Command, now_ms: int) -> Done | Decided | InDoubt | Sent:
+        assert isinstance(command, AboutTransactions)
+        self._read = self._supply.entries
+        self._staged = self._supply.stages
         if isinstance(command, Enlist):
             self._check(command.work, now_ms)
             return self.scheduling.reserve(command.count)
@@ -150,7 +143,31 @@ class Transactions:
             return self._forget(command)
         return self._in_doubt()
 
-    def unread(self, transaction_id: bytes) -> list[int]:
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        if isinstance(command, Finish):
+            unread = self._unread(command.transaction_id)
+            need = self._supply.need_entries(unread, len(unread), bytes_max=0)
+            return self._supply.need_stages(self._unread_stages(command)) if need is None else need
+        if isinstance(command, (Enlist, Transact, Prepare, Decide)):
+            return self._need_to_transact(command)
+        return None
+
+    def _need_to_transact(self, command: Enlist | Transact | Prepare | Decide) -> Need | None:
+        work = command.work
+        if work.cancelled:
+            numbers = work.cancelled
+            need = self._supply.need_entries(numbers, len(numbers), bytes_max=0)
+            if need is not None:
+                return need
+        if work.states and self._holds is not None:
+            state = self._holds.need_to_set_states(work.states)
+            if state is not None:
+                return state
+        if work.stages and not isinstance(command, Enlist):
+            return self._supply.need_stages(self._unread_stages(command))
+        return None
+
+    def _unread(self, transaction_id: bytes) -> list[int]:
         """The messages to read from the store before a transaction can be finished."""
         prepared = self._prepared.get(transaction_id)
         numbers: list[int] = []
@@ -160,21 +177,17 @@ class Transactions:
             numbers += prepared.cancelled
         return [number for number in numbers if self._ledger.locks.is_unread(number)]
 
-    def unread_states(self, work: Work) -> Need | None:
-        """What to read from the store before it is known which states the work replaces."""
-        return None if self._holds is None else self._holds.need_to_set_states(work.states)
-
-    def unread_stages(self, command: TransactionCommand) -> NeedStages | None:
+    def _unread_stages(self, command: Transact | Prepare | Decide | Finish) -> NeedStages | None:
         """The stages to read from the store before a command is decided."""
         if isinstance(command, Transact):
-            return self._staging.need(command.work, is_promise=False)
+            return self._staging.need_of(command.work, is_promise=False)
         if isinstance(command, Prepare):
             is_known = command.transaction_id in self._prepared
-            return None if is_known else self._staging.need(command.work, is_promise=True)
+            return None if is_known else self._staging.need_of(command.work, is_promise=True)
         if isinstance(command, Decide):
             is_known = command.transaction_id in self._decisions
-            return None if is_known else self._staging.need(command.work, is_promise=False)
-        if isinstance(command, Finish) and command.is_commit:
+            return None if is_known else self._staging.need_of(command.work, is_promise=False)
+        if command.is_commit:
             prepared = self._prepared.get(command.transaction_id)
             if prepared is not None:
                 return self._staging.need_to_finish(prepared.stages)

@@ -14,6 +14,8 @@ from typing import Final, final
 
 from shardbus.core.change import RecordChange
 from shardbus.core.command import (
+    AboutTransfers,
+    Command,
     Delivery,
     Done,
     ForgetSources,
@@ -24,7 +26,6 @@ from shardbus.core.command import (
     RefuseTransfers,
     ReturnTransfers,
     Send,
-    SourceCommand,
     Sources,
     TakenOver,
     TakeOver,
@@ -33,23 +34,16 @@ from shardbus.core.command import (
 )
 from shardbus.core.entrance import Entrance
 from shardbus.core.errors import NOT_ALLOWED, SERVER_BUSY, Refused
+from shardbus.core.family import Handler
 from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.ledger import Ledger
 from shardbus.core.limits import SEQUENCE_COUNTER_MASK, TRANSFERS_BYTES_MAX, TRANSFERS_MAX
 from shardbus.core.message import SET_ASIDE, Entry
+from shardbus.core.need import Need, NeedPayloads
 from shardbus.core.records import TRANSFERRED
 from shardbus.core.sequence import sequence_number
+from shardbus.core.supply import Supply
 from shardbus.core.transfer_marks import Mark, Marks
-
-TransferCommand = (
-    TakeTransfers
-    | TransfersDone
-    | RefuseTransfers
-    | ReturnTransfers
-    | ListTransfers
-    | TakeOver
-    | SourceCommand
-)
 
 _NUMBER_BYTES: Final = 8
 # In place of a mark: what is given out follows in pairs. Without it transfer numbers are sequence
@@ -81,18 +75,20 @@ class _Outgoing:
 
 
 @final
-class Transfers:
+class Transfers(Handler):
     """Decides the commands about transfers of one fragment."""
 
     def __init__(
         self,
         fragment_number: int,
         ledger: Ledger,
+        supply: Supply,
         entrance: Entrance,
         records: dict[tuple[int, bytes], bytes],
         loaded_at_ms: int,
     ) -> None:
         self._ledger = ledger
+        self._supply = supply
         self._entrance = entrance
         self._mark_min = _mark_at(fragment_number, ledger.counters.last_counter, loaded_at_ms)
         self._outgoing = [_Outgoing(self._mark_min) for _ in ledger.lines]
@@ -114,9 +110,10 @@ class Transfers:
             self._ledger.locks.pin_unread(sequence)
 
     def decide(
-        self, command: TransferCommand, read: dict[int, Entry | None], now_ms: int
+        self, command: Command, now_ms: int
     ) -> Received | Done | Outstanding | TakenOver | Sources:
-        """`read` holds the messages that `unread` named, as they are stored."""
+        assert isinstance(command, AboutTransfers)
+        read = self._supply.entries
         if isinstance(command, TakeOver):
             return self._take_over(command, now_ms)
         if isinstance(command, ListSources):
@@ -125,7 +122,9 @@ class Transfers:
             self._marks.forget(command.entity_ids, now_ms)
             return Done()
         if isinstance(command, TakeTransfers):
-            return self._take(command, read, now_ms)
+            taken = self._take(command, read, now_ms)
+            self._supply.want(command.line)
+            return taken
         if isinstance(command, ListTransfers):
             outgoing = self._outgoing[command.line]
             return Outstanding(outgoing.destination_id, len(outgoing.given))
@@ -140,10 +139,28 @@ class Transfers:
             self._ledger.give_back(entries, now_ms)
         return Done()
 
-    def unread(self, command: TransferCommand) -> list[int]:
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        if not isinstance(
+            command, (TakeTransfers, TransfersDone, RefuseTransfers, ReturnTransfers)
+        ):
+            return None
+        numbers = self._unread(command)
+        bytes_max = self._ledger.bounds.page_bytes_max
+        need = self._supply.need_entries(numbers, len(numbers), bytes_max=bytes_max)
+        if need is not None:
+            return need
+        if not isinstance(command, TakeTransfers) or command.count_max == 0:
+            return None
+        page = self._supply.need_page(command.line)
+        if page is not None:
+            return page
+        unread = self._supply.unread(self._ledger.lines[command.line], command.count_max)
+        return NeedPayloads(command.line, unread) if unread else None
+
+    def _unread(
+        self, command: TakeTransfers | TransfersDone | RefuseTransfers | ReturnTransfers
+    ) -> list[int]:
         """The messages to read from the store before a command can be decided."""
-        if isinstance(command, (ListTransfers, TakeOver, ListSources, ForgetSources)):
-            return []
         given = self._outgoing[command.line].given
         locks = self._ledger.locks
         if isinstance(command, TakeTransfers):
