@@ -10,14 +10,13 @@ import json
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from types import UnionType
 from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar, final, get_args
 
 import msgspec
 from msgspec import Meta, Struct, UnsetType
 
-from shardbus.core.errors import Refused
 from shardbus.gateway.http.refusal import invalid, shown
 
 Schema = Mapping[str, object]
@@ -27,6 +26,7 @@ TEXT_CHARACTERS_MAX: Final = 64 * 1024
 """Of a text that is sent and has no other bound."""
 INTEGER_MAX: Final = 2**63 - 1
 
+SCHEMAS_KEPT_MAX: Final = 256
 REFERENCE: Final = "#/components/schemas/{name}"
 
 T = TypeVar("T")
@@ -70,6 +70,11 @@ def one_of(*words: str) -> Meta:
 def given(value: T | None) -> T | UnsetType:
     """A member that is not there when it has no value."""
     return msgspec.UNSET if value is None else value
+
+
+def made(shape: type[B], members: Mapping[str, object]) -> B:
+    """A document of members that are ours: they are told as they are, whatever the bounds."""
+    return shape(**members)
 
 
 def write(document: object) -> bytes:
@@ -166,22 +171,20 @@ class Reader(Generic[B]):
         try:
             return self._decoder.decode(content or b"{}")
         except msgspec.ValidationError as error:
-            raise self._refusal(str(error)) from error
+            raise invalid(refusal_text(str(error), self._shape, self._what)) from error
         except (ValueError, RecursionError) as error:
             raise invalid(
                 f"{_begun(self._what)} is not JSON in UTF-8, spells half a surrogate pair, or is "
                 f"nested too deeply: {error}."
             ) from error
 
-    def convert(self, value: object) -> B:
-        """The same for what was read as JSON before."""
-        try:
-            return msgspec.convert(value, self._shape)
-        except msgspec.ValidationError as error:
-            raise self._refusal(str(error)) from error
 
-    def _refusal(self, message: str) -> Refused:
-        return invalid(refusal_text(message, self._shape, self._what))
+def converted(value: object, shape: type[B], what: str) -> B:
+    """What was read as JSON before, as a document of a type; Refused when it is none."""
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise invalid(refusal_text(str(error), shape, what)) from error
 
 
 @final
@@ -189,24 +192,28 @@ class KindReader(Generic[B]):
     """Reads documents of several types, which their member `kind` tells; the first by default."""
 
     def __init__(self, kinds: Mapping[str, type[B]], what: str = "the body") -> None:
-        shape = Literal[tuple(kinds)]  # type: ignore[valid-type]  # known when it runs
-        self._kind = Reader(msgspec.defstruct("Kind", [("kind", shape, next(iter(kinds)))]), what)
-        self._readers = {kind: Reader(shape, what) for kind, shape in kinds.items()}
+        words = Literal[tuple(kinds)]  # type: ignore[valid-type]  # known when it runs
+        self._kind = msgspec.defstruct("Kind", [("kind", words, next(iter(kinds)))])
+        self._kinds = kinds
+        self._what = what
 
     def read(self, content: bytes) -> B:
-        kind = msgspec.structs.asdict(self._kind.read(content))["kind"]
-        return self._readers[kind].read(content)
+        kind = Reader(self._kind, self._what).read(content)
+        return Reader(self._shape(kind), self._what).read(content)
 
     def convert(self, value: object) -> B:
-        kind = msgspec.structs.asdict(self._kind.convert(value))["kind"]
-        return self._readers[kind].convert(value)
+        kind = converted(value, self._kind, self._what)
+        return converted(value, self._shape(kind), self._what)
+
+    def _shape(self, kind: Struct) -> type[B]:
+        return self._kinds[msgspec.structs.asdict(kind)["kind"]]
 
 
 def refusal_text(message: str, shape: type[Struct], what: str) -> str:
     """What the library says of a document that it cannot read, in terms of its schema."""
     placed = _PLACE.fullmatch(message)
     wrong, place = (message, "") if placed is None else (placed["wrong"], placed["place"])
-    [schema], schemas = components([shape])
+    schema, schemas = _schema_of(shape)
     found = _at(schema, place, schemas)
     where = f"{place.removeprefix('.')} of {what}" if place else _begun(what)
     missing, unknown = _MISSING.fullmatch(wrong), _UNKNOWN.fullmatch(wrong)
@@ -218,6 +225,12 @@ def refusal_text(message: str, shape: type[Struct], what: str) -> str:
     word = _OTHER_WORD.fullmatch(wrong)
     is_told = "" if word is None else f" is {shown(word[1])}; it"
     return f"{where}{is_told} must be {_wanted(found)}."
+
+
+@lru_cache(maxsize=SCHEMAS_KEPT_MAX)
+def _schema_of(shape: type[Struct]) -> tuple[Schema, dict[str, Schema]]:
+    [schema], schemas = components([shape])
+    return schema, schemas
 
 
 def _at(schema: Schema, place: str, schemas: Mapping[str, Schema]) -> Schema:
@@ -264,7 +277,7 @@ def _wanted(schema: Schema) -> str:
         items = _part(schema, "items").get("type")
         noun = {"string": "texts", "integer": "whole numbers"}.get(str(items), "objects")
         return "a list" + _bounds(schema.get("minItems"), schema.get("maxItems"), noun)
-    return _SIMPLE.get(kind, "another value")
+    return _SIMPLE.get(kind, "JSON whose numbers are not too large")
 
 
 def _bounds(least: object, most: object, of_what: str) -> str:

@@ -24,7 +24,7 @@ from shardbus.core.entity import (
 from shardbus.core.entity_property import QUEUE, SUBSCRIPTION, TOPIC, Property, shown_of
 from shardbus.core.rule_spec import FILTER_KINDS, RuleSpec, TypedValue
 from shardbus.core.tier import INFINITE_MS
-from shardbus.gateway.http.document import Count, Moment, one_of, told
+from shardbus.gateway.http.document import Count, Moment, made, one_of, told
 from shardbus.gateway.http.moment import format_moment
 
 _Availability = Annotated[str, one_of(AVAILABLE_STATUS, LIMITED_STATUS)]
@@ -206,7 +206,7 @@ class Fragments(Struct, kw_only=True):
 
 def queue_document(entity: Entity, statistics: EntityStatistics) -> Queue:
     document = _document(entity, statistics, _runtime(entity, statistics))
-    return msgspec.convert(document, Queue)
+    return made(Queue, document)
 
 
 def topic_document(
@@ -219,13 +219,13 @@ def topic_document(
         "sql_filters": filter_counts[0],
         "correlation_filters": filter_counts[1],
     }
-    return msgspec.convert(_document(entity, statistics, runtime), Topic)
+    return made(Topic, _document(entity, statistics, runtime))
 
 
 def subscription_document(entity: Entity, statistics: EntityStatistics) -> Subscription:
     document = _document(entity, statistics, _runtime(entity, statistics))
     own = {"topic": entity.topic_name(), "short_name": entity.short_name()}
-    return msgspec.convert({**document, **own}, Subscription)
+    return made(Subscription, {**document, **own})
 
 
 def rule_document(rule: RuleSpec) -> Rule:

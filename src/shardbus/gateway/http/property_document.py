@@ -24,7 +24,7 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
-from shardbus.gateway.http.document import TEXT_CHARACTERS_MAX, Body, Json, Reader, inlined
+from shardbus.gateway.http.document import TEXT_CHARACTERS_MAX, Body, Json, converted, inlined
 from shardbus.gateway.http.moment import format_moment, parse_moment
 from shardbus.gateway.http.refusal import invalid, shown
 from shardbus.gateway.http.user_properties import plain, properties_of_json
@@ -109,7 +109,7 @@ def _property(name: str, value: object) -> Value:
         raise invalid(f"The property {shown(name)} is a list; properties are simple values.")
     if not isinstance(value, dict):
         return properties_of_json({name: value})[name]
-    typed = Reader(TypedProperty, f"the property {shown(name)}").convert(value)
+    typed = converted(value, TypedProperty, f"the property {shown(name)}")
     said = typed.value
     if typed.type == "timestamp" and isinstance(said, int) and not isinstance(said, bool):
         if abs(said) >= 1 << 63:
