@@ -10,16 +10,14 @@ from spark.tests.captured_rows import made, written
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.capture import check_path
-from shardbus_spark.pipelines.definition import Capture, read_definition
+from shardbus_spark.pipelines.definition import Definition, read_definition
 from shardbus_spark.tables.form import DELTA, PARQUET, SPARK
 
 
-def _capture(path: object, form: str) -> Capture:
-    definition = read_definition(
+def _capture(path: object, form: str) -> Definition:
+    return read_definition(
         {"name": "archive", "entity": "orders", "path": str(path), "format": form}
     )
-    assert isinstance(definition, Capture)
-    return definition
 
 
 def _captured(root: Path, form: str) -> None:

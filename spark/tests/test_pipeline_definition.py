@@ -7,25 +7,31 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.pipelines.capture import check_path
-from shardbus_spark.pipelines.definition import Capture, Replay, load_definition, read_definition
-from shardbus_spark.pipelines.driver import Stopping, access_from, main
+from shardbus_spark.pipelines.capture import check_path, reader_of
+from shardbus_spark.pipelines.definition import (
+    Definition,
+    load_definition,
+    read_definition,
+    schemas,
+)
+from shardbus_spark.pipelines.driver import Run, Stopping, access_from, main
 from shardbus_spark.pipelines.events import backlog, error_text
 
 WHOLE = {"kind": "capture", "name": "archive", "entity": "orders", "path": "/data/orders"}
 
 
 def test_a_definition_has_defaults_and_a_reader_of_its_own() -> None:
-    definition = _capture(dict(WHOLE))
+    definition = read_definition(WHOLE)
 
-    assert (definition.is_keeping, definition.is_once, definition.rows_max) == (False, False, 0)
-    assert definition.interval_ms == 10_000
-    assert definition.reader == "pipeline-archive"
-    assert (definition.format, definition.is_compacting) == ("parquet", True)
+    assert (definition.flag("keep"), definition.flag("once")) == (False, False)
+    assert (definition.number("rows_max"), definition.number("interval_ms")) == (0, 10_000)
+    assert reader_of(definition) == "pipeline-archive"
+    assert (definition.text("format"), definition.flag("compact")) == ("parquet", True)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +59,16 @@ def test_what_cannot_be_used_is_named(change: dict[str, object], named: str) -> 
         read_definition({**WHOLE, **change})
 
 
-def test_a_replay_has_a_producer_of_its_own_and_times_in_utc() -> None:
+def test_a_replay_has_times_in_utc() -> None:
     """P5."""
     members = {**WHOLE, "kind": "replay", "work": "w", "from": "2026-01-31", "incarnation": "i"}
 
     definition = read_definition(members)
 
-    assert isinstance(definition, Replay)
-    assert definition.producer == "replay:archive:i"
-    assert definition.since == datetime(2026, 1, 31, tzinfo=UTC)
-    assert (definition.until, definition.time_column) == (None, "enqueued_time")
+    assert definition.kind == "replay"
+    assert definition.moment("from") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert definition.moment("to") is None
+    assert definition.text("time_column") == "enqueued_time"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": "' + "x" * 70_000 + '"}'])
@@ -165,11 +171,35 @@ def test_a_driver_that_has_begun_nothing_ends_at_once_when_it_is_told_to() -> No
     assert ended.returncode == 0
 
 
-def _capture(members: dict[str, object]) -> Capture:
-    definition = read_definition(members)
-    assert isinstance(definition, Capture)
-    return definition
+def _captured_to(path: Path) -> Definition:
+    return read_definition({**WHOLE, "path": str(path)})
 
 
-def _captured_to(path: Path) -> Capture:
-    return _capture({**WHOLE, "path": str(path)})
+def test_a_kind_is_read_by_its_schema_and_run_by_the_module_of_its_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What CONTRIBUTING.md says of new kinds: nothing else has to know of one."""
+    ran: list[tuple[str, int]] = []
+
+    def run(one: Run) -> bool:
+        ran.append((one.definition.kind, one.definition.number("depth")))
+        return True
+
+    module = ModuleType("shardbus_spark.pipelines.sweep")
+    module.__dict__["run"] = run
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    depth = {"type": "integer", "minimum": 1, "maximum": 9, "default": 3}
+    members = {name: {"type": "string", "default": ""} for name in ("kind", "spark_master")}
+    members |= {name: {"type": "string"} for name in ("name", "entity", "path")}
+    sweep = {"required": ["name", "entity", "path"], "properties": {**members, "depth": depth}}
+    known = {**schemas(), "sweep": sweep}
+    monkeypatch.setattr("shardbus_spark.pipelines.definition.schemas", lambda: known)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    file = tmp_path / "definition.json"
+    for depth_asked in (2, 10):
+        content = {**WHOLE, "kind": "sweep", "depth": depth_asked}
+        file.write_text(json.dumps(content), "utf-8")
+        assert main([str(file)]) == (0 if depth_asked == 2 else 2)
+
+    assert ran == [("sweep", 2)]
+    assert "depth must be a whole number from 1 to 9" in capfd.readouterr().out

@@ -20,7 +20,7 @@ from spark.tests.bus import Bus, running_bus
 
 from shardbus_spark.client import Client, connect
 from shardbus_spark.errors import OptionError, ShardbusError
-from shardbus_spark.pipelines.definition import Replay, read_definition
+from shardbus_spark.pipelines.definition import Definition, read_definition
 from shardbus_spark.pipelines.events import error_text
 from shardbus_spark.pipelines.replay import Replaying
 
@@ -100,8 +100,8 @@ def table(tmp_path: Path) -> Path:
     return place
 
 
-def definition_of(name: str, entity: str, place: Path, **members: object) -> Replay:
-    definition = read_definition(
+def definition_of(name: str, entity: str, place: Path, **members: object) -> Definition:
+    return read_definition(
         {
             "kind": "replay",
             "name": name,
@@ -111,14 +111,12 @@ def definition_of(name: str, entity: str, place: Path, **members: object) -> Rep
             **members,
         }
     )
-    assert isinstance(definition, Replay)
-    return definition
 
 
 def replay(
     spark: SparkSession,
     bus: Bus,
-    definition: Replay,
+    definition: Definition,
     tell: Callable[[Event], None] = lambda event: None,
     stopping: threading.Event | None = None,
 ) -> bool:
@@ -179,7 +177,7 @@ def test_a_replay_that_is_cut_off_again_and_again_sends_every_selected_row_once(
         assert of_key == sorted(of_key), "the order of a key"
     last = seen[-1]
     assert (last["rows_total"], last["rows_planned"], last["backlog"]) == (240, 240, 0)
-    assert not list(Path(definition.work).glob("rows/*.parquet")), "the space is freed"
+    assert not list(Path(definition.text("work")).glob("rows/*.parquet")), "the space is freed"
 
     again: list[Event] = []
     assert replay(spark, bus, definition, again.append)
@@ -216,7 +214,7 @@ def test_a_replay_that_is_made_again_is_a_new_one_and_one_whose_plan_is_lost_goe
     stopping = threading.Event()
     assert not replay(spark, bus, second, lambda event: stopping.set(), stopping)
 
-    shutil.rmtree(second.work)
+    shutil.rmtree(second.text("work"))
     for _ in range(2):
         with pytest.raises(ShardbusError, match="lost after it had begun"):
             replay(spark, bus, second)

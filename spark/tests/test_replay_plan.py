@@ -2,14 +2,17 @@
 
 import threading
 from collections.abc import Mapping
+from importlib import import_module
 
 import pytest
+from msgspec.structs import fields
 from pyspark.errors import PySparkException
 
-from shardbus.gateway.http.api_pipelines import DEFINITIONS, MESSAGE_COLUMNS
+from shardbus.app.pipelines.definition import driver_schemas
+from shardbus.app.pipelines.replay import Columns
 from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.pipelines import plan as planning
-from shardbus_spark.pipelines.definition import MEMBERS
+from shardbus_spark.pipelines.definition import schemas
 from shardbus_spark.pipelines.plan import (
     LOST,
     SLICE_ROWS_MAX,
@@ -128,10 +131,11 @@ def test_who_is_told_to_stop_does_not_go_on_waiting() -> None:
     assert attempts.count == 0
 
 
-def test_the_bus_and_the_connector_know_the_same_members_and_columns() -> None:
-    """P9: what the bus takes, the driver that it starts can read."""
-    own = {"spark_master", "work", "incarnation", "name"}
+def test_the_bus_and_the_connector_know_the_same_kinds_and_columns() -> None:
+    """P9: what the bus takes, the driver that it starts can read, and has a module for."""
+    columns = [field.encode_name for field in fields(Columns)]
 
-    assert sorted(MESSAGE_COLUMNS) == sorted(WRITTEN)
-    for kind, members in DEFINITIONS.items():
-        assert set(members) - {"from_pipeline"} == set(MEMBERS[kind]) - own
+    assert sorted(columns) == sorted(WRITTEN)
+    assert schemas() == driver_schemas()
+    for kind in schemas():
+        assert callable(import_module(f"shardbus_spark.pipelines.{kind}").run)

@@ -1,5 +1,6 @@
 """The reference pages that are made from the code; `python -m tests.docs.pages` writes them."""
 
+import json
 from pathlib import Path
 from typing import Final
 
@@ -7,15 +8,25 @@ import click
 
 from shardbus.app.cli import main
 from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
+from shardbus.app.pipelines.definition import driver_schemas
 from shardbus.app.settings import DEFAULT_FILE, TABLE, Kind, Setting
 
-REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
+ROOT: Final = Path(__file__).resolve().parents[2]
+REFERENCE: Final = ROOT / "docs" / "reference"
 _MADE: Final = "<!-- Made by `make docs`; edits are lost. -->\n"
 
 
 def pages() -> dict[str, str]:
-    """Every generated page by its file name in docs/reference."""
-    return {"settings.md": settings_page(), "cli.md": cli_page()}
+    """Every generated file by its path."""
+    return {
+        "docs/reference/settings.md": settings_page(),
+        "docs/reference/cli.md": cli_page(),
+        # The connector must not import the bus: it is told what definitions of pipelines are like.
+        "spark/src/shardbus_spark/pipelines/definitions.json": json.dumps(
+            driver_schemas(), indent=1
+        )
+        + "\n",
+    }
 
 
 def settings_page() -> str:
@@ -98,6 +109,5 @@ def _command(command: click.Command, path: str) -> str:
 
 
 if __name__ == "__main__":
-    REFERENCE.mkdir(parents=True, exist_ok=True)
     for file_name, text in pages().items():
-        (REFERENCE / file_name).write_text(text, encoding="utf-8")
+        (ROOT / file_name).write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
-from shardbus.app import descriptors, front, settings
+from shardbus.app import atom, descriptors, front, settings
 from shardbus.app.backups import kept
 from shardbus.broker import alarm, backup, backup_part, batches, browse, outbox, slowdown
 from shardbus.core import limits as core_limits
@@ -149,7 +149,8 @@ SAID: Final = {
     "a body": [connection.BODY_BYTES_MAX // MB],
     "bodies that are coming in": [crowd.BODIES_BYTES_MAX // MB],
     "fields in the query": [message.QUERY_FIELDS_MAX],
-    "elements of an XML": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
+    "elements of an XML document": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
+    "elements of an XML answer": [atom.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
     "creations and deletions of entities": [catalogue.UNFINISHED_MAX],
     "free space beside": [RESERVE_MB, SHORT_STATE_BYTES_MAX // KB],

@@ -3,17 +3,17 @@
 import pytest
 
 from shardbus.app.settings import TABLE
-from tests.docs.pages import REFERENCE, pages
+from tests.docs.pages import ROOT, pages
 
 
 @pytest.mark.parametrize("name", sorted(pages()))
 def test_a_generated_page_is_as_the_code_would_write_it(name: str) -> None:
-    stored = (REFERENCE / name).read_text(encoding="utf-8")
+    stored = (ROOT / name).read_text(encoding="utf-8")
 
     assert stored == pages()[name], "run `make docs`"
 
 
 def test_every_setting_has_its_flag_and_its_variable_on_the_page() -> None:
-    page = pages()["settings.md"]
+    page = pages()["docs/reference/settings.md"]
 
     assert [row.name for row in TABLE if f"| `{row.flag}` | `{row.variable}` |" not in page] == []

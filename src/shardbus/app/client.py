@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from shardbus.app.atom import (
     Described,
     EntityKind,
+    content_of,
     parse,
     read_entities,
     read_entity,
@@ -23,7 +24,6 @@ from shardbus.app.atom import (
 from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
 from shardbus.app.rule_atom import Rule, read_rule, write_rule
 from shardbus.app.sas import Credential
-from shardbus.gateway.http.atom import ATOM
 from shardbus.gateway.http.described import CONNECT
 
 API_VERSION: Final = "2024-05"
@@ -215,8 +215,9 @@ class Management:
     def tier(self) -> str:
         """The tier of the namespace in lower case; empty when the bus does not tell it."""
         root = parse(self._ask("GET", "$namespaceinfo").body)
-        info = f"{{{ATOM}}}content/{{{CONNECT}}}NamespaceInfo/{{{CONNECT}}}MessagingSKU"
-        return (root.findtext(info) or "").strip().lower()
+        info = content_of(root, "NamespaceInfo")
+        sku = None if info is None else info.text_of(CONNECT, "MessagingSKU")
+        return (sku or "").strip().lower()
 
     def create_rule(self, path: str, rule: Rule) -> Rule:
         return self._put_rule(path, rule, is_update=False)

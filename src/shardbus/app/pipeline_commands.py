@@ -39,15 +39,15 @@ def _name() -> click.Argument:
     ]
 )
 def create(
-    name: str, is_started: bool, columns: tuple[str, ...], **options: str | int | bool | None
+    name: str, is_started: bool, **options: str | int | bool | tuple[str, ...] | None
 ) -> None:
     """Define the pipeline NAME: a capture of an entity to files, or a replay of files."""
 
     def act(api: ApiClient, console: Console) -> None:
-        made = api.put(_path(name), wanted_definition(name, columns, options))
+        made = api.put(_path(name), wanted_definition(name, options))
         _show(console, api.post(_path(name, "start"), {}) if is_started else made)
 
-    _run(options, act)
+    _run({key: one for key, one in options.items() if not isinstance(one, tuple)}, act)
 
 
 @pipeline.command("list", params=access_options())

@@ -11,14 +11,7 @@ BAR_WIDTH: Final = 24
 ENDED: Final = ("stopped", "finished")
 REPLAY: Final = "replay"
 
-_SHOWN: Final = (
-    "name", "kind", "entity", "from_pipeline", "location", "format", "from", "to", "time_column",
-    "where", "rate_max", "columns", "body", "keep", "once", "interval_ms", "rows_max", "compact",
-    "state", "starts", "last_error",
-)  # fmt: skip
-_PROGRESS: Final = (
-    "at", "batch", "rows", "rows_total", "rows_planned", "rows_per_s", "backlog", "batch_ms",
-)  # fmt: skip
+_UNTOLD: Final = ("path", "incarnation", "progress")
 _ONLY_IF_ANY: Final = ("rate_max", "rows_planned", "rows_max")
 
 
@@ -39,8 +32,8 @@ def progress_line(found: Document) -> str:
 def shown(found: Document) -> str:
     """All that is known of a pipeline, a line for each."""
     progress = _progress(found)
-    rows = [(name, found.get(name)) for name in _SHOWN]
-    rows += [(name, progress.get(name)) for name in _PROGRESS]
+    rows = [(name, value) for name, value in found.items() if name not in _UNTOLD]
+    rows += progress.items()
     told = [
         (name.replace("_", " "), _word(value))
         for name, value in rows

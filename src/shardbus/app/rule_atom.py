@@ -4,14 +4,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.etree import ElementTree
 
-from shardbus.app.atom import (
-    AtomError,
-)
+from shardbus.app.atom import AtomError, content_of
 from shardbus.gateway.http.atom import ATOM
 from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.markup import INSTANCE, Element
 
 SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
-TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
+TYPE: Final = f"{{{INSTANCE}}}type"
 
 SQL: Final = "SqlFilter"
 TRUE: Final = "TrueFilter"
@@ -75,24 +74,24 @@ def write_rule(rule: Rule, element_name: str) -> ElementTree.Element:
     return description
 
 
-def read_rule(entry: ElementTree.Element) -> Rule:
+def read_rule(entry: Element) -> Rule:
     """The rule of an entry; AtomError when there is none in it."""
-    description = entry.find(f"{{{ATOM}}}content/{_tag('RuleDescription')}")
-    filter = None if description is None else description.find(_tag("Filter"))
+    description = content_of(entry, "RuleDescription")
+    filter = None if description is None else description.child(CONNECT, "Filter")
     if description is None or filter is None:
         raise AtomError("the answer describes no rule")
-    action = description.find(_tag("Action"))
-    is_acting = action is not None and action.get(TYPE) == "SqlRuleAction"
+    action = description.child(CONNECT, "Action")
+    is_acting = action is not None and _type(action) == "SqlRuleAction"
     return Rule(
-        name=entry.findtext(f"{{{ATOM}}}title") or "",
-        filter=filter.get(TYPE, ""),
-        expression=filter.findtext(_tag("SqlExpression")) or "",
+        name=entry.text_of(ATOM, "title") or "",
+        filter=_type(filter),
+        expression=filter.text_of(CONNECT, "SqlExpression") or "",
         parameters=_read_pairs(filter, "Parameters"),
         fields=_read_fields(filter),
         properties=_read_pairs(filter, "Properties"),
-        action=(action.findtext(_tag("SqlExpression")) or "") if action is not None else "",
+        action=(action.text_of(CONNECT, "SqlExpression") or "") if action is not None else "",
         action_parameters=_read_pairs(action, "Parameters") if is_acting else (),
-        created_at=description.findtext(_tag("CreatedAt")) or "",
+        created_at=description.text_of(CONNECT, "CreatedAt") or "",
     )
 
 
@@ -113,25 +112,25 @@ def _write_pairs(parent: ElementTree.Element, name: str, values: tuple[Typed, ..
         written.text = value.text
 
 
-def _read_pairs(parent: ElementTree.Element | None, name: str) -> tuple[Typed, ...]:
-    pairs = None if parent is None else parent.find(_tag(name))
+def _read_pairs(parent: Element | None, name: str) -> tuple[Typed, ...]:
+    pairs = None if parent is None else parent.child(CONNECT, name)
     return tuple(
         Typed(
-            pair.findtext(_tag("Key")) or "",
-            _type_of(pair.find(_tag("Value"))),
-            pair.findtext(_tag("Value")) or "",
+            pair.text_of(CONNECT, "Key") or "",
+            _type(pair.child(CONNECT, "Value"), "string").rpartition(":")[2],
+            pair.text_of(CONNECT, "Value") or "",
         )
-        for pair in ([] if pairs is None else pairs)
+        for pair in ([] if pairs is None else pairs.children)
     )
 
 
-def _read_fields(filter: ElementTree.Element) -> dict[str, str]:
-    texts = {name: filter.findtext(_tag(name)) for name in FIELDS}
+def _read_fields(filter: Element) -> dict[str, str]:
+    texts = {name: filter.text_of(CONNECT, name) for name in FIELDS}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _type_of(value: ElementTree.Element | None) -> str:
-    return "" if value is None else value.get(TYPE, "string").rpartition(":")[2]
+def _type(element: Element | None, otherwise: str = "") -> str:
+    return "" if element is None else element.attributes.get((INSTANCE, "type"), otherwise)
 
 
 def _tag(name: str) -> str:

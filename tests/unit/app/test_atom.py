@@ -100,6 +100,8 @@ def test_an_error_document_gives_its_detail_and_anything_else_gives_none() -> No
         b"",
         b"<entry",
         b'<!DOCTYPE x [<!ENTITY a "b">]><entry/>',
+        '<!DOCTYPE x [<!ENTITY a "b">]><entry/>'.encode("utf-16"),
+        b"<a>" * 40 + b"</a>" * 40,
         entry().replace("16384", "much").encode(),
         entry().replace("16384", "9" * 5000).encode(),
     ],
@@ -107,3 +109,17 @@ def test_an_error_document_gives_its_detail_and_anything_else_gives_none() -> No
 def test_a_document_that_is_no_answer_is_told_and_not_guessed_at(document: bytes) -> None:
     with pytest.raises(AtomError):
         read_entity(QUEUE, document)
+
+
+def test_a_text_that_spells_a_document_type_is_a_text() -> None:
+    """ADR 0006: looking for it in the bytes would refuse it here, and miss it in UTF-16."""
+    detail = b"<Error><Detail><![CDATA[no queue <!DOCTYPE]]></Detail></Error>"
+
+    assert read_error(detail) == "no queue <!DOCTYPE"
+
+
+def test_a_page_of_a_hundred_entities_is_read() -> None:
+    described = entry().replace("<AuthorizationRules/>", "<AuthorizationRule/>" * 60)
+    page = f"""<feed xmlns="{ATOM}">{described * 100}</feed>""".encode()
+
+    assert len(read_entities(QUEUE, page)) == 100

@@ -8,8 +8,11 @@ and in directories that an earlier version has begun, it is Spark's own file sin
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as column
@@ -18,10 +21,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.options import BROWSE, CONSUME
-from shardbus_spark.pipelines.definition import DELTA, PARQUET, Capture
+from shardbus_spark.pipelines.compacting import compacting
+from shardbus_spark.pipelines.definition import Definition
+from shardbus_spark.pipelines.driver import Run
+from shardbus_spark.pipelines.events import Teller, say
 from shardbus_spark.tables.delta import need_delta
 from shardbus_spark.tables.form import (
+    DELTA,
     DELTA_LOG,
+    PARQUET,
     SINK_LOG,
     SPARK,
     captured_form,
@@ -30,31 +38,66 @@ from shardbus_spark.tables.form import (
 from shardbus_spark.tables.layout import CHECKPOINT, PARTITIONS
 from shardbus_spark.tables.sink import TableSink
 
+BATCH_END_S: Final = 15.0
+LAST_WORD_S: Final = 5.0
+_LOOK_S: Final = 1
+_POLL_S: Final = 0.2
+
+
+def run(run: Run) -> bool:
+    """Whether all that there was to capture is captured; false when it was told to stop before."""
+    definition, stopping = run.definition, run.stopping
+    check_path(definition)
+    # Java takes its time to start, and one that has never begun has set nothing aside.
+    stopping.ends_at_once = not _has_begun(definition)
+    say({"event": "starting"})
+    spark = run.session()
+    stopping.ends_at_once = False
+    teller = Teller()
+    spark.streams.addListener(teller)
+    try:
+        if not stopping.told.is_set():
+            with compacting(definition, say):
+                query = start_capture(spark, definition, run.access)
+                say({"event": "running"})
+                _follow(query, stopping.told)
+        is_told = stopping.told.is_set()
+        if is_told:
+            say({"event": "stopping"})
+            last = finish_capture(spark, definition, run.access)
+            if last is not None:
+                last.awaitTermination()
+        if definition.flag("once") or not definition.flag("keep"):
+            teller.wait_ended(LAST_WORD_S)
+    finally:
+        spark.stop()
+    return not is_told
+
 
 def start_capture(
-    spark: SparkSession, definition: Capture, access: Mapping[str, str]
+    spark: SparkSession, definition: Definition, access: Mapping[str, str]
 ) -> StreamingQuery:
     """The query that captures; `access` are the source's options that say where and with what."""
-    return _started(spark, definition, _source_options(definition, access), definition.is_once)
+    return _started(spark, definition, _source_options(definition, access), definition.flag("once"))
 
 
 def finish_capture(
-    spark: SparkSession, definition: Capture, access: Mapping[str, str]
+    spark: SparkSession, definition: Definition, access: Mapping[str, str]
 ) -> StreamingQuery | None:
     """The query that ends what a stopped one has begun, so that no message stays set aside.
 
     None when there is nothing to end: who only browses sets nothing aside.
     """
-    if definition.is_keeping:
+    if definition.flag("keep"):
         return None
     options = {**_source_options(definition, access), "finishOnly": "true"}
     return _started(spark, definition, options, True)
 
 
-def check_path(definition: Capture) -> None:
+def check_path(definition: Definition) -> None:
     """OptionError for a place that cannot be captured to, as far as this machine can see it."""
     directory = local_directory(definition.path)
-    if definition.format == DELTA:
+    if definition.text("format") == DELTA:
         need_delta()
         if directory is None:
             raise OptionError(
@@ -70,15 +113,16 @@ def check_path(definition: Capture) -> None:
     _check_table(directory, definition)
 
 
-def _check_table(directory: Path, definition: Capture) -> None:
+def _check_table(directory: Path, definition: Definition) -> None:
     form = captured_form(definition.path)
     if form is None and (directory / DELTA_LOG).exists():
         raise OptionError(f"path {directory} is a Delta table that no capture has made")
     if form is None or (form == SPARK and not _has_files(directory / SINK_LOG)):
         return
-    if form != definition.format and (form, definition.format) != (SPARK, PARQUET):
+    wanted = definition.text("format")
+    if form != wanted and (form, wanted) != (SPARK, PARQUET):
         raise OptionError(
-            f"path {directory} was captured as {form}, not {definition.format}: choose another path"
+            f"path {directory} was captured as {form}, not {wanted}: choose another path"
         )
     # A table passes over numbers of batches that it has: with a new checkpoint these begin again,
     # and what they hold would be removed from the bus and written nowhere.
@@ -89,23 +133,45 @@ def _check_table(directory: Path, definition: Capture) -> None:
         )
 
 
+def reader_of(definition: Definition) -> str:
+    """The reader that messages are claimed under."""
+    return f"pipeline-{definition.name}"
+
+
+def _has_begun(definition: Definition) -> bool:
+    """Whether a batch may be under way, as far as this machine can see."""
+    directory = local_directory(definition.path)
+    return directory is None or any((directory / CHECKPOINT / "offsets").glob("[0-9]*"))
+
+
+def _follow(query: StreamingQuery, stopping: threading.Event) -> None:
+    """Until the query has ended, or is told to: then when its batch has."""
+    while not query.awaitTermination(_LOOK_S):
+        if stopping.is_set():
+            deadline_s = time.monotonic() + BATCH_END_S
+            while query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+                time.sleep(_POLL_S)
+            query.stop()
+            return
+
+
 def _has_files(directory: Path) -> bool:
     return directory.is_dir() and any(file.name.isdigit() for file in directory.iterdir())
 
 
-def _source_options(definition: Capture, access: Mapping[str, str]) -> dict[str, str]:
-    mode = BROWSE if definition.is_keeping else CONSUME
+def _source_options(definition: Definition, access: Mapping[str, str]) -> dict[str, str]:
+    mode = BROWSE if definition.flag("keep") else CONSUME
     # So that a replay sends what was captured, and not only what columns show of it.
     options = {**access, "mode": mode, "includeAmqp": "true"}
-    if not definition.is_keeping:
-        options["readerName"] = definition.reader
-    if definition.rows_max:
-        options["maxRowsPerTrigger"] = str(definition.rows_max)
+    if not definition.flag("keep"):
+        options["readerName"] = reader_of(definition)
+    if definition.number("rows_max"):
+        options["maxRowsPerTrigger"] = str(definition.number("rows_max"))
     return options
 
 
 def _started(
-    spark: SparkSession, definition: Capture, options: Mapping[str, str], is_once: bool
+    spark: SparkSession, definition: Definition, options: Mapping[str, str], is_once: bool
 ) -> StreamingQuery:
     stream = spark.readStream.format("shardbus").options(**options).load(definition.entity)
     directory = local_directory(definition.path)
@@ -117,20 +183,20 @@ def _started(
     writer = writer.queryName(definition.name)
     if is_once:
         return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{definition.interval_ms} milliseconds").start()
+    return writer.trigger(processingTime=f"{definition.number('interval_ms')} milliseconds").start()
 
 
-def _to_table(stream: DataFrame, definition: Capture, directory: Path) -> DataStreamWriter:
+def _to_table(stream: DataFrame, definition: Definition, directory: Path) -> DataStreamWriter:
     return (
         stream.writeStream.format(TableSink.name())
         .option("path", str(directory))
         .option("entity", definition.entity)
-        .option("form", definition.format)
+        .option("form", definition.text("format"))
         .option("checkpointLocation", str(directory / CHECKPOINT))
     )
 
 
-def _to_files(stream: DataFrame, definition: Capture) -> DataStreamWriter:
+def _to_files(stream: DataFrame, definition: Definition) -> DataStreamWriter:
     """With the columns that become directories; the session is in UTC."""
     placed = (
         stream.withColumn("entity", column.lit(definition.entity))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, final
 
-from shardbus_spark.pipelines.definition import Capture
+from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.events import Say, error_text
 from shardbus_spark.tables.compaction import CannotCompact, compact, compactable
 
@@ -19,17 +19,17 @@ END_S: Final = 5.0
 
 
 @contextmanager
-def compacting(definition: Capture, tell: Say) -> Iterator[None]:
+def compacting(definition: Definition, tell: Say) -> Iterator[None]:
     """Compact the table of a capture meanwhile, and once more at the end of one that ends."""
     compactor = Compactor(definition.path, tell)
-    if not definition.is_compacting:
+    if not definition.flag("compact"):
         yield
         return
     thread = threading.Thread(target=compactor.run, daemon=True)
     thread.start()
     try:
         yield
-        if definition.is_once:
+        if definition.flag("once"):
             compactor.look(time.time_ns() // 1_000_000)
     finally:
         compactor.told.set()

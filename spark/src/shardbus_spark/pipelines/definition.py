@@ -1,119 +1,73 @@
-"""What a pipeline is to do, as a JSON file says it."""
+"""What a pipeline is to do, as a JSON file says it.
+
+The members of each kind, their types, bounds and defaults are declared by the bus, which writes
+their schemas into `definitions.json` beside this module: nothing here knows a kind by name.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 from shardbus_spark.errors import OptionError
 
-CAPTURE: Final = "capture"
-REPLAY: Final = "replay"
-KINDS: Final = (CAPTURE, REPLAY)
-PARQUET: Final = "parquet"
-DELTA: Final = "delta"
-CAPTURE_FORMATS: Final = (PARQUET, DELTA)
-REPLAY_FORMATS: Final = (PARQUET, DELTA, "json", "csv")
-AS_COLUMN: Final = "column"
-AS_JSON: Final = "json"
-TIME_COLUMN: Final = "enqueued_time"
-INTERVAL_MS_DEFAULT: Final = 10_000
-INTERVAL_MS_MAX: Final = 24 * 3600 * 1000
-RATE_MAX_MAX: Final = 10_000_000
 FILE_BYTES_MAX: Final = 64 * 1024
 TEXT_CHARACTERS_MAX: Final = 4_096
+NUMBER_MAX: Final = 2**63 - 1
 
-_COMMON: Final[dict[str, str]] = {
-    "kind": "capture or replay",
-    "name": "name of the pipeline",
-    "entity": "queue, topic/Subscriptions/name, or either with /$DeadLetterQueue; for a replay "
-    "the queue or topic that rows are sent to",
-    "path": "directory or URL that Spark writes to, which belongs to this pipeline alone; for a "
-    "replay what it reads",
-    "spark_master": "Spark to run on; empty: in this process; sc://host:15002 is Spark Connect",
-}
-MEMBERS: Final[dict[str, dict[str, str]]] = {
-    CAPTURE: {
-        **_COMMON,
-        "keep": "true: messages stay on the bus, and what receivers take first is not captured",
-        "once": "true: take what waits, then end; false: go on until told to stop",
-        "interval_ms": "pause between the beginnings of two batches",
-        "rows_max": "most rows of a batch; 0: no other bound than the source's",
-        "format": "parquet or delta",
-        "compact": "true: small files of hours that are over become large ones",
-    },
-    REPLAY: {
-        **_COMMON,
-        "format": "parquet, delta, json or csv",
-        "from": "a moment like 2026-01-31T08:00:00Z: rows of this time and later",
-        "to": "a moment: rows before this time",
-        "time_column": "what from and to are about, and the order of rows",
-        "where": "a condition on the table's columns, as in SQL",
-        "rate_max": "most rows in a second; 0: as fast as can be",
-        "columns": "object: column of a message to the table's that it is made of; empty: none",
-        "body": "json: the body is the whole row as JSON; column: it is the column body",
-        "work": "directory or URL for the plan; it belongs to this replay alone",
-        "incarnation": "what tells this replay from an earlier one of the same name",
-    },
-}
+_SCHEMAS: Final = "definitions.json"
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """A checked definition of a capture."""
+class Definition:
+    """A checked definition. What it leaves out has its default."""
 
-    kind: ClassVar[str] = CAPTURE
+    def __init__(self, kind: str, members: Mapping[str, object]) -> None:
+        self.kind = kind
+        self._members = members
+        self.name = self.text("name")
+        self.entity = self.text("entity")
+        self.path = self.text("path")
+        self.spark_master = self.text("spark_master")
 
-    name: str
-    entity: str
-    path: str
-    is_keeping: bool
-    is_once: bool
-    interval_ms: int
-    rows_max: int
-    format: str
-    is_compacting: bool
-    spark_master: str
+    def text(self, name: str) -> str:
+        value = self._members[name]
+        assert isinstance(value, str)
+        return value
 
-    @property
-    def reader(self) -> str:
-        return f"pipeline-{self.name}"
+    def flag(self, name: str) -> bool:
+        value = self._members[name]
+        assert isinstance(value, bool)
+        return value
 
+    def number(self, name: str) -> int:
+        value = self._members[name]
+        assert isinstance(value, int)
+        return value
 
-@final
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A checked definition of a replay; `since` and `until` are None where nothing bounds."""
+    def texts(self, name: str) -> Mapping[str, str]:
+        """A member that is an object of texts."""
+        value = self._members[name]
+        assert isinstance(value, dict)
+        return value
 
-    kind: ClassVar[str] = REPLAY
-
-    name: str
-    entity: str
-    path: str
-    format: str
-    since: datetime | None
-    until: datetime | None
-    time_column: str
-    where: str
-    rate_max: int
-    columns: Mapping[str, str]
-    is_json: bool
-    work: str
-    incarnation: str
-    spark_master: str
-
-    @property
-    def producer(self) -> str:
-        """Whose batches the bus takes once."""
-        return f"replay:{self.name}:{self.incarnation}"
+    def moment(self, name: str) -> datetime | None:
+        """In UTC unless it says otherwise; None when it is empty."""
+        return _moment(self.text(name), name)
 
 
-Definition = Capture | Replay
+@cache
+def schemas() -> Mapping[str, Mapping[str, object]]:
+    """What definitions of each kind are like; the first kind is meant where none is named."""
+    found: dict[str, dict[str, object]] = json.loads(
+        resources.files(__package__).joinpath(_SCHEMAS).read_text(encoding="utf-8")
+    )
+    return found
 
 
 def load_definition(file: Path) -> Definition:
@@ -122,7 +76,7 @@ def load_definition(file: Path) -> Definition:
         with file.open("rb") as opened:
             content = opened.read(FILE_BYTES_MAX + 1)
         found: object = json.loads(content)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise OptionError(f"the definition {file} cannot be read: {error}") from error
     if len(content) > FILE_BYTES_MAX:
         raise OptionError(f"the definition {file} has more than {FILE_BYTES_MAX} bytes")
@@ -133,96 +87,74 @@ def load_definition(file: Path) -> Definition:
 
 def read_definition(members: Mapping[str, object]) -> Definition:
     """OptionError, which names the member, for one that cannot be used."""
-    kind = members.get("kind", CAPTURE)
-    if kind not in KINDS:
-        raise OptionError(f"kind is {kind!r}; it must be {' or '.join(KINDS)}")
-    if kind == REPLAY:
-        return _replay(_Members(members, MEMBERS[REPLAY]))
-    return _capture(_Members(members, MEMBERS[CAPTURE]))
+    kind = members.get("kind", next(iter(schemas())))
+    if not isinstance(kind, str) or kind not in schemas():
+        raise OptionError(f"kind is {kind!r}; it must be {' or '.join(schemas())}")
+    return Definition(kind, _checked(members, schemas()[kind], ""))
 
 
-def _capture(values: _Members) -> Capture:
-    return Capture(
-        name=values.text("name"),
-        entity=values.text("entity"),
-        path=values.text("path"),
-        is_keeping=values.flag("keep"),
-        is_once=values.flag("once"),
-        interval_ms=values.number("interval_ms", INTERVAL_MS_DEFAULT, INTERVAL_MS_MAX),
-        rows_max=values.number("rows_max", 0, 1 << 31),
-        format=values.choice("format", CAPTURE_FORMATS),
-        is_compacting=values.flag("compact", True),
-        spark_master=values.text("spark_master", ""),
-    )
+def _checked(
+    members: Mapping[str, object], schema: Mapping[str, object], place: str
+) -> dict[str, object]:
+    """The members that a schema has, each as it says."""
+    known = schema["properties"]
+    required = schema["required"]
+    assert isinstance(known, dict) and isinstance(required, list)
+    for name in members:
+        if name not in known:
+            raise OptionError(
+                f"{place or 'the definition'} has {name!r}; it may have {', '.join(known)}"
+            )
+    found: dict[str, object] = {}
+    for name, member in known.items():
+        if name in members:
+            found[name] = _value(members[name], member, f"{place}.{name}" if place else name)
+        elif name in required:
+            raise OptionError(f"the definition has no {name}: {member.get('description')}")
+        elif "default" in member:
+            found[name] = member["default"]
+    return found
 
 
-def _replay(values: _Members) -> Replay:
-    return Replay(
-        name=values.text("name"),
-        entity=values.text("entity"),
-        path=values.text("path"),
-        format=values.choice("format", REPLAY_FORMATS),
-        since=values.moment("from"),
-        until=values.moment("to"),
-        time_column=values.text("time_column", TIME_COLUMN),
-        where=values.text("where", ""),
-        rate_max=values.number("rate_max", 0, RATE_MAX_MAX),
-        columns=values.columns("columns"),
-        is_json=values.choice("body", (AS_COLUMN, AS_JSON)) == AS_JSON,
-        work=values.text("work"),
-        incarnation=values.text("incarnation", "1"),
-        spark_master=values.text("spark_master", ""),
-    )
-
-
-class _Members:
-    def __init__(self, members: Mapping[str, object], known: Mapping[str, str]) -> None:
-        for name in members:
-            if name not in known:
-                raise OptionError(f"the definition has {name!r}; it may have {', '.join(known)}")
-        self._members = members
-        self._known = known
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self._members.get(name, default)
-        if value is None or (value == "" and default is None):
-            raise OptionError(f"the definition has no {name}: {self._known[name]}")
-        if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
-            raise OptionError(f"{name} must be a text of at most {TEXT_CHARACTERS_MAX} characters")
-        return value
-
-    def choice(self, name: str, words: Sequence[str]) -> str:
-        """One of these words, the first of them by default."""
-        value = self.text(name, words[0])
-        if value not in words:
-            raise OptionError(f"{name} is {value!r}; it must be {' or '.join(words)}")
-        return value
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        value = self._members.get(name, default)
-        if not isinstance(value, bool):
+def _value(value: object, schema: Mapping[str, object], name: str) -> object:
+    words = schema.get("enum")
+    if isinstance(words, list) and value not in words:
+        raise OptionError(f"{name} is {value!r}; it must be {' or '.join(map(str, words))}")
+    match schema.get("type"):
+        case "object":
+            if not isinstance(value, dict):
+                raise OptionError(f"{name} must be an object")
+            return _checked(value, schema, name)
+        case "boolean" if not isinstance(value, bool):
             raise OptionError(f"{name} must be true or false")
-        return value
+        case "integer":
+            _check_number(value, schema, name)
+        case "string":
+            _check_text(value, schema, name)
+    return value
 
-    def number(self, name: str, default: int, most: int) -> int:
-        value = self._members.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            raise OptionError(f"{name} must be a whole number from 0 to {most}")
-        return value
 
-    def moment(self, name: str) -> datetime | None:
-        """In UTC unless it says otherwise."""
-        text = self.text(name, "")
-        if not text:
-            return None
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError as error:
-            raise OptionError(f"{name} is {text!r}; it must be {self._known[name]}") from error
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _check_number(value: object, schema: Mapping[str, object], name: str) -> None:
+    least, most = schema.get("minimum", 0), schema.get("maximum", NUMBER_MAX)
+    assert isinstance(least, int) and isinstance(most, int)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise OptionError(f"{name} must be a whole number from {least} to {most}")
 
-    def columns(self, name: str) -> Mapping[str, str]:
-        value = self._members.get(name, {})
-        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-            raise OptionError(f"{name} must be an object of texts")
-        return value
+
+def _check_text(value: object, schema: Mapping[str, object], name: str) -> None:
+    least, most = schema.get("minLength", 0), schema.get("maxLength", TEXT_CHARACTERS_MAX)
+    assert isinstance(least, int) and isinstance(most, int)
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        raise OptionError(f"{name} must be a text of {least} to {most} characters")
+    if schema.get("x-moment"):
+        _moment(value, name)
+
+
+def _moment(text: str, name: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise OptionError(
+            f"{name} is {text!r}; it must be a moment like 2026-01-31T08:00:00Z"
+        ) from error
+    return moment.replace(tzinfo=UTC) if moment and not moment.tzinfo else moment

@@ -23,7 +23,8 @@ from pyspark.sql import functions as F
 from shardbus_spark.client import Client
 from shardbus_spark.entity import EntityState, describe
 from shardbus_spark.errors import OptionError, QuotaExceeded, ShardbusError, Unauthorized
-from shardbus_spark.pipelines.definition import Replay
+from shardbus_spark.pipelines.definition import Definition
+from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.events import Say, error_text, say
 from shardbus_spark.pipelines.plan import (
     LOST,
@@ -58,6 +59,22 @@ _FULL: Final = f"{QuotaExceeded.__module__}.{QuotaExceeded.__name__}"
 _KEYS: Final = ("partition_key", "message_id")
 
 
+def run(run: Run) -> bool:
+    """Whether all rows are sent; false when it was told to stop before."""
+    # Until rows are sent there is nothing that should be ended well.
+    run.stopping.ends_at_once = True
+    say({"event": "starting"})
+    spark = run.session()
+    try:
+        say({"event": "running"})
+        replaying = Replaying(spark, run.definition, run.access, run.stopping.told)
+        plan = replaying.prepare()
+        run.stopping.ends_at_once = False
+        return plan is None or replaying.send(plan)
+    finally:
+        spark.stop()
+
+
 @final
 class Replaying:
     """One replay on its way; `tell` hears of each slice."""
@@ -65,7 +82,7 @@ class Replaying:
     def __init__(
         self,
         spark: SparkSession,
-        definition: Replay,
+        definition: Definition,
         access: Mapping[str, str],
         stopping: threading.Event,
         tell: Say = say,
@@ -74,10 +91,12 @@ class Replaying:
         self._spark = spark
         self._definition = definition
         self._options = {**access, "entity": definition.entity}
+        # Whose batches the bus takes once.
+        self._producer = f"replay:{definition.name}:{definition.text('incarnation')}"
         self._stopping = stopping
         self._tell = tell
-        self._slice_rows = min(slice_rows(definition.rate_max), slice_rows_max)
-        self._work = Work(spark, definition.work)
+        self._slice_rows = min(slice_rows(definition.number("rate_max")), slice_rows_max)
+        self._work = Work(spark, definition.text("work"))
         self._client = client_for(read_sink_options(self._options).address)
         self._entity = known_entity(self._client, definition.entity)
         self._tasks = tasks_for(spark, self._entity)
@@ -134,7 +153,7 @@ class Replaying:
 
     def _register(self) -> bool:
         """Whether the bus hears for the first time that there is a plan."""
-        body = {"producer": self._definition.producer, "batch": PLAN_BATCH, "stages": []}
+        body = {"producer": self._producer, "batch": PLAN_BATCH, "stages": []}
         return self._client.act("publish", self._definition.entity, body).get("is_new") is True
 
     def _check_same_entity(self, plan: Plan) -> None:
@@ -166,7 +185,7 @@ class Replaying:
                 return False
             sent += one.rows
             spent_s = time.monotonic() - started_s
-            rest_s = pause_s(self._definition.rate_max, one.rows, spent_s)
+            rest_s = pause_s(self._definition.number("rate_max"), one.rows, spent_s)
             self._say_progress(one, number + 1, sent, planned, spent_s, rest_s)
             if time.monotonic() - marked_s >= MARK_S:
                 self._work.write_text(MARK, str(number + 1))
@@ -179,7 +198,7 @@ class Replaying:
         """Whether it was sent."""
         rows = in_order(self._work.rows_of(one), self._tasks)
         return when_there_is_room(
-            lambda: write_slice(rows, self._options, self._definition.producer, batch),
+            lambda: write_slice(rows, self._options, self._producer, batch),
             self._stopping,
             self._tell,
         )

@@ -12,12 +12,14 @@ from pyspark.sql import functions as F
 from shardbus_spark.conditions.columns import column_of, named
 from shardbus_spark.conditions.parser import parse_condition
 from shardbus_spark.errors import OptionError
-from shardbus_spark.pipelines.definition import DELTA, TIME_COLUMN, Replay
+from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.schema import COLUMNS, EXTRA_COLUMNS, WRITTEN, check_written
 from shardbus_spark.tables import captured_form, read_captured
 from shardbus_spark.tables.delta import open_delta
-from shardbus_spark.tables.form import DELTA_LOG, local_directory
+from shardbus_spark.tables.form import DELTA, DELTA_LOG, PARQUET, local_directory
 
+AS_JSON: Final = "json"
+TIME_COLUMN: Final = "enqueued_time"
 JSON_TYPE: Final = "application/json"
 # Where a capture puts rows, which a message does not have.
 PLACES: Final = ("entity", "date", "hour")
@@ -27,14 +29,15 @@ _READABLE: Final = ("timestampNtz", "vacuumProtocolCheck", "v2Checkpoint")
 _NOTHING_THERE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
 
-def read_table(spark: SparkSession, definition: Replay) -> DataFrame:
+def read_table(spark: SparkSession, definition: Definition) -> DataFrame:
     """What is at the definition's path; OptionError when there is nothing."""
     if captured_form(definition.path) is not None:
         return read_captured(spark, definition.path)
-    if definition.format == DELTA:
+    form = definition.text("format") or PARQUET
+    if form == DELTA:
         return _read_delta(spark, definition.path)
-    reader = spark.read.format(definition.format)
-    if definition.format == "csv":
+    reader = spark.read.format(form)
+    if form == "csv":
         reader = reader.option("header", True)
     try:
         return reader.load(definition.path)
@@ -43,7 +46,7 @@ def read_table(spark: SparkSession, definition: Replay) -> DataFrame:
             raise
         raise OptionError(
             f"there is nothing to replay at {definition.path}: no such place, or no "
-            f"{definition.format} files in it"
+            f"{form} files in it"
         ) from error
 
 
@@ -66,16 +69,17 @@ def _read_delta(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.option("basePath", str(root)).parquet(*files)
 
 
-def selected(table: DataFrame, definition: Replay) -> DataFrame:
+def selected(table: DataFrame, definition: Definition) -> DataFrame:
     """Rows of the time and condition, as columns of messages, sorted."""
     chosen = table
-    if definition.where:
-        chosen = _met(chosen, definition.where)
+    if definition.text("where"):
+        chosen = _met(chosen, definition.text("where"))
     time = _time(table, definition)
-    if time is not None and definition.since is not None:
-        chosen = chosen.where(time >= F.lit(definition.since))
-    if time is not None and definition.until is not None:
-        chosen = chosen.where(time < F.lit(definition.until))
+    since, until = definition.moment("from"), definition.moment("to")
+    if time is not None and since is not None:
+        chosen = chosen.where(time >= F.lit(since))
+    if time is not None and until is not None:
+        chosen = chosen.where(time < F.lit(until))
     order = [] if time is None else [time]
     order += [named(name) for name in _ORDER if name in table.columns]
     columns = message_columns(table, definition)
@@ -86,23 +90,23 @@ def selected(table: DataFrame, definition: Replay) -> DataFrame:
     return rows.orderBy(*keys).drop(*keys) if keys else rows
 
 
-def message_columns(table: DataFrame, definition: Replay) -> dict[str, Column]:
+def message_columns(table: DataFrame, definition: Definition) -> dict[str, Column]:
     """What each column of a message is made of; OptionError when that cannot be."""
-    for target, source in definition.columns.items():
+    for target, source in definition.texts("columns").items():
         if target not in WRITTEN:
             raise OptionError(f"columns has {target!r}; a message has {', '.join(WRITTEN)}")
         if source and source not in table.columns:
             raise OptionError(
                 f"columns makes {target} of {source!r}; the table has {', '.join(table.columns)}"
             )
-    if definition.is_json:
+    if definition.text("body") == AS_JSON:
         found = {"body": _row_as_json(table), "content_type": F.lit(JSON_TYPE)}
     else:
-        if not definition.columns:
+        if not definition.texts("columns"):
             _check_known(table.columns)
         found = {name: named(name) for name in WRITTEN if name in table.columns}
     types = dict(table.dtypes)
-    for target, source in definition.columns.items():
+    for target, source in definition.texts("columns").items():
         found.pop(target, None)
         if source:
             found[target] = _cast(target, named(source), types[source])
@@ -114,7 +118,7 @@ def message_columns(table: DataFrame, definition: Replay) -> dict[str, Column]:
     return found
 
 
-def explained(table: DataFrame, definition: Replay, error: PySparkException) -> Exception:
+def explained(table: DataFrame, definition: Definition, error: PySparkException) -> Exception:
     """The error of Spark, or which message it is about where a body is decoded that is no text."""
     if _MALFORMED not in str(error) or "body" not in table.columns:
         return error
@@ -139,11 +143,11 @@ def _met(table: DataFrame, where: str) -> DataFrame:
         raise OptionError(f"where cannot be used: {str(error).splitlines()[0]}") from error
 
 
-def _time(table: DataFrame, definition: Replay) -> Column | None:
-    name = definition.time_column
+def _time(table: DataFrame, definition: Definition) -> Column | None:
+    name = definition.text("time_column")
     if name in table.columns:
         return named(name).cast("timestamp")
-    if definition.since is None and definition.until is None and name == TIME_COLUMN:
+    if not definition.text("from") and not definition.text("to") and name == TIME_COLUMN:
         return None
     raise OptionError(
         f"time_column is {name!r}, which the table does not have; it has {', '.join(table.columns)}"

@@ -18,8 +18,8 @@ from shardbus.broker.backup import Backup, BackupPart, Cut, FileCopy, Order
 from shardbus.broker.backup_part import checked_name
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, Refused, Unavailable
-from shardbus.gateway.http.api_backups import DONE, FAILED, RUNNING
-from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.api_backups import DONE, FAILED, RUNNING, BackupFile
+from shardbus.gateway.http.api_backups import Backup as BackupShown
 from shardbus.gateway.http.moment import format_moment
 
 log = logging.getLogger(__name__)
@@ -43,23 +43,23 @@ class _Record:
     def watch(self, copies: Sequence[FileCopy]) -> None:
         self.copies = copies
 
-    def to_document(self) -> Document:
+    def to_document(self) -> BackupShown:
         host = socket.gethostname()
         here = [copy.where == f"{host}:{self.path / copy.file}" for copy in self.copies]
-        return {
-            "name": self.name,
-            "state": self.state,
-            "error": self.error,
-            "path": str(self.path),
-            "began_at": format_moment(self.began_at_ms),
-            "cut_at": format_moment(self.cut.cut_at_ms) if self.cut.cut_at_ms else None,
-            "hold_ms": self.cut.hold_ms,
-            "done_bytes": sum(copy.done_bytes for copy in self.copies),
-            "size_bytes": sum(copy.size_bytes for copy in self.copies),
-            "messages": sum(copy.messages for copy in self.copies),
-            "is_gathered": all(here),
-            "files": [_file_document(copy) for copy in self.copies],
-        }
+        return BackupShown(
+            name=self.name,
+            state=self.state,
+            error=self.error,
+            path=str(self.path),
+            began_at=format_moment(self.began_at_ms),
+            cut_at=format_moment(self.cut.cut_at_ms) if self.cut.cut_at_ms else None,
+            hold_ms=self.cut.hold_ms,
+            done_bytes=sum(copy.done_bytes for copy in self.copies),
+            size_bytes=sum(copy.size_bytes for copy in self.copies),
+            messages=sum(copy.messages for copy in self.copies),
+            is_gathered=all(here),
+            files=[_file_document(copy) for copy in self.copies],
+        )
 
 
 @final
@@ -85,16 +85,16 @@ class KeptBackups:
         self._records: dict[str, _Record] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def all(self) -> list[Document]:
+    def all(self) -> list[BackupShown]:
         return [record.to_document() for record in reversed(self._records.values())]
 
-    def show(self, name: str) -> Document:
+    def show(self, name: str) -> BackupShown:
         record = self._records.get(name)
         if record is None:
             raise Refused(NOT_FOUND, "No backup of this name was made since the server started.")
         return record.to_document()
 
-    async def start(self, name: str) -> Document:
+    async def start(self, name: str) -> BackupShown:
         began_at_ms = self._clock.now_ms()
         name = checked_name(name or _name_of(began_at_ms))
         if self._task is not None and not self._task.done():
@@ -198,12 +198,12 @@ def _manifest_file(copy: FileCopy) -> ManifestFile:
     return ManifestFile(copy.file, copy.size_bytes, copy.sha256, copy.fragments, copy.messages)
 
 
-def _file_document(copy: FileCopy) -> Document:
-    return {
-        "name": copy.file,
-        "size_bytes": copy.size_bytes,
-        "sha256": copy.sha256,
-        "fragments": copy.fragments,
-        "messages": copy.messages,
-        "where": copy.where,
-    }
+def _file_document(copy: FileCopy) -> BackupFile:
+    return BackupFile(
+        name=copy.file,
+        size_bytes=copy.size_bytes,
+        sha256=copy.sha256,
+        fragments=copy.fragments,
+        messages=copy.messages,
+        where=copy.where,
+    )

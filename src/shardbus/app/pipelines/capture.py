@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import ClassVar, Final, final
+from typing import Annotated, Final, Literal, Self, final
 
-from shardbus.app.pipelines.paths import PATH_CHARACTERS_MAX, checked_path
-from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.api_pipelines import CAPTURE, CAPTURE_FORMATS
-from shardbus.gateway.http.documents_schema import Document
+from msgspec import Meta
+from msgspec.structs import replace
+
+from shardbus.app.pipelines.paths import checked_path
+from shardbus.app.pipelines.task import PATH_CHARACTERS_MAX, Task, option
+from shardbus.core.errors import NOT_ALLOWED, Refused
+from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.document import told
 from shardbus.gateway.http.refusal import invalid
 
 INTERVAL_MS_DEFAULT: Final = 10_000
@@ -19,26 +21,55 @@ DEAD_LETTERS: Final = "/$deadletterqueue"
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """A checked definition; `path` is below the directory of captured data."""
+class Capture(Task, kw_only=True, frozen=True):
+    """Messages to files."""
 
-    kind: ClassVar[str] = CAPTURE
-
-    name: str
-    entity: str
-    path: str
-    is_keeping: bool = False
-    is_once: bool = False
-    interval_ms: int = INTERVAL_MS_DEFAULT
-    rows_max: int = 0
-    format: str = CAPTURE_FORMATS[0]
-    is_compacting: bool = True
+    kind: Literal["capture"] = "capture"
+    path: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=PATH_CHARACTERS_MAX,
+            description="Below the directory of captured data of the bus; by default its name.",
+            examples=["archive/orders"],
+        ),
+    ] = ""
+    format: Annotated[
+        Literal["parquet", "delta"],
+        option("Of the files; a capture writes parquet or delta.", note="default: parquet"),
+    ] = "parquet"
+    keep: Annotated[
+        bool, told("Messages stay on the bus."), option("Messages stay on the bus.")
+    ] = False
+    once: Annotated[
+        bool, told("Take what waits, then end."), option("Take what waits when started, then end.")
+    ] = False
+    interval_ms: Annotated[
+        int,
+        Meta(ge=0, le=INTERVAL_MS_MAX, examples=[INTERVAL_MS_DEFAULT]),
+        option("Between two batches.", metavar="MS"),
+    ] = INTERVAL_MS_DEFAULT
+    rows_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=ROWS_MAX_MAX,
+            description="Most rows of a batch; 0: no other bound than the source's.",
+        ),
+        option("Most rows of a batch.", metavar="N"),
+    ] = 0
+    compact: Annotated[
+        bool,
+        told("Small files of hours that are over become large ones."),
+        option(
+            "Whether small files of hours that are over become large ones.",
+            note="default: compact",
+        ),
+    ] = True
 
     @property
-    def reader(self) -> str:
-        """The reader that the driver claims messages under."""
-        return f"pipeline-{self.name}"
+    def is_once(self) -> bool:
+        return self.once
 
     @property
     def is_of_dead_letters(self) -> bool:
@@ -46,46 +77,29 @@ class Capture:
 
     @property
     def opened_entity(self) -> str:
-        """The entity that the driver needs access to."""
         return self.entity[: -len(DEAD_LETTERS)] if self.is_of_dead_letters else self.entity
 
-    def to_document(self) -> Document:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "entity": self.entity,
-            "path": self.path,
-            "keep": self.is_keeping,
-            "once": self.is_once,
-            "interval_ms": self.interval_ms,
-            "rows_max": self.rows_max,
-            "format": self.format,
-            "compact": self.is_compacting,
-        }
+    @property
+    def written_path(self) -> str:
+        return self.path
 
-    def collides_with(self, other: Capture) -> bool:
-        """Whether one would write into the directory of the other."""
-        mine, theirs = PurePosixPath(self.path).parts, PurePosixPath(other.path).parts
-        shorter = min(len(mine), len(theirs))
-        return mine[:shorter] == theirs[:shorter]
+    def reader(self, name: str) -> str:
+        return "" if self.keep else f"pipeline-{name}"
 
+    def checked(self, name: str) -> Self:
+        if self.keep and self.is_of_dead_letters:
+            raise invalid(
+                "keep cannot be true for dead letters: they come in any order, so that who only "
+                "looks cannot tell which are new. Capture them without it."
+            )
+        return replace(self, path=checked_path(self.path or name))
 
-def read_capture(name: str, entity: str, members: Members) -> Capture:
-    """Refused, with what is wrong, for a capture that cannot be."""
-    definition = Capture(
-        name=name,
-        entity=entity,
-        path=checked_path(members.text("path", name, most=PATH_CHARACTERS_MAX)),
-        is_keeping=members.flag("keep", False),
-        is_once=members.flag("once", False),
-        interval_ms=members.integer("interval_ms", INTERVAL_MS_DEFAULT, INTERVAL_MS_MAX),
-        rows_max=members.integer("rows_max", 0, ROWS_MAX_MAX),
-        format=members.choice("format", CAPTURE_FORMATS, CAPTURE_FORMATS[0]),
-        is_compacting=members.flag("compact", True),
-    )
-    if definition.is_keeping and definition.is_of_dead_letters:
-        raise invalid(
-            "keep cannot be true for dead letters: they come in any order, so that who only "
-            "looks cannot tell which are new. Capture them without it."
-        )
-    return definition
+    def check_entity(self, places: Places) -> None:
+        if self.keep:
+            places.place(self.entity)
+        elif places.receivable(self.entity).has_sessions:
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{self.entity}' requires sessions, each of which has one holder and an order: "
+                "its messages can be captured with keep, and its dead letters without.",
+            )

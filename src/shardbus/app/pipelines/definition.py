@@ -3,42 +3,93 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, final
 
-from shardbus.app.pipelines.capture import Capture, read_capture
-from shardbus.app.pipelines.replay import Replay, read_replay
-from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.api_pipelines import CAPTURE, DEFINITIONS, KINDS
+import msgspec
+from msgspec.structs import replace
+
+from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.replay import Replay
+from shardbus.app.pipelines.task import Task
+from shardbus.gateway.http.document import KindReader, components, inlined_members
 from shardbus.gateway.http.refusal import invalid, shown
 
-ENTITY_CHARACTERS_MAX: Final = 400
 NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+WORK: Final = "_replays"
+KINDS: Final[dict[str, type[Task]]] = {"capture": Capture, "replay": Replay}
+"""The kinds of pipelines; the first is meant where none is named."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
-_ALL: Final = tuple(dict.fromkeys(name for members in DEFINITIONS.values() for name in members))
-
-Definition = Capture | Replay
 
 
-def read_definition(name: str, members: Members) -> Definition:
+@final
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A checked task under a name. `incarnation` tells a pipeline whose driver keeps something
+    from an earlier one of the same name; other pipelines have none.
+    """
+
+    name: str
+    task: Task
+    incarnation: str = field(default="", compare=False)
+
+    @property
+    def work_path(self) -> str:
+        """Where the driver keeps its plan, where no path of a task can be; empty without one."""
+        return f"{WORK}/{self.name}-{self.incarnation}" if self.task.keeps_work else ""
+
+    def to_document(self) -> dict[str, object]:
+        document = {"name": self.name, **msgspec.to_builtins(self.task)}
+        return {**document, "incarnation": self.incarnation} if self.incarnation else document
+
+
+def driver_schemas() -> dict[str, dict[str, object]]:
+    """What the driver is told of a pipeline of each kind, as JSON Schema."""
+    return {kind: _driver_schema(shape) for kind, shape in KINDS.items()}
+
+
+def _driver_schema(shape: type[Task]) -> dict[str, object]:
+    [reference], schemas = components([shape])
+    known = inlined_members(reference, schemas)
+    for name in shape.for_people:
+        del known[name]
+    known["entity"] = {**known["entity"], "minLength": 1}
+    known["path"] = _text("A directory or URL that Spark reaches.")
+    known["name"] = _text("The name of the pipeline.")
+    known["spark_master"] = _text(
+        "Spark to run on; empty: in this process; sc://host:15002 is Spark Connect.", ""
+    )
+    if shape.keeps_work:
+        known["work"] = _text("A directory or URL for the plan, which this pipeline alone has.")
+        known["incarnation"] = _text("What tells this one from an earlier one of its name.", "1")
+    required = [name for name, member in known.items() if "default" not in member]
+    return {
+        "type": "object",
+        "required": [name for name in required if name != "kind"],
+        "properties": known,
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str, default: str | None = None) -> dict[str, object]:
+    schema: dict[str, object] = {"type": "string", "description": description}
+    return {**schema, "minLength": 1} if default is None else {**schema, "default": default}
+
+
+def read_definition(name: str, task: Task) -> Definition:
     """Refused, with what is wrong, for a definition that cannot be."""
     if _NAME.fullmatch(name) is None:
         raise invalid(
             f"A pipeline cannot be called {shown(name)}: 1 to 64 letters, digits, dots, "
             "underscores and hyphens, a letter or digit first."
         )
-    kind = members.choice("kind", KINDS, CAPTURE)
-    for member in _ALL:
-        if members.has(member) and member not in DEFINITIONS[kind]:
-            raise invalid(
-                f"{member} is not for a {kind}, which has {', '.join(DEFINITIONS[kind])}."
-            )
-    entity = members.text("entity", most=ENTITY_CHARACTERS_MAX).strip("/")
-    read = read_capture if kind == CAPTURE else read_replay
-    return read(name, entity, members)
+    return Definition(name, replace(task, entity=task.entity.strip("/")).checked(name))
 
 
 def definition_from(document: object) -> Definition:
     """What `to_document` wrote; Refused when it is something else."""
-    members = Members(document, "The definition", ("name", "incarnation", *_ALL))
-    return read_definition(members.text("name"), members)
+    members = dict(document) if isinstance(document, dict) else {}
+    name, incarnation = members.pop("name", ""), members.pop("incarnation", "")
+    made = read_definition(str(name), KindReader(KINDS, "the definition").convert(members))
+    return Definition(made.name, made.task, str(incarnation))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.app.pipelines.definition import Definition
-from shardbus.app.pipelines.replay import Replay
-from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, READER_NOT_FOUND, Refused, Unavailable
+from shardbus.core.errors import NOT_FOUND, READER_NOT_FOUND, Refused, Unavailable
 from shardbus.gateway.http.api_places import Places
 
 
@@ -18,25 +17,15 @@ class BusEntities:
         self._places = places
 
     def check(self, definition: Definition) -> None:
-        if isinstance(definition, Replay):
-            self._places.sendable(definition.entity)
-            return
-        if definition.is_keeping:
-            self._places.place(definition.entity)
-            return
-        if self._places.receivable(definition.entity).has_sessions:
-            raise Refused(
-                NOT_ALLOWED,
-                f"'{definition.entity}' requires sessions, each of which has one holder and an "
-                "order: its messages can be captured with keep, and its dead letters without.",
-            )
+        definition.task.check_entity(self._places)
 
     async def drop_reader(self, definition: Definition) -> None:
-        if isinstance(definition, Replay) or definition.is_keeping:
+        reader = definition.task.reader(definition.name)
+        if not reader:
             return
         try:
-            place = self._places.place(definition.entity)
-            reached = await place.handle.readers.drop(place.line, definition.reader)
+            place = self._places.place(definition.task.entity)
+            reached = await place.handle.readers.drop(place.line, reader)
         except Refused as refusal:
             # It never read, or the entity is gone and its readers with it.
             if refusal.kind.name not in (NOT_FOUND.name, READER_NOT_FOUND.name):

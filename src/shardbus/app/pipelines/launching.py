@@ -14,7 +14,6 @@ from typing import Final, final
 
 from shardbus.app.flight_child import flight_url, is_secure
 from shardbus.app.pipelines.definition import Definition
-from shardbus.app.pipelines.replay import Replay
 from shardbus.app.settings import ENVIRONMENT_PREFIX, Settings
 from shardbus.broker.sas import mint_token
 
@@ -41,7 +40,7 @@ class Access:
         """That of a driver: none of our settings, which may hold the key, and a token that is
         good for one entity and a day.
         """
-        scope = f"sb://localhost/{definition.opened_entity}"
+        scope = f"sb://localhost/{definition.task.opened_entity}"
         token = mint_token(scope, self.key_name, self.key, now_ms // 1000 + TOKEN_S)
         kept = {
             name: value
@@ -83,21 +82,22 @@ def location(settings: Settings, path: str) -> str:
 
 def job(settings: Settings, definition: Definition) -> dict[str, object]:
     """The definition as the driver reads it."""
-    document: dict[str, object] = {
-        **definition.to_document(),
-        "path": location(settings, definition.path),
+    told = definition.to_document()
+    for name in definition.task.for_people:
+        del told[name]
+    document = {
+        **told,
+        "path": location(settings, definition.task.path),
         "spark_master": settings.spark_master,
     }
-    if isinstance(definition, Replay):
-        # Where its data came from is for people; the driver is told where it is.
-        del document["from_pipeline"]
+    if definition.work_path:
         document["work"] = location(settings, definition.work_path)
     return document
 
 
 def forget_work(settings: Settings, definition: Definition) -> None:
-    """Remove the plan of a replay; what is not on this machine stays where it is."""
-    if isinstance(definition, Replay) and "://" not in settings.capture_dir:
+    """Remove what a driver kept for itself; what is not on this machine stays where it is."""
+    if definition.work_path and "://" not in settings.capture_dir:
         shutil.rmtree(location(settings, definition.work_path), ignore_errors=True)
 
 

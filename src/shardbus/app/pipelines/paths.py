@@ -8,8 +8,6 @@ from typing import Final
 
 from shardbus.gateway.http.refusal import invalid, shown
 
-PATH_CHARACTERS_MAX: Final = 512
-
 # Spark reads braces, brackets and stars in paths as patterns, and names with = as columns.
 _PATH: Final = re.compile(r"[A-Za-z0-9._ /-]+")
 

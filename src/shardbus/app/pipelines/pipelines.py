@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
 from typing import Final, Protocol, final
 from uuid import uuid4
 
-from shardbus.app.pipelines.capture import Capture
-from shardbus.app.pipelines.definition import Definition, read_definition
+from shardbus.app.pipelines.definition import KINDS, Definition, read_definition
 from shardbus.app.pipelines.keeper import FAILING, FINISHED, STOPPED, STOPPING, Keeper, Launch
-from shardbus.app.pipelines.replay import Replay
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Intent, Shelf
+from shardbus.app.pipelines.task import Task
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     NOT_ALLOWED,
@@ -23,10 +22,7 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.api_pipelines import REPLAY_FORMATS
-from shardbus.gateway.http.documents_schema import Document
-from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.refusal import shown
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +31,8 @@ PIPELINES_MAX: Final = 64
 RUNNING_MAX: Final = 8
 RESTART_MS: Final = 1_000
 
+Shown = dict[str, object]
+"""A pipeline as people see it."""
 Launcher = Callable[[Definition], Launch]
 """How a driver is started; asked for each start, since access to the bus ends some day."""
 
@@ -54,6 +52,8 @@ class Entities(Protocol):
 @final
 class KeptPipelines:
     """Pipelines whose definitions are on a shelf, and whose drivers run here."""
+
+    kinds: Mapping[str, type[Task]] = KINDS
 
     def __init__(
         self,
@@ -109,16 +109,16 @@ class KeptPipelines:
             if keeper.state == FAILING
         ]
 
-    def all(self) -> list[Document]:
+    def all(self) -> list[Shown]:
         return [self.show(name) for name in sorted(self._definitions)]
 
-    def show(self, name: str) -> Document:
+    def show(self, name: str) -> Shown:
         definition = self._found(name)
         keeper = self._keepers.get(name)
         report = Report() if keeper is None else keeper.report
         return {
             **definition.to_document(),
-            "location": self._locate(definition.path),
+            "location": self._locate(definition.task.path),
             "state": self._state(name),
             "starts": 0 if keeper is None else keeper.starts,
             "last_error": report.error,
@@ -130,11 +130,11 @@ class KeptPipelines:
             return self._keepers[name].state
         return FINISHED if name in self._finished_before else STOPPED
 
-    async def create(self, name: str, wanted: Members) -> Document:
+    async def create(self, name: str, wanted: Task) -> Shown:
         asked = read_definition(name, wanted)
         async with self._changing:
             known = self._definitions.get(name)
-            definition = self._sourced(asked, known) if isinstance(asked, Replay) else asked
+            definition = self._sourced(asked, known)
             if known is not None and known != definition:
                 raise Refused(
                     ALREADY_EXISTS,
@@ -147,7 +147,7 @@ class KeptPipelines:
                 self._definitions[name] = definition
         return self.show(name)
 
-    async def start(self, name: str) -> Document:
+    async def start(self, name: str) -> Shown:
         async with self._changing:
             definition = self._found(name)
             keeper = self._keeper(definition)
@@ -161,7 +161,7 @@ class KeptPipelines:
                 keeper.start()
         return self.show(name)
 
-    async def stop(self, name: str) -> Document:
+    async def stop(self, name: str) -> Shown:
         async with self._changing:
             definition = self._found(name)
             if self._state(name) != FINISHED:
@@ -197,24 +197,14 @@ class KeptPipelines:
             raise Refused(NOT_FOUND, f"There is no pipeline {shown(name)}.")
         return definition
 
-    def _sourced(self, asked: Replay, known: Definition | None) -> Replay:
-        """With what its capture says of the data, and as a new one unless it is known."""
-        fresh = replace(asked, format=asked.format or REPLAY_FORMATS[0], incarnation=uuid4().hex)
-        if not asked.from_pipeline:
-            return fresh
-        if isinstance(known, Replay) and known.from_pipeline == asked.from_pipeline:
-            # The capture may be gone, and its data is not.
-            return replace(fresh, path=known.path, format=known.format)
-        source = self._definitions.get(asked.from_pipeline)
-        if not isinstance(source, Capture):
-            raise Refused(
-                NOT_FOUND,
-                f"There is no capture {shown(asked.from_pipeline)}: name one in from_pipeline, or "
-                "where its data is in path.",
-            )
-        if asked.path not in ("", source.path) or asked.format not in ("", source.format):
-            raise invalid("from_pipeline tells path and format: leave these out.")
-        return replace(fresh, path=source.path, format=source.format)
+    def _sourced(self, asked: Definition, known: Definition | None) -> Definition:
+        """With what other pipelines say of it, and as a new one unless it is known."""
+        task = asked.task.sourced(None if known is None else known.task, self._task)
+        return Definition(asked.name, task, uuid4().hex if task.keeps_work else "")
+
+    def _task(self, name: str) -> Task | None:
+        found = self._definitions.get(name)
+        return None if found is None else found.task
 
     def _keeper(self, definition: Definition) -> Keeper:
         name = definition.name
@@ -223,7 +213,7 @@ class KeptPipelines:
                 name,
                 lambda: self._launch(definition),
                 restart_ms=self._restart_ms,
-                is_once=definition.is_once,
+                is_once=definition.task.is_once,
                 ended=lambda: self._finished(definition),
             )
         return self._keepers[name]
@@ -242,17 +232,17 @@ class KeptPipelines:
     def _check_new(self, definition: Definition) -> None:
         if len(self._definitions) >= PIPELINES_MAX:
             raise Refused(QUOTA_EXCEEDED, f"There are {PIPELINES_MAX} pipelines: delete one first.")
-        if isinstance(definition, Capture):
-            self._check_place(definition)
+        self._check_place(definition)
         self._entities.check(definition)
 
-    def _check_place(self, definition: Capture) -> None:
+    def _check_place(self, definition: Definition) -> None:
+        path = definition.task.written_path
         for other in self._definitions.values():
-            if isinstance(other, Capture) and definition.collides_with(other):
+            if do_collide(path, other.task.written_path):
                 raise Refused(
                     ALREADY_EXISTS,
-                    f"path {definition.path} collides with that of pipeline {other.name}, "
-                    f"{other.path}: each needs a directory of its own.",
+                    f"path {path} collides with that of pipeline {other.name}, "
+                    f"{other.task.written_path}: each needs a directory of its own.",
                 )
 
     def _check_startable(self, definition: Definition) -> None:
@@ -273,3 +263,9 @@ class KeptPipelines:
             raise Unavailable(
                 f"Pipeline {definition.name} cannot be written down: {error.strerror}"
             ) from error
+
+
+def do_collide(mine: str, theirs: str) -> bool:
+    """Whether who writes to one of these paths would write into the other; an empty one is none."""
+    pairs = zip(PurePosixPath(mine).parts, PurePosixPath(theirs).parts, strict=False)
+    return bool(mine and theirs) and all(one == other for one, other in pairs)

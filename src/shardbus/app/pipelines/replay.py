@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import ClassVar, Final, final
+from typing import Annotated, ClassVar, Final, Literal, Self, final
 
-from shardbus.app.pipelines.paths import PATH_CHARACTERS_MAX, checked_path
-from shardbus.gateway.http.api_call import Members, is_text
-from shardbus.gateway.http.api_pipelines import BODIES, MESSAGE_COLUMNS, REPLAY, REPLAY_FORMATS
-from shardbus.gateway.http.documents_schema import Document
+from msgspec import UNSET, Meta, field
+from msgspec.structs import replace
+
+from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.paths import checked_path
+from shardbus.app.pipelines.task import Task, option
+from shardbus.core.errors import NOT_FOUND, Refused
+from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.document import Body, Maybe, told
 from shardbus.gateway.http.refusal import invalid, shown
 
 TIME_COLUMN: Final = "enqueued_time"
@@ -18,102 +23,145 @@ COLUMN_CHARACTERS_MAX: Final = 255
 MOMENT_CHARACTERS_MAX: Final = 40
 RATE_MAX_MAX: Final = 10_000_000
 PIPELINE_CHARACTERS_MAX: Final = 64
-INCARNATION_CHARACTERS_MAX: Final = 32
-WORK: Final = "_replays"
+
+_Column = Annotated[str, Meta(max_length=COLUMN_CHARACTERS_MAX)]
+_Moment = Annotated[
+    str, Meta(max_length=MOMENT_CHARACTERS_MAX, extra_json_schema={"x-moment": True})
+]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A checked definition; `path` is below the directory of captured data.
+class Columns(Body, kw_only=True, frozen=True):
+    """Which column of the table each column of a message is made of; empty: it is left out."""
 
-    `from_pipeline` is the capture that wrote there, if it was named. `since` and `until` are
-    moments in UTC, or empty. `columns` has pairs of a message's column and the table's that it
-    is made of. `incarnation` tells a replay from an earlier one of the same name.
-    """
-
-    kind: ClassVar[str] = REPLAY
-    is_once: ClassVar[bool] = True
-
-    name: str
-    entity: str
-    path: str = ""
-    from_pipeline: str = ""
-    format: str = ""
-    since: str = ""
-    until: str = ""
-    time_column: str = TIME_COLUMN
-    where: str = ""
-    rate_max: int = 0
-    columns: tuple[tuple[str, str], ...] = ()
-    body: str = BODIES[0]
-    incarnation: str = field(default="", compare=False)
-
-    @property
-    def opened_entity(self) -> str:
-        """The entity that the driver needs access to."""
-        return self.entity
-
-    @property
-    def work_path(self) -> str:
-        """Where the driver keeps its plan; no path of a definition can be there."""
-        return f"{WORK}/{self.name}-{self.incarnation}"
-
-    def to_document(self) -> Document:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "entity": self.entity,
-            "path": self.path,
-            "from_pipeline": self.from_pipeline,
-            "format": self.format,
-            "from": self.since,
-            "to": self.until,
-            "time_column": self.time_column,
-            "where": self.where,
-            "rate_max": self.rate_max,
-            "columns": dict(self.columns),
-            "body": self.body,
-            "incarnation": self.incarnation,
-        }
+    body: Maybe[_Column] = UNSET
+    message_id: Maybe[_Column] = UNSET
+    session_id: Maybe[_Column] = UNSET
+    partition_key: Maybe[_Column] = UNSET
+    correlation_id: Maybe[_Column] = UNSET
+    subject: Maybe[_Column] = UNSET
+    content_type: Maybe[_Column] = UNSET
+    to: Maybe[_Column] = UNSET
+    reply_to: Maybe[_Column] = UNSET
+    reply_to_session_id: Maybe[_Column] = UNSET
+    time_to_live_ms: Maybe[_Column] = UNSET
+    scheduled_time: Maybe[_Column] = UNSET
+    properties: Maybe[_Column] = UNSET
+    amqp: Maybe[_Column] = UNSET
 
 
-def read_replay(name: str, entity: str, members: Members) -> Replay:
-    """Refused, with what is wrong, for a replay that cannot be."""
-    path = members.text("path", "", most=PATH_CHARACTERS_MAX)
-    definition = Replay(
-        name=name,
-        entity=entity,
-        path=checked_path(path) if path else "",
-        from_pipeline=members.text("from_pipeline", "", most=PIPELINE_CHARACTERS_MAX),
-        format=_format(members),
-        since=_moment(members, "from"),
-        until=_moment(members, "to"),
-        time_column=members.text("time_column", TIME_COLUMN, most=COLUMN_CHARACTERS_MAX),
-        where=members.text("where", "", most=WHERE_CHARACTERS_MAX).strip(),
-        rate_max=members.integer("rate_max", 0, RATE_MAX_MAX),
-        columns=_columns(members.value("columns")),
-        body=members.choice("body", BODIES, BODIES[0]),
-        incarnation=members.text("incarnation", "", most=INCARNATION_CHARACTERS_MAX),
-    )
-    if not definition.path and not definition.from_pipeline:
-        raise invalid(
-            "A replay needs from_pipeline, the capture whose data is sent, or path, where a table "
-            "is below the directory of captured data."
+@final
+class Replay(Task, kw_only=True, frozen=True):
+    """Rows of files to an entity."""
+
+    kind: Literal["replay"]
+    from_pipeline: Annotated[
+        str,
+        Meta(
+            max_length=PIPELINE_CHARACTERS_MAX,
+            description="The capture whose data is sent, instead of a path.",
+        ),
+        option("Replay what this capture has captured, instead of a --path.", metavar="NAME"),
+    ] = ""
+    format: Annotated[
+        Literal["", "parquet", "delta", "json", "csv"],
+        told("What is read; by default what its capture writes, or parquet."),
+    ] = ""
+    since: Annotated[
+        _Moment,
+        told("A moment; rows of this time and later. Empty: from the first on."),
+        option("Replay rows of this time and later, in UTC.", name="since", metavar="TIME"),
+    ] = field(default="", name="from")
+    until: Annotated[
+        _Moment,
+        told("A moment; rows before this time. Empty: to the last."),
+        option("Replay rows before this time, in UTC.", name="until", metavar="TIME"),
+    ] = field(default="", name="to")
+    time_column: Annotated[
+        _Column,
+        told("What from and to are about, and the order of rows."),
+        option("What these times are about.", metavar="COLUMN", note=f"default: {TIME_COLUMN}"),
+    ] = TIME_COLUMN
+    where: Annotated[
+        str,
+        Meta(
+            max_length=WHERE_CHARACTERS_MAX,
+            description="A condition on the table's columns, as in SQL.",
+        ),
+        option(
+            "Replay rows that meet it, as in SQL: \"properties['region'] = 'north'\".",
+            metavar="CONDITION",
+        ),
+    ] = ""
+    rate_max: Annotated[
+        int,
+        Meta(ge=0, le=RATE_MAX_MAX, description="Most rows in a second; 0: as fast as can be."),
+        option(
+            "Most rows sent in a second.",
+            name="rate",
+            metavar="N",
+            note="default: as many as can be",
+        ),
+    ] = 0
+    columns: Annotated[
+        Columns,
+        option(
+            "Make this column of a message of that one of the table; of none if it is empty. May "
+            "be given again.",
+            name="column",
+            metavar="COLUMN=SOURCE",
+        ),
+    ] = Columns()
+    body: Annotated[
+        Literal["column", "json"],
+        told("json: the body is the whole row as JSON."),
+        option("json: the body of a message is the whole row as JSON.", note="default: column"),
+    ] = "column"
+
+    keeps_work: ClassVar[bool] = True
+    # The driver is told where the data is.
+    for_people: ClassVar[tuple[str, ...]] = ("from_pipeline",)
+
+    def checked(self, name: str) -> Self:
+        made = replace(
+            self,
+            path=checked_path(self.path) if self.path else "",
+            since=_moment(self.since, "from"),
+            until=_moment(self.until, "to"),
+            where=self.where.strip(),
         )
-    if definition.since and definition.until and definition.since >= definition.until:
-        raise invalid(f"from is {definition.since}, which is not before to, {definition.until}.")
-    return definition
+        if not made.path and not made.from_pipeline:
+            raise invalid(
+                "A replay needs from_pipeline, the capture whose data is sent, or path, where a "
+                "table is below the directory of captured data."
+            )
+        if made.since and made.until and made.since >= made.until:
+            raise invalid(f"from is {made.since}, which is not before to, {made.until}.")
+        return made
+
+    def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:
+        if not self.from_pipeline:
+            return replace(self, format=self.format or "parquet")
+        if isinstance(known, Replay) and known.from_pipeline == self.from_pipeline:
+            # The capture may be gone, and its data is not.
+            return replace(self, path=known.path, format=known.format)
+        source = find(self.from_pipeline)
+        if not isinstance(source, Capture):
+            raise Refused(
+                NOT_FOUND,
+                f"There is no capture {shown(self.from_pipeline)}: name one in from_pipeline, or "
+                "where its data is in path.",
+            )
+        if self.path not in ("", source.path) or self.format not in ("", source.format):
+            raise invalid("from_pipeline tells path and format: leave these out.")
+        return replace(self, path=source.path, format=source.format)
+
+    def check_entity(self, places: Places) -> None:
+        places.sendable(self.entity)
 
 
-def _format(members: Members) -> str:
-    given = members.value("format")
-    return "" if given in (None, "") else members.choice("format", REPLAY_FORMATS)
-
-
-def _moment(members: Members, name: str) -> str:
+def _moment(text: str, name: str) -> str:
     """In UTC, always with microseconds, so that texts compare as moments do."""
-    text = members.text(name, "", most=MOMENT_CHARACTERS_MAX)
     if not text:
         return ""
     try:
@@ -124,19 +172,3 @@ def _moment(members: Members, name: str) -> str:
         raise invalid(
             f"{name} is {shown(text)}; it must be a moment like 2026-01-31T08:00:00Z."
         ) from error
-
-
-def _columns(value: object) -> tuple[tuple[str, str], ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, dict):
-        raise invalid("columns must be an object of texts: message column to the table's.")
-    for target, source in value.items():
-        if target not in MESSAGE_COLUMNS:
-            raise invalid(
-                f"columns has {shown(str(target))}; a message has {', '.join(MESSAGE_COLUMNS)}."
-            )
-        is_name = isinstance(source, str) and len(source) <= COLUMN_CHARACTERS_MAX
-        if not is_name or not is_text(source):
-            raise invalid(f"columns has no name of a column for {target}.")
-    return tuple(sorted(value.items()))

@@ -7,7 +7,6 @@ from collections import deque
 from typing import Final, final
 
 from shardbus.gateway.http.api_pipelines import LOG_LINES_MAX
-from shardbus.gateway.http.documents_schema import Document
 
 LINE_CHARACTERS_MAX: Final = 2_000
 ERROR_CHARACTERS_MAX: Final = 1_000
@@ -81,7 +80,7 @@ class Report:
     def lines(self) -> list[str]:
         return list(self._lines)
 
-    def progress(self) -> Document:
+    def progress(self) -> dict[str, object]:
         return {
             "at": self._at,
             **self._progress,

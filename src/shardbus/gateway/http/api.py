@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, final
@@ -11,18 +10,11 @@ from shardbus.broker.auth import Authorizer
 from shardbus.broker.namespace import Namespace
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.errors import NOT_FOUND, ErrorKind, Refused
-from shardbus.gateway.http.api_call import Answer, Call, Group, Reply, Written, read_call
+from shardbus.gateway.http import documents
+from shardbus.gateway.http.api_call import Answer, Call, Group, Nothing, Reply, Row, Written, shows
 from shardbus.gateway.http.api_catalogue import EntityPages
 from shardbus.gateway.http.api_route import PREFIX, Match, Route, canonical_path
-from shardbus.gateway.http.documents import (
-    SCHEMAS,
-    error_document,
-    health_document,
-    namespace_document,
-    outside_health_document,
-    token_document,
-)
-from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.document import write
 from shardbus.gateway.http.exposition import CONTENT_TYPE
 from shardbus.gateway.http.fragments import FragmentsPage
 from shardbus.gateway.http.gate import Gate, token_of
@@ -71,14 +63,12 @@ class Api:
         self._health = health
         self._brokers = brokers
         self._inside_right = 0 if is_open else LISTEN
-        self._table: list[tuple[Route, Answer]] = self._routes()
-        self._schemas = dict(SCHEMAS)
+        self._table = self._rows()
         for group in (EntityPages(namespace, fragments), *groups):
-            self._table += group.routes()
-            self._schemas |= group.schemas()
+            self._table += group.rows()
         self._description: Written | None = None
         # `{name}` takes slashes too: what says more of the path in its own words is meant.
-        self._by_length = sorted(self._table, key=lambda row: -row[0].literal_characters)
+        self._by_length = sorted(self._table, key=lambda row: -row.route.literal_characters)
 
     def is_for(self, request: Request) -> bool:
         """Whether a request is the API's; a queue of such a name is reached with an api-version."""
@@ -95,7 +85,7 @@ class Api:
         if not self.is_json(request):
             return False
         method = _method(request)
-        return any(route.method == method for route, _, _ in self._found(request))
+        return any(row.route.method == method for row, _ in self._found(request))
 
     async def respond(self, request: Request) -> Response:
         """The answer; Refused or Unavailable is raised."""
@@ -106,12 +96,11 @@ class Api:
         if not found:
             raise Refused(NOT_FOUND, f"The API has nothing at {shown('/' + request.path)}.")
         method = _method(request)
-        for route, match, answer in found:
-            if route.method == method:
-                self._require(request, route.right, match.name, route.otherwise)
-                call = read_call(request, route, match, self._schemas)
-                return _response(await answer(call))
-        raise NoSuchMethod([route.method for route, _, _ in found])
+        for row, match in found:
+            if row.route.method == method:
+                self._require(request, row.route.right, match.name, row.route.otherwise)
+                return _response(await row.respond(request, match))
+        raise NoSuchMethod([row.route.method for row, _ in found])
 
     def health(self, request: Request) -> Reply:
         """How the bus is: 503 only when no broker serves.
@@ -125,58 +114,58 @@ class Api:
         is_inside = not self._inside_right or bool(token_of(request))
         brokers = self._brokers()
         status = HTTPStatus.OK if is_serving(brokers) else HTTPStatus.SERVICE_UNAVAILABLE
-        document = health_document(self._health(), brokers)
-        return Reply(status, document if is_inside else outside_health_document(document))
+        document = documents.health_document(self._health(), brokers)
+        return Reply(status, document if is_inside else documents.outside_health_document(document))
 
-    def _found(self, request: Request) -> list[tuple[Route, Match, Answer]]:
+    def _found(self, request: Request) -> list[tuple[Row, Match]]:
         """The rows of the path that is meant, which differ in their methods."""
         path = canonical_path(request.raw_segments)
-        found: list[tuple[Route, Match, Answer]] = []
-        for route, answer in self._by_length:
-            if not found or route.path == found[0][0].path:
-                match = route.match(path)
+        found: list[tuple[Row, Match]] = []
+        for row in self._by_length:
+            if not found or row.route.path == found[0][0].route.path:
+                match = row.route.match(path)
                 if match is not None:
-                    found.append((route, match, answer))
+                    found.append((row, match))
         return found
 
     def _require(self, request: Request, right: int, name: str, otherwise: int = MANAGE) -> None:
         if right:
             self._gate.require(request, right, name, otherwise=otherwise)
 
-    def _routes(self) -> list[tuple[Route, Answer]]:
+    def _rows(self) -> list[Row]:
         return [
-            (
+            shows(
                 Route("/api/v1/openapi.json", "This description.", None),
                 self._show_description,
             ),
-            (
+            shows(
                 Route(
                     "/api/v1/health",
                     "Whether all is well; 503 when nothing serves. What is not well is told to who "
                     "shows a token with Listen or Manage on the namespace.",
-                    "Health",
-                    schema_of_503="Health",
+                    documents.Health,
+                    shape_of_503=documents.Health,
                 ),
                 self._show_health,
             ),
-            (
+            shows(
                 Route(
                     "/api/v1/token",
                     "What the token of this request is good for.",
-                    "Token",
+                    documents.Token,
                     takes_any_token=True,
                 ),
                 self._show_token,
             ),
-            (
-                Route("/api/v1/namespace", "The namespace.", "Namespace", right=MANAGE),
+            shows(
+                Route("/api/v1/namespace", "The namespace.", documents.Namespace, right=MANAGE),
                 self._show_namespace,
             ),
-            (
+            shows(
                 Route(
                     "/api/v1/metrics",
                     "The numbers of /metrics; open while the bus has the development key.",
-                    "Metrics",
+                    documents.Metrics,
                     right=self._inside_right,
                     otherwise=MANAGE,
                 ),
@@ -184,25 +173,23 @@ class Api:
             ),
         ]
 
-    async def _show_description(self, call: Call) -> Written:
+    async def _show_description(self, call: Call[Nothing]) -> Written:
         # Anybody may ask for it, and it takes many times as long to write as to ask for.
         if self._description is None:
-            routes = [route for route, _ in self._table]
-            text = json.dumps(openapi_document(routes, self._schemas))
-            self._description = Written(text.encode())
+            self._description = Written(write(openapi_document(self._table)))
         return self._description
 
-    async def _show_health(self, call: Call) -> Document | Reply:
+    async def _show_health(self, call: Call[Nothing]) -> Reply:
         return self.health(call.request)
 
-    async def _show_token(self, call: Call) -> Document:
-        return token_document(self._gate.grant_of(call.request))
+    async def _show_token(self, call: Call[Nothing]) -> documents.Token:
+        return documents.token_document(self._gate.grant_of(call.request))
 
-    async def _show_namespace(self, call: Call) -> Document:
-        return namespace_document(self._namespace)
+    async def _show_namespace(self, call: Call[Nothing]) -> documents.Namespace:
+        return documents.namespace_document(self._namespace)
 
-    async def _show_metrics(self, call: Call) -> Document:
-        return {"families": [family.to_document() for family in await self._metrics.families()]}
+    async def _show_metrics(self, call: Call[Nothing]) -> documents.Metrics:
+        return documents.metrics_document(await self._metrics.families())
 
 
 def is_api_target(target: str) -> bool:
@@ -211,17 +198,17 @@ def is_api_target(target: str) -> bool:
     return f"{path.strip('/')}/".startswith(PREFIX) and "api-version=" not in query
 
 
-def _response(answer: Document | Reply | Written) -> Response:
+def _response(answer: Answer) -> Response:
     if isinstance(answer, Written):
         return Response(200, JSON, answer.text)
     if isinstance(answer, Reply):
-        return Response(answer.status, JSON, json.dumps(answer.document))
-    return Response(200, JSON, json.dumps(answer))
+        return Response(answer.status, JSON, write(answer.document))
+    return Response(200, JSON, write(answer))
 
 
-def refusal_body(kind: ErrorKind, message: str) -> str:
+def refusal_body(kind: ErrorKind, message: str) -> bytes:
     """A refusal in the API's words."""
-    return json.dumps(error_document(kind.name, message))
+    return write(documents.error_document(kind.name, message))
 
 
 def _method(request: Request) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Annotated, Literal, final
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.namespace import Namespace
@@ -19,57 +21,56 @@ from shardbus.core.access import (
 )
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.gateway.http.access_markup import complete_rules, new_key
-from shardbus.gateway.http.api_call import Answer, Call, Members
+from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api_route import NAME, RULE, Route
-from shardbus.gateway.http.documents_schema import (
-    FLAG,
-    MOMENT_OR_NEVER,
-    TEXT,
-    TEXT_OR_NONE,
-    Document,
-    Schema,
-    body_of,
-    described,
-    list_of,
-    object_of,
-    one_of,
-    reference,
-)
+from shardbus.gateway.http.document import B, Body, Maybe, Moment, Shape, one_of, told
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.refusal import invalid, shown
 
-PRIMARY: Final = "primary"
-SECONDARY: Final = "secondary"
+_Key = Annotated[
+    Maybe[Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]],
+    told("Left out: the key stays, and a new rule gets one."),
+]
 
-_RIGHTS: Final[Schema] = list_of(one_of("Manage", "Send", "Listen"))
-_SUMMARY: Final[dict[str, Schema]] = {
-    "name": TEXT,
-    "rights": _RIGHTS,
-    "is_of_settings": described(FLAG, "Given by the settings of the bus and changed only there."),
-    "created_at": MOMENT_OR_NEVER,
-    "modified_at": MOMENT_OR_NEVER,
-}
-_KEY: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS_MAX}
-_SCHEMAS: Final[dict[str, Schema]] = {
-    "AccessRuleSummary": object_of(_SUMMARY),
-    "AccessRules": object_of({"access_rules": list_of(reference("AccessRuleSummary"))}),
-    "AccessRule": object_of(
-        {
-            **_SUMMARY,
-            "primary_key": described(TEXT_OR_NONE, "Null for the rule of the settings."),
-            "secondary_key": TEXT_OR_NONE,
-        }
-    ),
-    "AccessRuleChange": body_of(
-        {
-            "rights": described(_RIGHTS, "Needed for a new rule; Manage holds the other two."),
-            "primary_key": described(_KEY, "Left out: the key stays, and a new rule gets one."),
-            "secondary_key": described(_KEY, "Left out: the key stays, and a new rule gets one."),
-        }
-    ),
-    "KeyRotation": body_of({"key": one_of(PRIMARY, SECONDARY)}, ("key",)),
-    "AccessRuleDeleted": object_of({"name": TEXT, "is_deleted": FLAG}),
-}
+
+class AccessRuleSummary(Struct, kw_only=True):
+    name: str
+    rights: list[Annotated[str, one_of("Manage", "Send", "Listen")]]
+    is_of_settings: Annotated[
+        bool, told("Given by the settings of the bus and changed only there.")
+    ]
+    created_at: Moment | None
+    modified_at: Moment | None
+
+
+class AccessRules(Struct, kw_only=True):
+    access_rules: list[AccessRuleSummary]
+
+
+class AccessRuleShown(AccessRuleSummary, kw_only=True):
+    primary_key: Annotated[str | None, told("Null for the rule of the settings.")]
+    secondary_key: str | None
+
+
+class AccessRuleChange(Body, kw_only=True, frozen=True):
+    rights: Annotated[
+        Maybe[Annotated[list[Literal["Manage", "Send", "Listen"]], Meta(max_length=RULES_MAX)]],
+        Meta(
+            description="Needed for a new rule; Manage holds the other two.",
+            examples=[["Send", "Listen"]],
+        ),
+    ] = UNSET
+    primary_key: _Key = UNSET
+    secondary_key: _Key = UNSET
+
+
+class KeyRotation(Body, kw_only=True, frozen=True):
+    key: Annotated[Literal["primary", "secondary"], Meta(examples=["primary"])]
+
+
+class AccessRuleDeleted(Struct, kw_only=True):
+    name: str
+    is_deleted: bool
 
 
 @final
@@ -80,65 +81,68 @@ class AccessPages:
         self._namespace = namespace
         self._clock = clock
 
-    def schemas(self) -> dict[str, Schema]:
-        return _SCHEMAS
+    def rows(self) -> list[Row]:
+        return [*self._rows("", "the namespace"), *self._rows("entities/{name}/", "an entity")]
 
-    def routes(self) -> list[tuple[Route, Answer]]:
-        return [*self._routes("", "the namespace"), *self._routes("entities/{name}/", "an entity")]
-
-    def _routes(self, where: str, whose: str) -> list[tuple[Route, Answer]]:
+    def _rows(self, where: str, whose: str) -> list[Row]:
         rules = f"{where}access-rules"
         rule = f"{rules}/{{rule}}"
         suffix = "OfEntity" if where else ""
 
-        def route(path: str, summary: str, schema: str, verb: str, **more: str) -> Route:
-            return _route(path, summary, schema, f"{verb}{schema}{suffix}", **more)
+        def route(path: str, text: str, shape: Shape, verb: str, method: str = "GET") -> Route:
+            return _route(path, text, shape, f"{verb}{suffix}", method)
 
         return [
-            (route(rules, f"The access rules of {whose}.", "AccessRules", "show"), self._list),
-            (route(rule, f"An access rule of {whose}.", "AccessRule", "show"), self._show),
-            (
+            shows(
+                route(rules, f"The access rules of {whose}.", AccessRules, "showAccessRules"),
+                self._list,
+            ),
+            shows(
+                route(rule, f"An access rule of {whose}.", AccessRuleShown, "showAccessRule"),
+                self._show,
+            ),
+            takes(
                 route(
                     rule,
                     f"Make or change an access rule of {whose}; what is left out stays.",
-                    "AccessRule",
-                    "put",
-                    method="PUT",
-                    body="AccessRuleChange",
+                    AccessRuleShown,
+                    "putAccessRule",
+                    "PUT",
                 ),
+                AccessRuleChange,
                 self._put,
             ),
-            (
+            shows(
                 route(
                     rule,
                     f"Delete an access rule of {whose}; links opened with its keys end.",
-                    "AccessRuleDeleted",
-                    "delete",
-                    method="DELETE",
+                    AccessRuleDeleted,
+                    "deleteAccessRuleDeleted",
+                    "DELETE",
                 ),
                 self._delete,
             ),
-            (
+            takes(
                 route(
                     f"{rule}/rotate",
                     "Put a new key in the place of one of the two; links opened with it end.",
-                    "AccessRule",
-                    "rotate",
-                    method="POST",
-                    body="KeyRotation",
+                    AccessRuleShown,
+                    "rotateAccessRule",
+                    "POST",
                 ),
+                KeyRotation,
                 self._rotate,
             ),
         ]
 
-    async def _list(self, call: Call) -> Document:
+    async def _list(self, call: Call[Nothing]) -> AccessRules:
         rules = self._rules(call.name)
-        return {"access_rules": [self._summary(call.name, rule) for rule in rules]}
+        return AccessRules(access_rules=[self._summary(call.name, rule) for rule in rules])
 
-    async def _show(self, call: Call) -> Document:
+    async def _show(self, call: Call[Nothing]) -> AccessRuleShown:
         return self._document(call)
 
-    async def _put(self, call: Call) -> Document:
+    async def _put(self, call: Call[AccessRuleChange]) -> AccessRuleShown:
         self._check_changeable(call)
 
         def change(rules: list[AccessRule]) -> list[AccessRule]:
@@ -148,9 +152,9 @@ class AccessPages:
 
         return await self._changed(call, change)
 
-    async def _rotate(self, call: Call) -> Document:
+    async def _rotate(self, call: Call[KeyRotation]) -> AccessRuleShown:
         self._check_changeable(call)
-        is_primary = call.body.choice("key", (PRIMARY, SECONDARY)) == PRIMARY
+        is_primary = call.body.key == "primary"
 
         def change(rules: list[AccessRule]) -> list[AccessRule]:
             old = self._found(rules, call)
@@ -161,7 +165,7 @@ class AccessPages:
 
         return await self._changed(call, change)
 
-    async def _delete(self, call: Call) -> Document:
+    async def _delete(self, call: Call[Nothing]) -> AccessRuleDeleted:
         self._check_changeable(call)
 
         def change(rules: list[AccessRule]) -> list[AccessRule]:
@@ -169,9 +173,9 @@ class AccessPages:
             return [rule for rule in rules if rule is not old]
 
         await self._namespace.change_access(call.name, change)
-        return {"name": call.rule, "is_deleted": True}
+        return AccessRuleDeleted(name=call.rule, is_deleted=True)
 
-    async def _changed(self, call: Call, change: Change) -> Document:
+    async def _changed(self, call: Call[B], change: Change) -> AccessRuleShown:
         def completed(rules: list[AccessRule]) -> list[AccessRule]:
             changed = change(rules)
             complete_rules(changed, rules, self._clock.now_ms())
@@ -187,7 +191,7 @@ class AccessPages:
         check_has_rules(entity)
         return entity.spec.access_rules
 
-    def _found(self, rules: Sequence[AccessRule], call: Call) -> AccessRule:
+    def _found(self, rules: Sequence[AccessRule], call: Call[B]) -> AccessRule:
         rule = _find(rules, call.rule)
         if rule is None:
             raise Refused(NOT_FOUND, f"There is no access rule {shown(call.rule)}.")
@@ -196,7 +200,7 @@ class AccessPages:
     def _is_of_settings(self, name: str, rule: str) -> bool:
         return not name and rule == self._namespace.settings.root_rule.name
 
-    def _check_changeable(self, call: Call) -> None:
+    def _check_changeable(self, call: Call[B]) -> None:
         if self._is_of_settings(call.name, call.rule):
             raise Refused(
                 NOT_ALLOWED,
@@ -204,39 +208,43 @@ class AccessPages:
                 "the bus again.",
             )
 
-    def _document(self, call: Call) -> Document:
+    def _document(self, call: Call[B]) -> AccessRuleShown:
         rule = self._found(self._rules(call.name), call)
+        summary = self._summary(call.name, rule)
         # Whoever may manage need not learn the one key that cannot be taken from them again.
-        is_hidden = self._is_of_settings(call.name, rule.name)
-        return {
-            **self._summary(call.name, rule),
-            "primary_key": None if is_hidden else rule.primary_key,
-            "secondary_key": None if is_hidden else rule.secondary_key or None,
-        }
+        is_hidden = summary.is_of_settings
+        return AccessRuleShown(
+            name=summary.name,
+            rights=summary.rights,
+            is_of_settings=summary.is_of_settings,
+            created_at=summary.created_at,
+            modified_at=summary.modified_at,
+            primary_key=None if is_hidden else rule.primary_key,
+            secondary_key=None if is_hidden else rule.secondary_key or None,
+        )
 
-    def _summary(self, name: str, rule: AccessRule) -> Document:
+    def _summary(self, name: str, rule: AccessRule) -> AccessRuleSummary:
         is_dated = bool(rule.created_at_ms)
-        return {
-            "name": rule.name,
-            "rights": right_names(rule.rights),
-            "is_of_settings": self._is_of_settings(name, rule.name),
-            "created_at": format_moment(rule.created_at_ms) if is_dated else None,
-            "modified_at": format_moment(rule.modified_at_ms) if is_dated else None,
-        }
+        return AccessRuleSummary(
+            name=rule.name,
+            rights=right_names(rule.rights),
+            is_of_settings=self._is_of_settings(name, rule.name),
+            created_at=format_moment(rule.created_at_ms) if is_dated else None,
+            modified_at=format_moment(rule.modified_at_ms) if is_dated else None,
+        )
 
 
-def _route(path: str, summary: str, schema: str, identifier: str, **more: str) -> Route:
+def _route(path: str, summary: str, shape: Shape, identifier: str, method: str) -> Route:
     named = (NAME,) if "{name}" in path else ()
     ruled = (RULE,) if "{rule}" in path else ()
     return Route(
         f"/api/v1/{path}",
         summary,
-        schema,
+        shape,
         right=MANAGE,
         parameters=(*named, *ruled),
         identifier=identifier,
-        method=more.get("method", "GET"),
-        body=more.get("body"),
+        method=method,
     )
 
 
@@ -244,7 +252,7 @@ def _find(rules: Sequence[AccessRule], name: str) -> AccessRule | None:
     return next((rule for rule in rules if rule.name == name), None)
 
 
-def _changed(call: Call, old: AccessRule | None) -> AccessRule:
+def _changed(call: Call[AccessRuleChange], old: AccessRule | None) -> AccessRule:
     """The rule that a body asks for; keys that it leaves out are as before, or new."""
     if len(call.rule) > KEY_NAME_CHARACTERS_MAX or not call.rule.isprintable():
         raise invalid(
@@ -255,27 +263,25 @@ def _changed(call: Call, old: AccessRule | None) -> AccessRule:
     return AccessRule(
         call.rule,
         _rights(call.body, old),
-        _key(call.body, "primary_key", keep_primary),
-        _key(call.body, "secondary_key", keep_secondary),
+        _key(call.body.primary_key, "primary_key", keep_primary),
+        _key(call.body.secondary_key, "secondary_key", keep_secondary),
     )
 
 
-def _rights(body: Members, old: AccessRule | None) -> int:
-    if old is not None and not body.has("rights"):
+def _rights(body: AccessRuleChange, old: AccessRule | None) -> int:
+    if body.rights is UNSET:
+        if old is None:
+            raise invalid("The body has no member rights, which a new access rule needs.")
         return old.rights
     rights = 0
-    for word in body.texts("rights", most=RULES_MAX):
-        try:
-            rights |= right_named(word)
-        except ValueError as error:
-            raise invalid(f"rights: {error}.") from error
+    for word in body.rights:
+        rights |= right_named(word)
     return rights
 
 
-def _key(body: Members, name: str, otherwise: str) -> str:
-    if not body.has(name):
+def _key(key: str | UnsetType, name: str, otherwise: str) -> str:
+    if key is UNSET:
         return otherwise
-    key = body.text(name, most=KEY_CHARACTERS_MAX)
-    if not key or any(character.isspace() or character == ";" for character in key):
+    if any(character.isspace() or character == ";" for character in key):
         raise invalid(f"{name} must be a key without spaces or semicolons.")
     return key

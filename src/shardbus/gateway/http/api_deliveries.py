@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, final
 
+from msgspec import UNSET
+
 from shardbus.amqp.encoder import encode
 from shardbus.broker.asking import failure_of
 from shardbus.core.command import (
@@ -16,33 +18,34 @@ from shardbus.core.command import (
     Delivery,
     SessionAccepted,
     Settle,
-    Settled,
 )
+from shardbus.core.command import Settled as SettledLocks
 from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused, Unavailable
 from shardbus.core.fragment import LOCK_LOST_TEXT
-from shardbus.core.limits import (
-    DELAY_MS_MAX,
-    KEY_CHARACTERS_MAX,
-    MODIFIED_BYTES_MAX,
-    REASON_CHARACTERS_MAX,
-)
+from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.properties import pack
 from shardbus.gateway.http import counts as count_of
-from shardbus.gateway.http.api_call import Call, Members
+from shardbus.gateway.http.api_call import Call
 from shardbus.gateway.http.api_messages_schemas import (
-    ACTIONS,
-    MODES,
-    PEEK_LOCK,
-    RECEIVE_AND_DELETE,
-    RECEIVE_COUNT_MAX,
-    SETTLE_COUNT_MAX,
+    HeldSession,
+    Receive,
+    ReceivedMessages,
+    ReceivedSession,
+    Renewal,
+    Renewed,
+    SessionReleased,
+    Settled,
+    Settlement,
 )
 from shardbus.gateway.http.api_places import Place, Places, read_token
 from shardbus.gateway.http.batch_receiver import BatchReceiver, Waiting, accept_session
-from shardbus.gateway.http.documents_schema import Document
 from shardbus.gateway.http.head_receiver import release
-from shardbus.gateway.http.message_document import locked_document, taken_document, token_text
-from shardbus.gateway.http.messaging import WAIT_MS_MAX
+from shardbus.gateway.http.message_document import (
+    Message,
+    locked_document,
+    taken_document,
+    token_text,
+)
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.property_document import read_properties
 from shardbus.gateway.http.refusal import invalid
@@ -56,8 +59,6 @@ _HOW: Final = {
 }
 _COUNTED: Final = {"complete": count_of.COMPLETED, "abandon": count_of.ABANDONED}
 
-assert set(_HOW) == set(ACTIONS)
-
 
 @final
 class Deliveries:
@@ -67,21 +68,19 @@ class Deliveries:
         self._places = places
         self.waiting = Waiting()
 
-    async def receive(self, call: Call) -> Document:
+    async def receive(self, call: Call[Receive]) -> ReceivedMessages:
         """A session stays held when messages of it are locked, and is let go otherwise."""
         place = self._places.receivable(call.name)
-        count = call.body.integer("count", 1, RECEIVE_COUNT_MAX, least=1)
-        wait_ms = call.body.integer("wait_ms", 0, WAIT_MS_MAX)
-        is_taking = call.body.choice("mode", MODES, PEEK_LOCK) == RECEIVE_AND_DELETE
+        is_taking = call.body.mode == "receive_and_delete"
         _check_sessions(call, place)
         self._places.pay(1)
-        session = await self._session(call, place, wait_ms) if place.has_sessions else None
+        session = await self._session(call, place) if place.has_sessions else None
         if place.has_sessions and session is None:
             return _received([], None)
         router = place.handle.router
         is_held = False
         try:
-            deliveries = await self._wait(call, place, session, count, wait_ms)
+            deliveries = await self._wait(call, place, session)
             # From here to the connection nothing waits: what is locked now can be sent.
             if is_taking:
                 deliveries = await self._take(place, deliveries)
@@ -94,15 +93,14 @@ class Deliveries:
             place.handle, count_of.DELETED if is_taking else count_of.LOCKED, len(deliveries)
         )
         messages = [show(each) for each in deliveries]
-        is_known = call.body.has("session_lock_token")
+        is_known = call.body.session_lock_token is not UNSET
         return _received(messages, session if is_held else None, is_known=is_known)
 
-    async def settle(self, call: Call) -> Document:
+    async def settle(self, call: Call[Settlement]) -> Settled:
         """What of several locks was lost is told; that all were is a refusal."""
         place = self._places.place(call.name)
-        tokens = _tokens(call.body)
-        action = call.body.choice("action", ACTIONS)
-        command = _command(call.body, action, tokens)
+        tokens, action = _tokens(call.body), call.body.action
+        command = _command(call.body, tokens)
         self._places.charge(len(tokens))
         outcome = _Settlement(len(tokens))
         place.handle.router.settle(command, outcome)
@@ -113,42 +111,44 @@ class Deliveries:
         if action in _COUNTED:
             self._places.count(place.handle, _COUNTED[action], settled)
         gone = [token_text(token) for token, is_lost in zip(tokens, lost, strict=True) if is_lost]
-        return {"settled": settled, "lost": gone}
+        return Settled(settled=settled, lost=gone)
 
-    async def renew(self, call: Call) -> Document:
+    async def renew(self, call: Call[Renewal]) -> Renewed:
         place = self._places.place(call.name)
         tokens = _tokens(call.body)
         self._places.charge(len(tokens))
         deadlines_ms = await place.handle.operations.renew(tokens)
         self._places.count(place.handle, count_of.RENEWED, len(tokens))
-        return {"locked_until": format_moment(min(deadlines_ms))}
+        return Renewed(locked_until=format_moment(min(deadlines_ms)))
 
-    async def renew_session(self, call: Call) -> Document:
+    async def renew_session(self, call: Call[HeldSession]) -> Renewed:
         place = self._places.place(call.name)
-        token = _session_token(call.body)
-        return {"locked_until": format_moment(await place.handle.operations.renew_session(token))}
+        token = _session_token(call.body.session_lock_token)
+        locked_until_ms = await place.handle.operations.renew_session(token)
+        return Renewed(locked_until=format_moment(locked_until_ms))
 
-    async def release_session(self, call: Call) -> Document:
+    async def release_session(self, call: Call[HeldSession]) -> SessionReleased:
         """Also a session that is not held any more is free afterwards."""
         place = self._places.place(call.name)
-        place.handle.router.release_session(_session_token(call.body))
-        return {"released": True}
+        token = _session_token(call.body.session_lock_token)
+        place.handle.router.release_session(token)
+        return SessionReleased(released=True)
 
-    async def _session(self, call: Call, place: Place, wait_ms: int) -> SessionAccepted | None:
-        if call.body.has("session_lock_token"):
-            token = _session_token(call.body)
+    async def _session(self, call: Call[Receive], place: Place) -> SessionAccepted | None:
+        if call.body.session_lock_token is not UNSET:
+            token = _session_token(call.body.session_lock_token)
             locked_until_ms = await place.handle.operations.renew_session(token)
             # Its id was told when it was accepted.
             return SessionAccepted("", token, locked_until_ms)
-        session_id = None
-        if call.body.has("session_id"):
-            session_id = call.body.text("session_id", most=KEY_CHARACTERS_MAX)
-        departure = call.request.departure
-        return await accept_session(place.handle.router, session_id, wait_ms, departure)
+        session_id = None if call.body.session_id is UNSET else call.body.session_id
+        return await accept_session(
+            place.handle.router, session_id, call.body.wait_ms, call.request.departure
+        )
 
     async def _wait(
-        self, call: Call, place: Place, session: SessionAccepted | None, count: int, wait_ms: int
+        self, call: Call[Receive], place: Place, session: SessionAccepted | None
     ) -> list[Delivery]:
+        count, wait_ms = call.body.count, call.body.wait_ms
         router, departure = place.handle.router, call.request.departure
         dispatcher = router.dispatcher(place.line)
         if session is not None:
@@ -188,9 +188,9 @@ class _Settlement:
         self._failure: Refused | Unavailable | None = None
         self._all_told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None:
+    def settled(self, positions: list[int], answer: SettledLocks | Refused | Unavailable) -> None:
         self._left -= len(positions)
-        if isinstance(answer, Settled):
+        if isinstance(answer, SettledLocks):
             for position, is_lost in zip(positions, answer.lost, strict=True):
                 self._lost[position] = is_lost
                 self._ended[position] = not is_lost
@@ -219,8 +219,12 @@ class _Settlement:
         return self._ended
 
 
-def _check_sessions(call: Call, place: Place) -> None:
-    names = [name for name in ("session_id", "session_lock_token") if call.body.has(name)]
+def _check_sessions(call: Call[Receive], place: Place) -> None:
+    said = {
+        "session_id": call.body.session_id,
+        "session_lock_token": call.body.session_lock_token,
+    }
+    names = [name for name, value in said.items() if value is not UNSET]
     if names and not place.has_sessions:
         raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave {names[0]} out.")
     if len(names) > 1:
@@ -228,52 +232,49 @@ def _check_sessions(call: Call, place: Place) -> None:
 
 
 def _received(
-    messages: list[Document], session: SessionAccepted | None, *, is_known: bool = False
-) -> Document:
-    held: Document | None = None
-    if session is not None:
-        held = {
-            "lock_token": token_text(session.token),
-            "locked_until": format_moment(session.locked_until_ms),
-        }
-        if not is_known:
-            held["session_id"] = session.session_id
-    return {"messages": messages, "session": held}
+    messages: list[Message], session: SessionAccepted | None, *, is_known: bool = False
+) -> ReceivedMessages:
+    if session is None:
+        return ReceivedMessages(messages=messages, session=None)
+    held = ReceivedSession(
+        lock_token=token_text(session.token),
+        locked_until=format_moment(session.locked_until_ms),
+        session_id=UNSET if is_known else session.session_id,
+    )
+    return ReceivedMessages(messages=messages, session=held)
 
 
-def _tokens(body: Members) -> list[bytes]:
-    texts = body.texts("lock_tokens", most=SETTLE_COUNT_MAX)
-    if not texts:
-        raise invalid("lock_tokens of The body must have a token.")
+def _tokens(body: Settlement | Renewal) -> list[bytes]:
     # Each once: a lock that is ended twice would be told to be lost.
-    return list(dict.fromkeys(read_token(text, "lock_tokens") for text in texts))
+    return list(dict.fromkeys(read_token(text, "lock_tokens") for text in body.lock_tokens))
 
 
-def _session_token(body: Members) -> bytes:
-    return read_token(body.text("session_lock_token"), "session_lock_token")
+def _session_token(text: str) -> bytes:
+    return read_token(text, "session_lock_token")
 
 
-def _command(body: Members, action: str, tokens: list[bytes]) -> Settle:
-    if action != "dead_letter" and (body.has("reason") or body.has("description")):
+def _command(body: Settlement, tokens: list[bytes]) -> Settle:
+    is_explained = body.reason is not UNSET or body.description is not UNSET
+    if body.action != "dead_letter" and is_explained:
         raise invalid("Only what is dead-lettered has a reason and a description.")
-    if action != "abandon" and body.has("delay_ms"):
+    if body.action != "abandon" and body.delay_ms is not UNSET:
         raise invalid("Only what is abandoned has a delay_ms.")
     return Settle(
-        _HOW[action],
+        _HOW[body.action],
         tokens,
-        reason=body.text("reason", "", most=REASON_CHARACTERS_MAX) or None,
-        description=body.text("description", "", most=REASON_CHARACTERS_MAX) or None,
-        modified=_modified(body, action),
-        delay_ms=body.integer("delay_ms", 0, DELAY_MS_MAX),
+        reason=body.reason or None,
+        description=body.description or None,
+        modified=_modified(body),
+        delay_ms=body.delay_ms or 0,
     )
 
 
-def _modified(body: Members, action: str) -> bytes:
-    properties = read_properties(body.value("properties"))
+def _modified(body: Settlement) -> bytes:
+    properties = read_properties(body.properties or {})
     if not properties:
         return b""
-    if action not in ("abandon", "defer", "dead_letter"):
-        raise invalid(f"To {action} a message changes no properties.")
+    if body.action not in ("abandon", "defer", "dead_letter"):
+        raise invalid(f"To {body.action} a message changes no properties.")
     packed = pack({name: encode(value) for name, value in properties.items()})
     if len(packed) > MODIFIED_BYTES_MAX:
         raise invalid(f"The properties take {len(packed)} bytes; {MODIFIED_BYTES_MAX} may be set.")

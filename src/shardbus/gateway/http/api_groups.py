@@ -8,7 +8,7 @@ from shardbus.gateway.http.api_backups import BackupPages, Backups
 from shardbus.gateway.http.api_call import Group
 from shardbus.gateway.http.api_messages import MessagesApi
 from shardbus.gateway.http.api_orphans import OrphanPages
-from shardbus.gateway.http.api_pipelines import PipelinePages, Pipelines
+from shardbus.gateway.http.api_pipelines import PipelinePages, Pipelines, T
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_readers import ReaderPages
 from shardbus.gateway.http.api_stages import ReadBatch, StagePages
@@ -22,7 +22,7 @@ def api_groups(
     throttle: Throttle | None = None,
     *,
     read_batch: ReadBatch | None = None,
-    pipelines: Pipelines | None = None,
+    pipelines: Pipelines[T] | None = None,
     backups: Backups | None = None,
 ) -> list[Group]:
     """In the order in which the description names them; stages need to know AMQP's messages."""

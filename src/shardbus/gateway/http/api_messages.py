@@ -8,12 +8,28 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.session_list import PAGE_COUNT_MAX as SESSION_PAGE_MAX
 from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.limits import PEEK_COUNT_MAX
-from shardbus.gateway.http.api_call import INTEGER_MAX, Answer, Call
+from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api_deliveries import Deliveries
 from shardbus.gateway.http.api_messages_schemas import (
     PEEK_COUNT_DEFAULT,
-    SCHEMAS,
     SESSION_PAGE_DEFAULT,
+    HeldSession,
+    ListedSession,
+    Messages,
+    NewMessages,
+    Purge,
+    Purged,
+    Receive,
+    ReceivedMessages,
+    Renewal,
+    Renewed,
+    Resubmit,
+    Resubmitted,
+    SentMessages,
+    SessionReleased,
+    Sessions,
+    Settled,
+    Settlement,
 )
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_removals import Removals
@@ -21,7 +37,7 @@ from shardbus.gateway.http.api_route import NAME, Parameter, Route
 from shardbus.gateway.http.api_sending import Sending
 from shardbus.gateway.http.browsing import Browsing
 from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.documents_schema import Document, Schema
+from shardbus.gateway.http.document import INTEGER_MAX, Shape
 from shardbus.gateway.http.throttling import Throttle
 
 SKIP_MAX: Final = 1_000_000_000
@@ -54,15 +70,13 @@ _SESSION_PAGE: Final = (
 
 
 def _posted(
-    path: str, identifier: str, summary: str, schemas: tuple[str, str], *, right: int = LISTEN
+    path: str, identifier: str, summary: str, shape: Shape, *, right: int = LISTEN
 ) -> Route:
-    """`schemas` are those of the body and of the answer."""
     return Route(
         f"{_ENTITY}/{path}",
         summary,
-        schemas[1],
+        shape,
         method="POST",
-        body=schemas[0],
         right=right,
         otherwise=MANAGE,
         parameters=(NAME,),
@@ -73,57 +87,51 @@ def _posted(
 _PEEK: Final = Route(
     f"{_ENTITY}/messages",
     "Messages in every state, oldest first; none is locked or counted.",
-    "Messages",
+    Messages,
     right=LISTEN,
     parameters=_PAGE,
     identifier="peekMessages",
 )
-_SEND: Final = _posted(
-    "messages", "sendMessages", "Send messages.", ("NewMessages", "SentMessages"), right=SEND
-)
+_SEND: Final = _posted("messages", "sendMessages", "Send messages.", SentMessages, right=SEND)
 _RECEIVE: Final = _posted(
     "messages/receive",
     "receiveMessages",
     "Receive messages, and perhaps hold a session.",
-    ("Receive", "ReceivedMessages"),
+    ReceivedMessages,
 )
-_SETTLE: Final = _posted(
-    "messages/settle", "settleMessages", "End the locks of messages.", ("Settlement", "Settled")
-)
+_SETTLE: Final = _posted("messages/settle", "settleMessages", "End the locks of messages.", Settled)
 _RENEW: Final = _posted(
     "messages/renew",
     "renewLocks",
     "Hold locks longer, all of a fragment or none.",
-    ("Renewal", "Renewed"),
+    Renewed,
 )
 _PURGE: Final = _posted(
     "messages/purge",
     "purgeMessages",
     "Remove active messages that nobody has locked, oldest first.",
-    ("Purge", "Purged"),
+    Purged,
 )
 _RESUBMIT: Final = _posted(
     "dead-letters/resubmit",
     "resubmitDeadLetters",
     "Send dead letters again, each of them once; a subscription's to its topic.",
-    ("Resubmit", "Resubmitted"),
+    Resubmitted,
     right=LISTEN | SEND,
 )
 _SESSIONS: Final = Route(
     f"{_ENTITY}/sessions",
     "The sessions that have messages or a state.",
-    "Sessions",
+    Sessions,
     right=LISTEN,
     parameters=_SESSION_PAGE,
 )
-_RENEW_SESSION: Final = _posted(
-    "sessions/renew", "renewSession", "Hold a session longer.", ("HeldSession", "Renewed")
-)
+_RENEW_SESSION: Final = _posted("sessions/renew", "renewSession", "Hold a session longer.", Renewed)
 _RELEASE_SESSION: Final = _posted(
     "sessions/release",
     "releaseSession",
     "Let a session go; its locked messages return uncounted.",
-    ("HeldSession", "SessionReleased"),
+    SessionReleased,
 )
 
 
@@ -139,24 +147,21 @@ class MessagesApi:
         self._removals = Removals(self._places)
         bus.namespace.subscribe(self._deliveries.waiting)
 
-    def schemas(self) -> dict[str, Schema]:
-        return SCHEMAS
-
-    def routes(self) -> list[tuple[Route, Answer]]:
+    def rows(self) -> list[Row]:
         return [
-            (_PEEK, self._browsing.show),
-            (_SEND, self._sending.send),
-            (_RECEIVE, self._deliveries.receive),
-            (_SETTLE, self._deliveries.settle),
-            (_RENEW, self._deliveries.renew),
-            (_PURGE, self._removals.purge),
-            (_RESUBMIT, self._removals.resubmit),
-            (_SESSIONS, self._show_sessions),
-            (_RENEW_SESSION, self._deliveries.renew_session),
-            (_RELEASE_SESSION, self._deliveries.release_session),
+            shows(_PEEK, self._browsing.show),
+            takes(_SEND, NewMessages, self._sending.send),
+            takes(_RECEIVE, Receive, self._deliveries.receive),
+            takes(_SETTLE, Settlement, self._deliveries.settle),
+            takes(_RENEW, Renewal, self._deliveries.renew),
+            takes(_PURGE, Purge, self._removals.purge),
+            takes(_RESUBMIT, Resubmit, self._removals.resubmit),
+            shows(_SESSIONS, self._show_sessions),
+            takes(_RENEW_SESSION, HeldSession, self._deliveries.renew_session),
+            takes(_RELEASE_SESSION, HeldSession, self._deliveries.release_session),
         ]
 
-    async def _show_sessions(self, call: Call) -> Document:
+    async def _show_sessions(self, call: Call[Nothing]) -> Sessions:
         place = self._places.place(call.name)
         skip = call.query.integer("skip", 0, SKIP_MAX)
         top = call.query.integer("top", SESSION_PAGE_DEFAULT, SESSION_PAGE_MAX, least=1)
@@ -165,4 +170,5 @@ class MessagesApi:
             found = await place.handle.operations.list_sessions(
                 updated_after_ms=-1, skip=skip, count_max=top
             )
-        return {"sessions": [{"session_id": session_id} for session_id in found], "skip": skip}
+        listed = [ListedSession(session_id=session_id) for session_id in found]
+        return Sessions(sessions=listed, skip=skip)

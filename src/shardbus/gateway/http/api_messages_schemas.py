@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, Meta, Struct
 
 from shardbus.core.limits import DELAY_MS_MAX, KEY_CHARACTERS_MAX, REASON_CHARACTERS_MAX
-from shardbus.gateway.http.documents_schema import (
-    COUNT,
-    FLAG,
-    MOMENT,
-    TEXT,
-    TEXT_OR_NONE,
-    Schema,
-    body_of,
-    described,
-    list_of,
-    object_of,
-    one_of,
-    reference,
-)
-from shardbus.gateway.http.message_document import MESSAGE, SENT_MEMBERS, STAMPED_MEMBERS
+from shardbus.gateway.http.document import Body, Count, Json, Maybe, Moment, Text, told
+from shardbus.gateway.http.message_document import Message, SaidMessage
 from shardbus.gateway.http.messaging import WAIT_MS_MAX
-from shardbus.gateway.http.property_document import PROPERTIES_SCHEMA
+from shardbus.gateway.http.property_document import Properties
 from shardbus.gateway.http.resubmission import COUNT_MAX as RESUBMIT_COUNT_MAX
 
 SEND_COUNT_MAX: Final = 1_000
@@ -30,190 +19,209 @@ SETTLE_COUNT_MAX: Final = 1_000
 PURGE_COUNT_MAX: Final = 10_000
 PEEK_COUNT_DEFAULT: Final = 20
 SESSION_PAGE_DEFAULT: Final = 100
+BODY_CHARACTERS_MAX: Final = 1024 * 1024
 
-PEEK_LOCK: Final = "peek_lock"
-RECEIVE_AND_DELETE: Final = "receive_and_delete"
-MODES: Final = (PEEK_LOCK, RECEIVE_AND_DELETE)
-ACTIONS: Final = ("complete", "abandon", "release", "defer", "dead_letter")
-
-_SESSION_ID: Final[Schema] = {"type": "string", "maxLength": KEY_CHARACTERS_MAX}
-_TOKEN: Final[Schema] = {"type": "string", "format": "uuid"}
-_PASSED_OVER: Final[Schema] = {"description": "Passed over, whatever it is."}
-_SESSION_TOKEN: Final = described(_TOKEN, "The `lock_token` of a session that is held.")
-_TOKENS: Final[Schema] = {
-    "type": "array",
-    "items": _TOKEN,
-    "minItems": 1,
-    "maxItems": SETTLE_COUNT_MAX,
-    "description": "The `lock_token` of each message.",
-}
+_SessionId = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
+_Reason = Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)]
+_PassedOver = Annotated[Json, told("Passed over, whatever it is.")]
+_Token = Annotated[
+    Text,
+    Meta(extra_json_schema={"format": "uuid"}, examples=["3f2504e0-4f89-11d3-9a0c-0305e82c3301"]),
+]
+_Tokens = Annotated[
+    list[_Token],
+    Meta(
+        min_length=1, max_length=SETTLE_COUNT_MAX, description="The `lock_token` of each message."
+    ),
+]
 
 
-def _number(most: int, *, least: int = 1) -> Schema:
-    return {"type": "integer", "minimum": least, "maximum": most}
+class Messages(Struct, kw_only=True):
+    messages: list[Message]
+    next: Annotated[str | None, told("The `cursor` of the next page; null when there is none.")]
 
 
-def _text(most: int) -> Schema:
-    return {"type": "string", "maxLength": most}
+class NewMessage(SaidMessage, kw_only=True, forbid_unknown_fields=True):
+    """A message, perhaps as it was shown: what the bus stamped on it then is passed over."""
+
+    body_base64: Annotated[
+        Maybe[Annotated[str, Meta(max_length=BODY_CHARACTERS_MAX)]],
+        told("The bytes of a body that is no text."),
+    ] = UNSET
+    sequence_number: _PassedOver = UNSET
+    state: _PassedOver = UNSET
+    enqueued_at: _PassedOver = UNSET
+    expires_at: _PassedOver = UNSET
+    delivery_count: _PassedOver = UNSET
+    size_bytes: _PassedOver = UNSET
+    dead_letter_reason: _PassedOver = UNSET
+    dead_letter_description: _PassedOver = UNSET
+    dead_letter_source: _PassedOver = UNSET
+    lock_token: _PassedOver = UNSET
+    locked_until: _PassedOver = UNSET
 
 
-SCHEMAS: Final[dict[str, Schema]] = {
-    "Message": MESSAGE,
-    "Messages": object_of(
-        {
-            "messages": list_of(reference("Message")),
-            "next": described(
-                TEXT_OR_NONE, "The `cursor` of the next page; null when there is none."
+class NewMessages(Body, kw_only=True, frozen=True):
+    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=SEND_COUNT_MAX)]
+    all_or_none: Annotated[
+        bool,
+        told(
+            "Whether they are a batch: stored together or not at all, whatever their keys. Unless "
+            "that is said each stands for itself."
+        ),
+    ] = False
+
+
+class FailedMessage(Struct, kw_only=True):
+    position: Annotated[Count, told("Which of the messages, from 0.")]
+    code: str
+    message: str
+    is_unknown: Annotated[bool, told("Whether it may be stored nevertheless.")]
+
+
+class SentMessages(Struct, kw_only=True):
+    sent: Annotated[Count, told("How many are stored.")]
+    duplicates: Annotated[Count, told("How many the entity had before, and dropped.")]
+    sequence_numbers: Annotated[
+        list[int | None],
+        told("One for each message, in order; null for a duplicate, or one that failed."),
+    ]
+    failures: list[FailedMessage]
+
+
+class Receive(Body, kw_only=True, frozen=True):
+    count: Annotated[
+        int, Meta(ge=1, le=RECEIVE_COUNT_MAX, description="At most so many.", examples=[10])
+    ] = 1
+    wait_ms: Annotated[
+        int,
+        Meta(ge=0, le=WAIT_MS_MAX, description="How long to wait for the first.", examples=[5_000]),
+    ] = 0
+    mode: Annotated[
+        Literal["peek_lock", "receive_and_delete"],
+        Meta(
+            description="`peek_lock`, to be settled, unless the other is said.",
+            examples=["peek_lock"],
+        ),
+    ] = "peek_lock"
+    session_id: Annotated[
+        Maybe[_SessionId],
+        told("Of an entity with sessions: which one. Otherwise the next that is free."),
+    ] = UNSET
+    session_lock_token: Maybe[
+        Annotated[
+            Text,
+            Meta(
+                description="Go on with a session that is held, and hold it longer.",
+                extra_json_schema={"format": "uuid"},
             ),
-        }
-    ),
-    "NewMessage": {
-        **body_of({**SENT_MEMBERS, **dict.fromkeys(STAMPED_MEMBERS, _PASSED_OVER)}),
-        "description": "A message, perhaps as it was shown: what the bus stamped on it then is "
-        "passed over.",
-    },
-    "NewMessages": body_of(
-        {
-            "messages": {
-                "type": "array",
-                "items": reference("NewMessage"),
-                "minItems": 1,
-                "maxItems": SEND_COUNT_MAX,
-            },
-            "all_or_none": described(
-                FLAG,
-                "Whether they are a batch: stored together or not at all, whatever their keys. "
-                "Unless that is said each stands for itself.",
+        ]
+    ] = UNSET
+
+
+class ReceivedSession(Struct, kw_only=True):
+    lock_token: str
+    locked_until: Moment
+    session_id: Maybe[str] = UNSET
+
+
+class ReceivedMessages(Struct, kw_only=True):
+    messages: list[Message]
+    session: Annotated[
+        ReceivedSession | None,
+        told("The session that is held now, until then or until it is released."),
+    ]
+
+
+class Settlement(Body, kw_only=True, frozen=True):
+    action: Annotated[
+        Literal["complete", "abandon", "release", "defer", "dead_letter"],
+        Meta(
+            description="`release` is to abandon without counting it as a delivery.",
+            examples=["dead_letter"],
+        ),
+    ]
+    lock_tokens: _Tokens
+    reason: Annotated[
+        Maybe[_Reason], Meta(description="Why it is dead-lettered.", examples=["unreadable"])
+    ] = UNSET
+    description: Annotated[
+        Maybe[_Reason],
+        Meta(description="The same at length.", examples=["The body is no JSON."]),
+    ] = UNSET
+    properties: Annotated[Maybe[Properties | None], told("Custom properties to change or add.")] = (
+        UNSET
+    )
+    delay_ms: Annotated[
+        Maybe[Annotated[int, Meta(ge=0, le=DELAY_MS_MAX)]],
+        told("How long an abandoned message is not delivered again."),
+    ] = UNSET
+
+
+class Settled(Struct, kw_only=True):
+    settled: Count
+    lost: Annotated[list[str], told("The tokens of locks that were not held any more.")]
+
+
+class Renewal(Body, kw_only=True, frozen=True):
+    lock_tokens: _Tokens
+
+
+class Renewed(Struct, kw_only=True):
+    locked_until: Moment
+
+
+class HeldSession(Body, kw_only=True, frozen=True):
+    session_lock_token: Annotated[_Token, told("The `lock_token` of a session that is held.")]
+
+
+class SessionReleased(Struct, kw_only=True):
+    released: bool
+
+
+class Purge(Body, kw_only=True, frozen=True):
+    count: Annotated[
+        int, Meta(ge=1, le=PURGE_COUNT_MAX, description="At most so many.", examples=[1_000])
+    ] = PURGE_COUNT_MAX
+    enqueued_before: Maybe[
+        Annotated[
+            Text,
+            Meta(
+                description="Only what was enqueued before this moment.",
+                extra_json_schema={"format": "date-time"},
+                examples=["2026-01-31T00:00:00Z"],
             ),
-        },
-        ("messages",),
-    ),
-    "SentMessages": object_of(
-        {
-            "sent": described(COUNT, "How many are stored."),
-            "duplicates": described(COUNT, "How many the entity had before, and dropped."),
-            "sequence_numbers": described(
-                list_of({"type": ["integer", "null"]}),
-                "One for each message, in order; null for a duplicate, or one that failed.",
-            ),
-            "failures": list_of(
-                object_of(
-                    {
-                        "position": described(COUNT, "Which of the messages, from 0."),
-                        "code": TEXT,
-                        "message": TEXT,
-                        "is_unknown": described(FLAG, "Whether it may be stored nevertheless."),
-                    }
-                )
-            ),
-        }
-    ),
-    "Receive": body_of(
-        {
-            "count": described(_number(RECEIVE_COUNT_MAX), "At most so many; 1 unless said."),
-            "wait_ms": described(
-                _number(WAIT_MS_MAX, least=0), "How long to wait for the first; 0 unless said."
-            ),
-            "mode": described(
-                one_of(*MODES), f"`{PEEK_LOCK}`, to be settled, unless the other is said."
-            ),
-            "session_id": described(
-                _SESSION_ID,
-                "Of an entity with sessions: which one. Otherwise the next that is free.",
-            ),
-            "session_lock_token": described(
-                _TOKEN, "Go on with a session that is held, and hold it longer."
-            ),
-        }
-    ),
-    "ReceivedMessages": object_of(
-        {
-            "messages": list_of(reference("Message")),
-            "session": described(
-                {
-                    "type": ["object", "null"],
-                    "required": ["lock_token", "locked_until"],
-                    "properties": {
-                        "session_id": TEXT,
-                        "lock_token": TEXT,
-                        "locked_until": MOMENT,
-                    },
-                },
-                "The session that is held now, until then or until it is released.",
-            ),
-        }
-    ),
-    "Settlement": body_of(
-        {
-            "action": described(
-                one_of(*ACTIONS), "`release` is to abandon without counting it as a delivery."
-            ),
-            "lock_tokens": _TOKENS,
-            "reason": described(_text(REASON_CHARACTERS_MAX), "Why it is dead-lettered."),
-            "description": described(_text(REASON_CHARACTERS_MAX), "The same at length."),
-            "properties": described(PROPERTIES_SCHEMA, "Custom properties to change or add."),
-            "delay_ms": described(
-                _number(DELAY_MS_MAX, least=0),
-                "How long an abandoned message is not delivered again.",
-            ),
-        },
-        ("action", "lock_tokens"),
-    ),
-    "Settled": object_of(
-        {
-            "settled": COUNT,
-            "lost": described(list_of(TEXT), "The tokens of locks that were not held any more."),
-        }
-    ),
-    "Renewal": body_of({"lock_tokens": _TOKENS}, ("lock_tokens",)),
-    "Renewed": object_of({"locked_until": MOMENT}),
-    "HeldSession": body_of({"session_lock_token": _SESSION_TOKEN}, ("session_lock_token",)),
-    "SessionReleased": object_of({"released": FLAG}),
-    "Purge": body_of(
-        {
-            "count": described(
-                _number(PURGE_COUNT_MAX), f"At most so many; {PURGE_COUNT_MAX} unless said."
-            ),
-            "enqueued_before": described(MOMENT, "Only what was enqueued before this moment."),
-            "session_id": described(_SESSION_ID, "Only what is of this session."),
-        }
-    ),
-    "Purged": object_of(
-        {
-            "purged": COUNT,
-            "has_more": described(FLAG, "Whether asking again may remove more."),
-        }
-    ),
-    "Resubmit": body_of(
-        {
-            "count": described(
-                _number(RESUBMIT_COUNT_MAX), f"At most so many; {RESUBMIT_COUNT_MAX} unless said."
-            ),
-            "sequence_numbers": {
-                "type": "array",
-                "items": COUNT,
-                "minItems": 1,
-                "maxItems": RESUBMIT_COUNT_MAX,
-                "description": "Only these.",
-            },
-        }
-    ),
-    "Resubmitted": object_of(
-        {
-            "resubmitted": COUNT,
-            "sequence_numbers": described(
-                list_of(COUNT), "The numbers that they had as dead letters."
-            ),
-            "missing": described(
-                list_of(COUNT), "Numbers that were asked for and not found, or locked."
-            ),
-            "has_more": described(FLAG, "Whether asking again may resubmit more."),
-        }
-    ),
-    "Sessions": object_of(
-        {
-            "sessions": list_of(object_of({"session_id": TEXT})),
-            "skip": COUNT,
-        }
-    ),
-}
+        ]
+    ] = UNSET
+    session_id: Annotated[Maybe[_SessionId], told("Only what is of this session.")] = UNSET
+
+
+class Purged(Struct, kw_only=True):
+    purged: Count
+    has_more: Annotated[bool, told("Whether asking again may remove more.")]
+
+
+class Resubmit(Body, kw_only=True, frozen=True):
+    count: Annotated[
+        int, Meta(ge=1, le=RESUBMIT_COUNT_MAX, description="At most so many.", examples=[100])
+    ] = RESUBMIT_COUNT_MAX
+    sequence_numbers: Annotated[
+        Maybe[Annotated[list[Count], Meta(min_length=1, max_length=RESUBMIT_COUNT_MAX)]],
+        told("Only these."),
+    ] = UNSET
+
+
+class Resubmitted(Struct, kw_only=True):
+    resubmitted: Count
+    sequence_numbers: Annotated[list[Count], told("The numbers that they had as dead letters.")]
+    missing: Annotated[list[Count], told("Numbers that were asked for and not found, or locked.")]
+    has_more: Annotated[bool, told("Whether asking again may resubmit more.")]
+
+
+class ListedSession(Struct, kw_only=True):
+    session_id: str
+
+
+class Sessions(Struct, kw_only=True):
+    sessions: list[ListedSession]
+    skip: Count

@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Annotated, Final, final
+
+from msgspec import Meta, Struct
 
 from shardbus.broker.namespace import Namespace
-from shardbus.broker.namespace_leftovers import Orphan
+from shardbus.broker.namespace_leftovers import Orphan as FoundOrphan
 from shardbus.core.access import MANAGE
 from shardbus.core.address import NAME_CHARACTERS_MAX
-from shardbus.gateway.http.api_call import Answer, Call
+from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api_route import Route
-from shardbus.gateway.http.documents_schema import (
-    COUNT,
-    FLAG,
-    TEXT,
-    Document,
-    Schema,
-    body_of,
-    described,
-    list_of,
-    object_of,
-    reference,
-)
+from shardbus.gateway.http.document import Body, Count, told
 
 _ORPHANS: Final = "/api/v1/orphans"
-_ENTITY_ID: Final = described(COUNT, "The id that the fragments were made with.")
+_EntityId = Annotated[
+    Count, Meta(description="The id that the fragments were made with.", examples=[41])
+]
 
-SCHEMAS: Final[dict[str, Schema]] = {
-    "Orphan": object_of(
-        {
-            "entity_id": _ENTITY_ID,
-            "broker": TEXT,
-            "fragments": list_of(COUNT),
-            "messages": COUNT,
-            "size_bytes": COUNT,
-            "problem": described(TEXT, "Why not all of it could be counted; empty otherwise."),
-        }
-    ),
-    "Orphans": object_of({"orphans": list_of(reference("Orphan"))}),
-    "OrphanRemoval": body_of({"entity_id": _ENTITY_ID}, ("entity_id",)),
-    "OrphanRemoved": object_of({"entity_id": _ENTITY_ID, "is_removed": FLAG}),
-    "OrphanRecovery": body_of(
-        {
-            "entity_id": _ENTITY_ID,
-            "name": described(TEXT, "Of the queue that the fragments become."),
-            "requires_session": described(FLAG, "If the messages have sessions."),
-        },
-        ("entity_id", "name"),
-    ),
-    "OrphanRecovered": object_of({"entity_id": _ENTITY_ID, "name": TEXT, "fragments": COUNT}),
-}
+
+class Orphan(Struct, kw_only=True):
+    entity_id: _EntityId
+    broker: str
+    fragments: list[Count]
+    messages: Count
+    size_bytes: Count
+    problem: Annotated[str, told("Why not all of it could be counted; empty otherwise.")]
+
+
+class Orphans(Struct, kw_only=True):
+    orphans: list[Orphan]
+
+
+class OrphanRemoval(Body, kw_only=True, frozen=True):
+    entity_id: _EntityId
+
+
+class OrphanRemoved(Struct, kw_only=True):
+    entity_id: _EntityId
+    is_removed: bool
+
+
+class OrphanRecovery(Body, kw_only=True, frozen=True):
+    entity_id: _EntityId
+    name: Annotated[
+        str,
+        Meta(
+            max_length=NAME_CHARACTERS_MAX,
+            description="Of the queue that the fragments become.",
+            examples=["rescued"],
+        ),
+    ]
+    requires_session: Annotated[bool, told("If the messages have sessions.")] = False
+
+
+class OrphanRecovered(Struct, kw_only=True):
+    entity_id: _EntityId
+    name: str
+    fragments: Count
 
 
 @final
@@ -59,73 +68,66 @@ class OrphanPages:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
-    def schemas(self) -> dict[str, Schema]:
-        return SCHEMAS
-
-    def routes(self) -> list[tuple[Route, Answer]]:
+    def rows(self) -> list[Row]:
         return [
-            (
+            shows(
                 Route(
                     _ORPHANS,
                     "Fragments of entities that the catalogue does not know; they are kept.",
-                    "Orphans",
+                    Orphans,
                     right=MANAGE,
                 ),
                 self._list,
             ),
-            (
+            takes(
                 Route(
                     f"{_ORPHANS}/remove",
                     "Remove the orphans with an entity id, and all that they hold, for good.",
-                    "OrphanRemoved",
+                    OrphanRemoved,
                     method="POST",
-                    body="OrphanRemoval",
                     right=MANAGE,
                     identifier="removeOrphan",
                 ),
+                OrphanRemoval,
                 self._remove,
             ),
-            (
+            takes(
                 Route(
                     f"{_ORPHANS}/recover",
                     "Make a queue of the orphans with an entity id.",
-                    "OrphanRecovered",
+                    OrphanRecovered,
                     method="POST",
-                    body="OrphanRecovery",
                     right=MANAGE,
                     identifier="recoverOrphan",
                 ),
+                OrphanRecovery,
                 self._recover,
             ),
         ]
 
-    async def _list(self, call: Call) -> Document:
-        return {"orphans": [_document(orphan) for orphan in await self._namespace.orphans()]}
+    async def _list(self, call: Call[Nothing]) -> Orphans:
+        return Orphans(orphans=[_document(orphan) for orphan in await self._namespace.orphans()])
 
-    async def _remove(self, call: Call) -> Document:
-        entity_id = call.body.integer("entity_id")
+    async def _remove(self, call: Call[OrphanRemoval]) -> OrphanRemoved:
+        entity_id = call.body.entity_id
         await self._namespace.remove_orphan(entity_id)
-        return {"entity_id": entity_id, "is_removed": True}
+        return OrphanRemoved(entity_id=entity_id, is_removed=True)
 
-    async def _recover(self, call: Call) -> Document:
+    async def _recover(self, call: Call[OrphanRecovery]) -> OrphanRecovered:
         entity = await self._namespace.recover_orphan(
-            call.body.integer("entity_id"),
-            call.body.text("name", most=NAME_CHARACTERS_MAX),
-            requires_session=call.body.flag("requires_session", False),
+            call.body.entity_id, call.body.name, requires_session=call.body.requires_session
         )
-        return {
-            "entity_id": entity.entity_id,
-            "name": entity.name,
-            "fragments": len(entity.fragments),
-        }
+        return OrphanRecovered(
+            entity_id=entity.entity_id, name=entity.name, fragments=len(entity.fragments)
+        )
 
 
-def _document(orphan: Orphan) -> Document:
-    return {
-        "entity_id": orphan.entity_id,
-        "broker": orphan.broker,
-        "fragments": orphan.numbers,
-        "messages": orphan.message_count,
-        "size_bytes": orphan.size_bytes,
-        "problem": orphan.problem,
-    }
+def _document(orphan: FoundOrphan) -> Orphan:
+    return Orphan(
+        entity_id=orphan.entity_id,
+        broker=orphan.broker,
+        fragments=orphan.numbers,
+        messages=orphan.message_count,
+        size_bytes=orphan.size_bytes,
+        problem=orphan.problem,
+    )

@@ -2,148 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol, final
+from collections.abc import Mapping
+from types import GenericAlias
+from typing import Annotated, Final, Generic, Protocol, TypeVar, final
+
+import msgspec
+from msgspec import UNSET, Meta, Struct
 
 from shardbus.core.access import MANAGE
-from shardbus.gateway.http.api_call import Answer, Call, Members
+from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes_kinds
 from shardbus.gateway.http.api_route import PIPELINE, Parameter, Route
-from shardbus.gateway.http.documents_schema import (
-    COUNT,
-    FLAG,
-    MOMENT_OR_NEVER,
-    NUMBER,
-    TEXT,
-    Document,
-    Schema,
-    body_of,
-    described,
-    list_of,
-    object_of,
+from shardbus.gateway.http.document import (
+    Count,
+    Maybe,
+    Moment,
+    Shape,
+    any_of,
     one_of,
     reference,
+    told,
 )
 
-CAPTURE: Final = "capture"
-REPLAY: Final = "replay"
-KINDS: Final = (CAPTURE, REPLAY)
-CAPTURE_FORMATS: Final = ("parquet", "delta")
-REPLAY_FORMATS: Final = ("parquet", "delta", "json", "csv")
-BODIES: Final = ("column", "json")
-MESSAGE_COLUMNS: Final = (
-    "body",
-    "message_id",
-    "session_id",
-    "partition_key",
-    "correlation_id",
-    "subject",
-    "content_type",
-    "to",
-    "reply_to",
-    "reply_to_session_id",
-    "time_to_live_ms",
-    "scheduled_time",
-    "properties",
-    "amqp",
-)
-"""What a row that is sent may have."""
 STATES: Final = ("stopped", "starting", "running", "failing", "stopping", "finished")
 LOG_LINES_MAX: Final = 500
 
 _PIPELINES: Final = "/api/v1/pipelines"
 _ONE: Final = f"{_PIPELINES}/{{pipeline}}"
-_PROGRESS: Final[dict[str, Schema]] = {
-    "at": described(MOMENT_OR_NEVER, "When the last batch was said to have ended."),
-    "batch": COUNT,
-    "rows": described(COUNT, "Of the last batch."),
-    "rows_total": described(
-        COUNT, "Of a capture, all since the bus was started; of a replay, all that were sent."
-    ),
-    "rows_planned": described(COUNT, "Of a replay, all that it sends; 0 until they are counted."),
-    "rows_per_s": NUMBER,
-    "backlog": described(
-        COUNT, "Messages, or rows of a replay, that waited when the last batch ended."
-    ),
-    "batch_ms": COUNT,
-}
-_COMMON: Final[dict[str, Schema]] = {
-    "kind": one_of(*KINDS),
-    "entity": described(TEXT, "What is captured, or where rows of a replay are sent."),
-    "path": described(
-        TEXT,
-        "Below the directory of captured data of the bus. Of a capture, by default its name; of a "
-        "replay, where the table is.",
-    ),
-    "format": described(
-        {"type": "string", "enum": ["", *REPLAY_FORMATS]},
-        "Of a capture, parquet (the default) or delta. Of a replay, what is read; by default what "
-        "its capture writes, or parquet.",
-    ),
-}
-_CAPTURE: Final[dict[str, Schema]] = {
-    **_COMMON,
-    "keep": described(FLAG, "Messages stay on the bus."),
-    "once": described(FLAG, "Take what waits, then end."),
-    "interval_ms": COUNT,
-    "rows_max": described(COUNT, "Most rows of a batch; 0: no other bound than the source's."),
-    "compact": described(FLAG, "Small files of hours that are over become large ones."),
-}
-_REPLAY: Final[dict[str, Schema]] = {
-    **_COMMON,
-    "from_pipeline": described(TEXT, "The capture whose data is sent, instead of a path."),
-    "from": described(TEXT, "A moment; rows of this time and later. Empty: from the first on."),
-    "to": described(TEXT, "A moment; rows before this time. Empty: to the last."),
-    "time_column": described(TEXT, "What from and to are about, and the order of rows."),
-    "where": described(TEXT, "A condition on the table's columns, as in SQL."),
-    "rate_max": described(COUNT, "Most rows in a second; 0: as fast as can be."),
-    "columns": described(
-        {"type": "object", "additionalProperties": TEXT},
-        "Which column of the table each column of a message is made of; empty: it is left out.",
-    ),
-    "body": described(one_of(*BODIES), "json: the body is the whole row as JSON."),
-}
-DEFINITIONS: Final[dict[str, tuple[str, ...]]] = {
-    CAPTURE: tuple(_CAPTURE),
-    REPLAY: tuple(_REPLAY),
-}
-"""The members that each kind may have."""
-_ALWAYS: Final[dict[str, Schema]] = {
-    "name": TEXT,
-    **_COMMON,
-    "location": described(TEXT, "Where the driver writes, or a replay reads."),
-    "state": one_of(*STATES),
-    "starts": described(COUNT, "Of its driver, since the bus was started."),
-    "last_error": described(TEXT, "Empty while all is well."),
-    "progress": reference("PipelineProgress"),
-}
-_OF_A_KIND: Final[dict[str, Schema]] = {
-    **_CAPTURE,
-    **_REPLAY,
-    "incarnation": described(TEXT, "Of a replay: another one if it is made again."),
-}
-SCHEMAS: Final[dict[str, Schema]] = {
-    "NewPipeline": body_of({**_CAPTURE, **_REPLAY}, ("entity",)),
-    "PipelineProgress": object_of(_PROGRESS),
-    "Pipeline": {**object_of(_ALWAYS), "properties": {**_OF_A_KIND, **_ALWAYS}},
-    "Pipelines": object_of({"pipelines": list_of(reference("Pipeline"))}),
-    "PipelineDeleted": object_of({"name": TEXT, "is_deleted": FLAG}),
-    "PipelineLog": object_of(
-        {"name": TEXT, "lines": described(list_of(TEXT), "The last ones; oldest first.")}
-    ),
-}
+
+T = TypeVar("T", bound=Struct)
+_TOP: Final = Parameter(
+    "top", "query", "At most so many lines.", least=1, most=LOG_LINES_MAX, example=100
+)
 
 
-class Pipelines(Protocol):
-    """Whoever keeps pipelines; Refused is raised for what cannot be. A document is a Pipeline."""
+class PipelineProgress(Struct, kw_only=True):
+    at: Annotated[Moment | None, told("When the last batch was said to have ended.")]
+    batch: Count
+    rows: Annotated[Count, told("Of the last batch.")]
+    rows_total: Annotated[
+        Count,
+        told("Of a capture, all since the bus was started; of a replay, all that were sent."),
+    ]
+    rows_planned: Annotated[
+        Count, told("Of a replay, all that it sends; 0 until they are counted.")
+    ]
+    rows_per_s: float
+    backlog: Annotated[
+        Count, told("Messages, or rows of a replay, that waited when the last batch ended.")
+    ]
+    batch_ms: Count
 
-    def all(self) -> list[Document]: ...
 
-    def show(self, name: str) -> Document: ...
+class PipelineState(Struct, kw_only=True):
+    name: str
+    location: Annotated[str, told("Where the driver writes, or a replay reads.")]
+    state: Annotated[str, one_of(*STATES)]
+    starts: Annotated[Count, told("Of its driver, since the bus was started.")]
+    last_error: Annotated[str, told("Empty while all is well.")]
+    progress: PipelineProgress
+    incarnation: Annotated[Maybe[str], told("Of a replay: another one if it is made again.")] = (
+        UNSET
+    )
 
-    async def create(self, name: str, wanted: Members) -> Document: ...
 
-    async def start(self, name: str) -> Document: ...
+class PipelineDeleted(Struct, kw_only=True):
+    name: str
+    is_deleted: bool
 
-    async def stop(self, name: str) -> Document:
+
+class PipelineLog(Struct, kw_only=True):
+    name: str
+    lines: Annotated[list[str], told("The last ones; oldest first.")]
+
+
+class Pipelines(Protocol[T]):
+    """Whoever keeps pipelines; Refused is raised for what cannot be. What is told of a pipeline has
+    the members of its kind and of a PipelineState.
+    """
+
+    kinds: Mapping[str, type[T]]
+    """What a pipeline of each kind is asked to do; the first is meant where none is named."""
+
+    def all(self) -> list[dict[str, object]]: ...
+
+    def show(self, name: str) -> dict[str, object]: ...
+
+    async def create(self, name: str, wanted: T) -> dict[str, object]: ...
+
+    async def start(self, name: str) -> dict[str, object]: ...
+
+    async def stop(self, name: str) -> dict[str, object]:
         """At once; the driver ends its batch meanwhile."""
         ...
 
@@ -153,114 +101,119 @@ class Pipelines(Protocol):
 
 
 @final
-class PipelinePages:
+class PipelinePages(Generic[T]):
     """A Group of the API."""
 
-    def __init__(self, pipelines: Pipelines) -> None:
+    def __init__(self, pipelines: Pipelines[T]) -> None:
         self._pipelines = pipelines
+        self._shapes = {kind: _shown(shape) for kind, shape in pipelines.kinds.items()}
+        self._one = any_of(self._shapes.values())
+        one = Annotated[object, Meta(extra_json_schema=reference(self._one))]
+        self._all = msgspec.defstruct("Pipelines", [("pipelines", GenericAlias(list, (one,)))])
 
-    def schemas(self) -> dict[str, Schema]:
-        return SCHEMAS
-
-    def routes(self) -> list[tuple[Route, Answer]]:
+    def rows(self) -> list[Row]:
+        one, named = self._one, "showPipeline"
         return [
-            (
-                Route(_PIPELINES, "All pipelines.", "Pipelines", right=MANAGE),
-                self._list,
-            ),
-            (_route("", "How a pipeline is defined, and goes.", "Pipeline"), self._show),
-            (
+            shows(Route(_PIPELINES, "All pipelines.", self._all, right=MANAGE), self._list),
+            shows(_route("", "How a pipeline is defined, and goes.", one, named), self._show),
+            takes_kinds(
                 _route(
                     "",
                     "Define a pipeline; it is not started. The same definition may be put again.",
-                    "Pipeline",
+                    one,
+                    "putPipeline",
                     method="PUT",
-                    body="NewPipeline",
                 ),
+                self._pipelines.kinds,
                 self._create,
             ),
-            (
+            shows(
                 _route(
                     "",
                     "Delete a stopped pipeline and its reader; what it captured or sent stays.",
-                    "PipelineDeleted",
+                    PipelineDeleted,
                     method="DELETE",
                 ),
                 self._delete,
             ),
-            (_route("/start", "Run a pipeline.", "Pipeline", method="POST"), self._start),
-            (
-                _route("/stop", "End a pipeline when its batch has.", "Pipeline", method="POST"),
+            shows(
+                _route("/start", "Run a pipeline.", one, "startPipeline", method="POST"),
+                self._start,
+            ),
+            shows(
+                _route(
+                    "/stop",
+                    "End a pipeline when its batch has.",
+                    one,
+                    "stopPipeline",
+                    method="POST",
+                ),
                 self._stop,
             ),
-            (_route("/progress", "How far it has come.", "PipelineProgress"), self._progress),
-            (
-                _route(
-                    "/logs",
-                    "What its driver wrote last.",
-                    "PipelineLog",
-                    more=(
-                        Parameter(
-                            "top",
-                            "query",
-                            "At most so many lines.",
-                            least=1,
-                            most=LOG_LINES_MAX,
-                            example=100,
-                        ),
-                    ),
-                ),
+            shows(_route("/progress", "How far it has come.", PipelineProgress), self._progress),
+            shows(
+                _route("/logs", "What its driver wrote last.", PipelineLog, more=(_TOP,)),
                 self._log,
             ),
         ]
 
-    async def _list(self, call: Call) -> Document:
-        return {"pipelines": self._pipelines.all()}
+    async def _list(self, call: Call[Nothing]) -> Struct:
+        found = [self._document(one) for one in self._pipelines.all()]
+        return msgspec.convert({"pipelines": found}, self._all)
 
-    async def _show(self, call: Call) -> Document:
-        return self._pipelines.show(call.pipeline)
+    async def _show(self, call: Call[Nothing]) -> Struct:
+        return self._document(self._pipelines.show(call.pipeline))
 
-    async def _create(self, call: Call) -> Document:
-        return await self._pipelines.create(call.pipeline, call.body)
+    async def _create(self, call: Call[T]) -> Struct:
+        return self._document(await self._pipelines.create(call.pipeline, call.body))
 
-    async def _delete(self, call: Call) -> Document:
+    async def _delete(self, call: Call[Nothing]) -> PipelineDeleted:
         await self._pipelines.delete(call.pipeline)
-        return {"name": call.pipeline, "is_deleted": True}
+        return PipelineDeleted(name=call.pipeline, is_deleted=True)
 
-    async def _start(self, call: Call) -> Document:
-        return await self._pipelines.start(call.pipeline)
+    async def _start(self, call: Call[Nothing]) -> Struct:
+        return self._document(await self._pipelines.start(call.pipeline))
 
-    async def _stop(self, call: Call) -> Document:
-        return await self._pipelines.stop(call.pipeline)
+    async def _stop(self, call: Call[Nothing]) -> Struct:
+        return self._document(await self._pipelines.stop(call.pipeline))
 
-    async def _progress(self, call: Call) -> Document:
-        progress = self._pipelines.show(call.pipeline)["progress"]
-        assert isinstance(progress, dict)
-        return progress
+    async def _progress(self, call: Call[Nothing]) -> PipelineProgress:
+        return msgspec.convert(self._pipelines.show(call.pipeline)["progress"], PipelineProgress)
 
-    async def _log(self, call: Call) -> Document:
+    async def _log(self, call: Call[Nothing]) -> PipelineLog:
         lines = self._pipelines.log(call.pipeline)
         top = call.query.integer("top", LOG_LINES_MAX, LOG_LINES_MAX, least=1)
-        return {"name": call.pipeline, "lines": lines[-top:]}
+        return PipelineLog(name=call.pipeline, lines=lines[-top:])
+
+    def _document(self, found: Mapping[str, object]) -> Struct:
+        return msgspec.convert(found, self._shapes[str(found["kind"])])
+
+
+def _shown(kind: type[Struct]) -> type[Struct]:
+    """A pipeline of this kind: what it is asked to do, all of it, and how it goes."""
+    members = [
+        (field.name, field.type, msgspec.field(name=field.encode_name))
+        for field in msgspec.structs.fields(kind)
+    ]
+    name = f"{kind.__name__}Pipeline"
+    return msgspec.defstruct(name, members, bases=(PipelineState,), kw_only=True)
 
 
 def _route(
     path: str,
     summary: str,
-    schema: str,
+    shape: Shape,
+    identifier: str = "",
     *,
     method: str = "GET",
-    body: str | None = None,
     more: tuple[Parameter, ...] = (),
 ) -> Route:
-    verb = path.removeprefix("/") if method == "POST" else ""
     return Route(
         f"{_ONE}{path}",
         summary,
-        schema,
+        shape,
         method=method,
-        body=body,
         right=MANAGE,
         parameters=(PIPELINE, *more),
-        identifier=f"{verb}{schema}" if verb else "",
+        identifier=identifier,
     )

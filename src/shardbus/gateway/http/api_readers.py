@@ -11,32 +11,49 @@ import secrets
 from collections.abc import Coroutine, Mapping
 from typing import Final, final
 
+from msgspec import UNSET
+
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.host import EntityStatistics
 from shardbus.core.access import LISTEN, MANAGE
-from shardbus.core.command import Claimed, ReaderOpened, ReaderStatus
+from shardbus.core.command import Claimed, ReaderStatus
+from shardbus.core.command import ReaderOpened as Opened
 from shardbus.core.errors import INVALID_ARGUMENT, Refused, Unavailable
-from shardbus.core.limits import (
-    CLAIM_COUNT_MAX,
-    LEASE_MS_DEFAULT,
-    LEASE_MS_MAX,
-    LEASE_MS_MIN,
-    READER_ID_BYTES_MAX,
-    READER_NAME_CHARACTERS_MAX,
-)
 from shardbus.core.sequence import sequence_number
-from shardbus.gateway.http.api_call import Answer, Call, Members
+from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api_places import Place, Places
-from shardbus.gateway.http.api_readers_schemas import CLAIMS_AT_ONCE_MAX, SCHEMAS
+from shardbus.gateway.http.api_readers_schemas import (
+    AskedClaims,
+    Bulk,
+    BulkFragment,
+    CheckedClaims,
+    ClaimRuns,
+    Claims,
+    Completed,
+    CompletedFragment,
+    DoneClaims,
+    DroppedReader,
+    MadeClaim,
+    MissingFragment,
+    NamedReader,
+    NewClaim,
+    NewClaims,
+    OpenClaim,
+    OpenedFragment,
+    OpenReader,
+    Reader,
+    ReaderFragment,
+    ReaderOpened,
+    ReaderReached,
+    Readers,
+    RunsOfClaim,
+)
 from shardbus.gateway.http.api_route import NAME, Parameter, Route
-from shardbus.gateway.http.documents_schema import Document, Schema
+from shardbus.gateway.http.document import Shape
 from shardbus.gateway.http.moment import format_moment
 
-FRAGMENT_MAX: Final = 0xFFFF
-OWNER_CHARACTERS_MAX: Final = 128
 READER_ID_BYTES: Final = 8
 ORDINALS_AT_ONCE_MAX: Final = 1_024
-BYTES_MAX: Final = 1 << 40
 # Whoever waits for news has us look so often; a look is a fraction of a request.
 LOOK_MS: Final = 50
 WAIT_MS_MAX: Final = 5_000
@@ -51,8 +68,6 @@ WAIT: Final = Parameter(
 )
 
 _ENTITY: Final = "/api/v1/entities/{name}"
-_WANTED: Final = ("fragment", "ordinal", "count_max", "bytes_max")
-_DONE: Final = ("fragment", "ordinal")
 
 
 @final
@@ -63,45 +78,44 @@ class ReaderPages:
         self._bus = bus
         self._places = places
 
-    def schemas(self) -> dict[str, Schema]:
-        return SCHEMAS
-
-    def routes(self) -> list[tuple[Route, Answer]]:
+    def rows(self) -> list[Row]:
         return [
-            (
-                _shown("bulk", "Bulk", "How far the fragments of an entity go.", (KNOWN, WAIT)),
+            shows(
+                _shown("bulk", Bulk, "How far the fragments of an entity go.", (KNOWN, WAIT)),
                 self._describe,
             ),
-            (_shown("readers", "Readers", "Who reads an entity in bulk."), self._list),
-            (
-                _posted("open", "OpenReader", "ReaderOpened", "Begin, or go on, to read."),
-                self._open,
+            shows(_shown("readers", Readers, "Who reads an entity in bulk."), self._list),
+            takes(
+                _posted("open", ReaderOpened, "Begin, or go on, to read."), OpenReader, self._open
             ),
-            (_posted("keep", "Reader", "ReaderReached", "Renew a reader's claims."), self._keep),
-            (_posted("claim", "NewClaims", "Claims", "Set messages aside."), self._claim),
-            (
-                _posted("runs", "AskedClaims", "ClaimRuns", "Which messages claims have."),
-                self._runs,
+            takes(_posted("keep", ReaderReached, "Renew a reader's claims."), Reader, self._keep),
+            takes(_posted("claim", Claims, "Set messages aside."), NewClaims, self._claim),
+            takes(
+                _posted("runs", ClaimRuns, "Which messages claims have."), AskedClaims, self._runs
             ),
-            (
-                _posted("check", "AskedClaims", "CheckedClaims", "Set damaged messages aside."),
+            takes(
+                _posted("check", CheckedClaims, "Set damaged messages aside."),
+                AskedClaims,
                 self._check,
             ),
-            (
-                _posted("complete", "DoneClaims", "Completed", "Remove what was claimed."),
+            takes(
+                _posted("complete", Completed, "Remove what was claimed."),
+                DoneClaims,
                 self._complete,
             ),
-            (
-                _posted("release", "Reader", "ReaderReached", "Give back what is claimed."),
+            takes(
+                _posted("release", ReaderReached, "Give back what is claimed."),
+                Reader,
                 self._release,
             ),
-            (
-                _posted("drop", "DroppedReader", "ReaderReached", "Forget a reader.", right=MANAGE),
+            takes(
+                _posted("drop", ReaderReached, "Forget a reader.", right=MANAGE),
+                DroppedReader,
                 self._drop,
             ),
         ]
 
-    async def _describe(self, call: Call) -> Document:
+    async def _describe(self, call: Call[Nothing]) -> Bulk:
         place = self._places.place(call.name)
         known, wait_ms = call.query.text("known"), call.query.integer("wait_ms", 0, WAIT_MS_MAX)
         statistics = await self._bus.namespace.statistics(place.handle.entity)
@@ -112,167 +126,162 @@ class ReaderPages:
             statistics = await self._bus.namespace.statistics(place.handle.entity)
         return self._described(place, statistics)
 
-    def _described(self, place: Place, statistics: EntityStatistics) -> Document:
+    def _described(self, place: Place, statistics: EntityStatistics) -> Bulk:
         entity = place.handle.entity
         homes = {home.number: home.broker_index for home in entity.fragments}
-        return {
-            "entity": entity.name,
-            **_identity(place.handle),
-            "stamp": _stamp(place, statistics),
-            "requires_session": place.has_sessions,
-            "fragments": [
-                {
-                    "number": part.number,
-                    "broker": f"broker-{homes[part.number]}",
-                    "state": part.state,
-                    "is_counted": part.is_counted,
-                    "first": sequence_number(part.number, 1),
-                    "next": sequence_number(part.number, part.sent_total + 1),
-                    "waiting": part.counts[place.line],
-                    "size_bytes": part.size_bytes,
-                }
+        return Bulk(
+            entity=entity.name,
+            entity_id=entity.entity_id,
+            incarnation=_incarnation(place.handle),
+            stamp=_stamp(place, statistics),
+            requires_session=place.has_sessions,
+            fragments=[
+                BulkFragment(
+                    number=part.number,
+                    broker=f"broker-{homes[part.number]}",
+                    state=part.state,
+                    is_counted=part.is_counted,
+                    first=sequence_number(part.number, 1),
+                    next=sequence_number(part.number, part.sent_total + 1),
+                    waiting=part.counts[place.line],
+                    size_bytes=part.size_bytes,
+                )
                 for part in statistics.fragments
             ],
-        }
+        )
 
-    async def _list(self, call: Call) -> Document:
+    async def _list(self, call: Call[Nothing]) -> Readers:
         place = self._places.place(call.name)
         found = await place.handle.readers.known(place.line)
-        readers: dict[str, list[Document]] = {}
+        readers: dict[str, list[ReaderFragment]] = {}
         for number, statuses in found.found.items():
             for status in statuses:
                 readers.setdefault(status.name, []).append(_status(number, status))
-        return {
-            "readers": [{"reader": name, "fragments": parts} for name, parts in readers.items()],
-            "missing": _missing(found.missing),
-        }
+        return Readers(
+            readers=[NamedReader(reader=name, fragments=parts) for name, parts in readers.items()],
+            missing=_missing(found.missing),
+        )
 
-    async def _open(self, call: Call) -> Document:
+    async def _open(self, call: Call[OpenReader]) -> ReaderOpened:
         place = self._places.receivable(call.name)
-        lease_ms = call.body.integer("lease_ms", LEASE_MS_DEFAULT, LEASE_MS_MAX, least=LEASE_MS_MIN)
         new_id = secrets.token_bytes(READER_ID_BYTES)
         opened = await place.handle.readers.open(
-            place.line, _reader(call.body), _owner(call.body), new_id, lease_ms=lease_ms
+            place.line,
+            call.body.reader,
+            call.body.owner.encode(),
+            new_id,
+            lease_ms=call.body.lease_ms,
         )
-        return {
-            **_identity(place.handle),
-            "fragments": [_opened(number, one) for number, one in opened.found.items()],
-            "missing": _missing(opened.missing),
-        }
-
-    async def _keep(self, call: Call) -> Document:
-        place = self._places.place(call.name)
-        reached = await place.handle.readers.keep(place.line, _reader(call.body), _owner(call.body))
-        return _reached(call, reached.missing)
-
-    async def _release(self, call: Call) -> Document:
-        place = self._places.place(call.name)
-        reached = await place.handle.readers.release(
-            place.line, _reader(call.body), _owner(call.body)
+        return ReaderOpened(
+            entity_id=place.handle.entity.entity_id,
+            incarnation=_incarnation(place.handle),
+            fragments=[_opened(number, one) for number, one in opened.found.items()],
+            missing=_missing(opened.missing),
         )
-        return _reached(call, reached.missing)
 
-    async def _drop(self, call: Call) -> Document:
+    async def _keep(self, call: Call[Reader]) -> ReaderReached:
         place = self._places.place(call.name)
-        reached = await place.handle.readers.drop(place.line, _reader(call.body))
-        return _reached(call, reached.missing)
+        reached = await place.handle.readers.keep(place.line, *_who(call.body))
+        return _reached(call.body, reached.missing)
 
-    async def _claim(self, call: Call) -> Document:
+    async def _release(self, call: Call[Reader]) -> ReaderReached:
+        place = self._places.place(call.name)
+        reached = await place.handle.readers.release(place.line, *_who(call.body))
+        return _reached(call.body, reached.missing)
+
+    async def _drop(self, call: Call[DroppedReader]) -> ReaderReached:
+        place = self._places.place(call.name)
+        reached = await place.handle.readers.drop(place.line, call.body.reader)
+        return _reached(call.body, reached.missing)
+
+    async def _claim(self, call: Call[NewClaims]) -> Claims:
         place = self._places.receivable(call.name)
-        wanted = call.body.objects("claims", _WANTED, most=CLAIMS_AT_ONCE_MAX)
-        reader, owner = _reader(call.body), _owner(call.body)
-        by_fragment: dict[int, list[Members]] = {}
-        for one in wanted:
-            by_fragment.setdefault(_fragment(one), []).append(one)
+        by_fragment: dict[int, list[NewClaim]] = {}
+        for one in call.body.claims:
+            by_fragment.setdefault(one.fragment, []).append(one)
         claiming = [
-            self._claim_in(place, number, (reader, owner), asked)
+            self._claim_in(place, number, _who(call.body), asked)
             for number, asked in by_fragment.items()
         ]
-        claims: list[Document] = []
+        claims: list[MadeClaim] = []
         missing: dict[int, Unavailable] = {}
         for number, made, failure in await _all(claiming):
             claims += made
             if failure is not None:
                 missing[number] = failure
-        return {"claims": claims, "missing": _missing(missing)}
+        return Claims(claims=claims, missing=_missing(missing))
 
     async def _claim_in(
-        self, place: Place, number: int, who: tuple[str, bytes], asked: list[Members]
-    ) -> tuple[int, list[Document], Unavailable | None]:
+        self, place: Place, number: int, who: tuple[str, bytes], asked: list[NewClaim]
+    ) -> tuple[int, list[MadeClaim], Unavailable | None]:
         """Claims of one fragment are made one after the other: each ordinal needs the last."""
-        made: list[Document] = []
+        made: list[MadeClaim] = []
         for one in asked:
-            ordinal = one.integer("ordinal", least=1)
             try:
                 claimed = await place.handle.readers.claim(
                     number,
                     place.line,
                     *who,
-                    ordinal,
-                    count_max=one.integer("count_max", CLAIM_COUNT_MAX, CLAIM_COUNT_MAX, least=1),
-                    bytes_max=one.integer("bytes_max", BYTES_MAX, BYTES_MAX, least=1),
+                    one.ordinal,
+                    count_max=one.count_max,
+                    bytes_max=one.bytes_max,
                 )
             except Unavailable as failure:
                 return number, made, failure
-            made.append(_claimed(number, ordinal, claimed))
+            made.append(_claimed(one, claimed))
             if claimed.claim is None or not claimed.is_more:
                 break
         return number, made, None
 
-    async def _complete(self, call: Call) -> Document:
+    async def _complete(self, call: Call[DoneClaims]) -> Completed:
         place = self._places.place(call.name)
-        ordinals = {
-            _fragment(one): one.integer("ordinal")
-            for one in call.body.objects("claims", _DONE, most=CLAIMS_AT_ONCE_MAX)
-        }
-        completed = await place.handle.readers.complete(
-            place.line, _reader(call.body), _owner(call.body), ordinals
-        )
-        return {
-            "completed": [
-                {"fragment": number, "ordinal": ordinal}
+        ordinals = {one.fragment: one.ordinal for one in call.body.claims}
+        completed = await place.handle.readers.complete(place.line, *_who(call.body), ordinals)
+        return Completed(
+            completed=[
+                CompletedFragment(fragment=number, ordinal=ordinal)
                 for number, ordinal in completed.found.items()
             ],
-            "missing": _missing(completed.missing),
-        }
+            missing=_missing(completed.missing),
+        )
 
-    async def _runs(self, call: Call) -> Document:
+    async def _runs(self, call: Call[AskedClaims]) -> ClaimRuns:
         place = self._places.place(call.name)
-        number = _fragment(call.body)
-        claims: list[Document] = []
+        number = call.body.fragment
+        claims: list[RunsOfClaim] = []
         for ordinal in _ordinals(call.body):
             found = await place.handle.readers.describe(
-                number, place.line, _reader(call.body), ordinal, _reader_id(call.body)
+                number, place.line, call.body.reader, ordinal, _reader_id(call.body)
             )
             runs = [list(pair) for pair in found.runs.pairs()]
-            claims.append({"ordinal": ordinal, "runs": runs, "size_bytes": found.size_bytes})
+            claims.append(RunsOfClaim(ordinal=ordinal, runs=runs, size_bytes=found.size_bytes))
         homes = {home.number: home.broker_index for home in place.handle.entity.fragments}
-        return {
-            **_identity(place.handle),
-            "broker": f"broker-{homes[number]}",
-            "claims": claims,
-        }
+        return ClaimRuns(
+            entity_id=place.handle.entity.entity_id,
+            incarnation=_incarnation(place.handle),
+            broker=f"broker-{homes[number]}",
+            claims=claims,
+        )
 
-    async def _check(self, call: Call) -> Document:
+    async def _check(self, call: Call[AskedClaims]) -> CheckedClaims:
         """Reading a claim where it is kept takes what is damaged out of it, as evidence."""
         place = self._places.place(call.name)
-        number = _fragment(call.body)
         whole = 0
         for ordinal in _ordinals(call.body):
             pieces = place.handle.readers.pieces(
-                number, place.line, _reader(call.body), ordinal, _reader_id(call.body)
+                call.body.fragment, place.line, call.body.reader, ordinal, _reader_id(call.body)
             )
             async for piece in pieces:
                 whole += len(piece)
-        return {"count": whole}
+        return CheckedClaims(count=whole)
 
 
 async def _all(
-    claiming: list[Coroutine[object, object, tuple[int, list[Document], Unavailable | None]]],
-) -> list[tuple[int, list[Document], Unavailable | None]]:
+    claiming: list[Coroutine[object, object, tuple[int, list[MadeClaim], Unavailable | None]]],
+) -> list[tuple[int, list[MadeClaim], Unavailable | None]]:
     """Side by side; a refusal is raised when all have ended, so that none is left half made."""
     answers = await asyncio.gather(*claiming, return_exceptions=True)
-    made: list[tuple[int, list[Document], Unavailable | None]] = []
+    made: list[tuple[int, list[MadeClaim], Unavailable | None]] = []
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
@@ -287,39 +296,26 @@ def _stamp(place: Place, statistics: EntityStatistics) -> str:
     return f"{place.handle.entity.entity_id}.{len(parts)}.{sent}.{waiting}"
 
 
-def _identity(handle: EntityHandle) -> Document:
+def _incarnation(handle: EntityHandle) -> str:
     """An entity that is deleted and made again is another one."""
-    number = handle.entity.entity_id
-    return {"entity_id": number, "incarnation": str(number)}
+    return str(handle.entity.entity_id)
 
 
-def _reader(body: Members) -> str:
-    name = body.text("reader", most=READER_NAME_CHARACTERS_MAX)
-    if not name:
-        raise Refused(INVALID_ARGUMENT, "A reader needs a name.")
-    return name
+def _who(body: Reader) -> tuple[str, bytes]:
+    return body.reader, body.owner.encode()
 
 
-def _owner(body: Members) -> bytes:
-    return body.text("owner", most=OWNER_CHARACTERS_MAX).encode()
-
-
-def _reader_id(body: Members) -> bytes:
+def _reader_id(body: AskedClaims) -> bytes:
     """Empty when any reader of the name is meant."""
-    text = body.text("reader_id", "", most=2 * READER_ID_BYTES_MAX)
     try:
-        return bytes.fromhex(text)
+        return bytes.fromhex(body.reader_id)
     except ValueError:
         raise Refused(INVALID_ARGUMENT, "reader_id must be what open answered.") from None
 
 
-def _fragment(body: Members) -> int:
-    return body.integer("fragment", most=FRAGMENT_MAX)
-
-
-def _ordinals(body: Members) -> range:
-    first = body.integer("first_ordinal", least=1)
-    last = body.integer("last_ordinal", first, least=1)
+def _ordinals(body: AskedClaims) -> range:
+    first = body.first_ordinal
+    last = first if body.last_ordinal is UNSET else body.last_ordinal
     if not first <= last < first + ORDINALS_AT_ONCE_MAX:
         raise Refused(
             INVALID_ARGUMENT,
@@ -328,83 +324,82 @@ def _ordinals(body: Members) -> range:
     return range(first, last + 1)
 
 
-def _opened(number: int, opened: ReaderOpened) -> Document:
-    return {
-        "number": number,
-        "reader_id": opened.reader_id.hex(),
-        "completed": opened.completed,
-        "last": opened.last,
-        "lost": opened.lost,
-        "claims": [
-            {
-                "ordinal": claim.ordinal,
-                "count": claim.count,
-                "size_bytes": claim.size_bytes,
-                "first": claim.first,
-                "last": claim.last,
-            }
+def _opened(number: int, opened: Opened) -> OpenedFragment:
+    return OpenedFragment(
+        number=number,
+        reader_id=opened.reader_id.hex(),
+        completed=opened.completed,
+        last=opened.last,
+        lost=opened.lost,
+        claims=[
+            OpenClaim(
+                ordinal=claim.ordinal,
+                count=claim.count,
+                size_bytes=claim.size_bytes,
+                first=claim.first,
+                last=claim.last,
+            )
             for claim in opened.claims
         ],
-    }
+    )
 
 
-def _claimed(number: int, ordinal: int, claimed: Claimed) -> Document:
+def _claimed(asked: NewClaim, claimed: Claimed) -> MadeClaim:
     claim = claimed.claim
-    return {
-        "fragment": number,
-        "ordinal": ordinal,
-        "count": 0 if claim is None else claim.count,
-        "size_bytes": 0 if claim is None else claim.size_bytes,
-        "first": 0 if claim is None else claim.first,
-        "last": 0 if claim is None else claim.last,
-        "is_made": claim is not None,
-        "is_more": claimed.is_more,
-    }
+    return MadeClaim(
+        fragment=asked.fragment,
+        ordinal=asked.ordinal,
+        count=0 if claim is None else claim.count,
+        size_bytes=0 if claim is None else claim.size_bytes,
+        first=0 if claim is None else claim.first,
+        last=0 if claim is None else claim.last,
+        is_made=claim is not None,
+        is_more=claimed.is_more,
+    )
 
 
-def _status(number: int, status: ReaderStatus) -> Document:
-    return {
-        "number": number,
-        "reader_id": status.reader_id.hex(),
-        "lease_ms": status.lease_ms,
-        "heard_at": format_moment(status.heard_ms),
-        "completed": status.completed,
-        "last": status.last,
-        "lost": status.lost,
-        "open_claims": status.claims,
-        "claimed": status.claimed,
-        "claimed_bytes": status.claimed_bytes,
-        "waiting": status.waiting,
-        "waiting_bytes": status.waiting_bytes,
-    }
+def _status(number: int, status: ReaderStatus) -> ReaderFragment:
+    return ReaderFragment(
+        number=number,
+        reader_id=status.reader_id.hex(),
+        lease_ms=status.lease_ms,
+        heard_at=format_moment(status.heard_ms),
+        completed=status.completed,
+        last=status.last,
+        lost=status.lost,
+        open_claims=status.claims,
+        claimed=status.claimed,
+        claimed_bytes=status.claimed_bytes,
+        waiting=status.waiting,
+        waiting_bytes=status.waiting_bytes,
+    )
 
 
-def _reached(call: Call, missing: Mapping[int, Unavailable]) -> Document:
-    return {"reader": _reader(call.body), "missing": _missing(missing)}
+def _reached(body: DroppedReader, missing: Mapping[int, Unavailable]) -> ReaderReached:
+    return ReaderReached(reader=body.reader, missing=_missing(missing))
 
 
-def _missing(missing: Mapping[int, Unavailable]) -> list[Document]:
-    return [{"number": number, "message": why.message} for number, why in missing.items()]
+def _missing(missing: Mapping[int, Unavailable]) -> list[MissingFragment]:
+    return [MissingFragment(number=number, message=why.message) for number, why in missing.items()]
 
 
-def _shown(path: str, schema: str, summary: str, more: tuple[Parameter, ...] = ()) -> Route:
+def _shown(path: str, shape: Shape, summary: str, more: tuple[Parameter, ...] = ()) -> Route:
     return Route(
         f"{_ENTITY}/{path}",
         summary,
-        schema,
+        shape,
         right=LISTEN,
         otherwise=MANAGE,
         parameters=(NAME, *more),
     )
 
 
-def _posted(path: str, body: str, schema: str, summary: str, *, right: int = LISTEN) -> Route:
+def _posted(path: str, shape: Shape, summary: str, *, right: int = LISTEN) -> Route:
     return Route(
         f"{_ENTITY}/readers/{path}",
         summary,
-        schema,
+        shape,
         method="POST",
-        body=body,
         right=right,
         otherwise=MANAGE,
         parameters=(NAME,),

@@ -2,179 +2,210 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import UNSET, Meta, Struct
 
 from shardbus.core.limits import (
     CLAIM_COUNT_MAX,
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
+    READER_ID_BYTES_MAX,
     READER_NAME_CHARACTERS_MAX,
 )
-from shardbus.gateway.http.documents_schema import (
-    COUNT,
-    FLAG,
-    MOMENT,
-    TEXT,
-    Schema,
-    body_of,
-    described,
-    list_of,
-    object_of,
-    reference,
-)
+from shardbus.gateway.http.document import Body, Count, Maybe, Moment, Positive, told
 
 CLAIMS_AT_ONCE_MAX: Final = 4_096
+FRAGMENT_MAX: Final = 0xFFFF
+OWNER_CHARACTERS_MAX: Final = 128
+BYTES_MAX: Final = 1 << 40
 
-_NAME: Final[Schema] = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": READER_NAME_CHARACTERS_MAX,
-}
-_OWNER: Final[Schema] = {
-    "type": "string",
-    "maxLength": 128,
-    "description": "What whoever drives the reader calls itself; another is kept out.",
-}
-_NUMBER: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": 0xFFFF}
-_ORDINAL: Final[Schema] = {"type": "integer", "minimum": 1}
-_WHO: Final[dict[str, Schema]] = {"reader": _NAME, "owner": _OWNER}
-_CLAIM: Final[dict[str, Schema]] = {
-    "ordinal": COUNT,
-    "count": COUNT,
-    "size_bytes": COUNT,
-    "first": described(COUNT, "The lowest sequence number."),
-    "last": described(COUNT, "The highest sequence number."),
-}
-_IDENTITY: Final[dict[str, Schema]] = {
-    "entity_id": COUNT,
-    "incarnation": described(TEXT, "Another one when the entity was made anew."),
-}
-_READER_ID: Final[Schema] = described(
-    TEXT, "Another one when the reader was dropped and made anew; empty for one without."
-)
-_MISSING: Final[Schema] = list_of(reference("MissingFragment"))
+_Name = Annotated[
+    str, Meta(min_length=1, max_length=READER_NAME_CHARACTERS_MAX, examples=["nightly-report"])
+]
+_Number = Annotated[int, Meta(ge=0, le=FRAGMENT_MAX, examples=[0])]
+_Ordinal = Annotated[Positive, Meta(examples=[1])]
+_ReaderId = Annotated[
+    str, told("Another one when the reader was dropped and made anew; empty for one without.")
+]
+_Incarnation = Annotated[str, told("Another one when the entity was made anew.")]
 
-SCHEMAS: Final[dict[str, Schema]] = {
-    "MissingFragment": object_of({"number": COUNT, "message": TEXT}),
-    "Bulk": object_of(
-        {
-            "entity": TEXT,
-            **_IDENTITY,
-            "stamp": described(TEXT, "Another one when something came or went."),
-            "requires_session": FLAG,
-            "fragments": list_of(reference("BulkFragment")),
-        }
-    ),
-    "BulkFragment": object_of(
-        {
-            "number": COUNT,
-            "broker": TEXT,
-            "state": TEXT,
-            "is_counted": described(FLAG, "False: the numbers behind this are not known."),
-            "first": described(COUNT, "No sequence number is lower."),
-            "next": described(COUNT, "All sequence numbers so far are lower."),
-            "waiting": described(COUNT, "Active messages, locked and claimed ones among them."),
-            "size_bytes": COUNT,
-        }
-    ),
-    "Reader": body_of(_WHO, ("reader", "owner")),
-    "DroppedReader": body_of({"reader": _NAME}, ("reader",)),
-    "OpenReader": body_of(
-        {
-            **_WHO,
-            "lease_ms": {
-                "type": "integer",
-                "minimum": LEASE_MS_MIN,
-                "maximum": LEASE_MS_MAX,
-                "description": f"Claims are lost after so long unheard; {LEASE_MS_DEFAULT}.",
-            },
-        },
-        ("reader", "owner"),
-    ),
-    "OpenClaim": object_of(_CLAIM),
-    "OpenedFragment": object_of(
-        {
-            "number": COUNT,
-            "reader_id": _READER_ID,
-            "completed": described(COUNT, "Claims up to this ordinal are done."),
-            "last": described(COUNT, "The ordinal of the last claim."),
-            "lost": described(COUNT, "Claims up to this ordinal that are not done were lost."),
-            "claims": list_of(reference("OpenClaim")),
-        }
-    ),
-    "ReaderOpened": object_of(
-        {**_IDENTITY, "fragments": list_of(reference("OpenedFragment")), "missing": _MISSING}
-    ),
-    "ReaderReached": object_of({"reader": TEXT, "missing": _MISSING}),
-    "NewClaim": body_of(
-        {
-            "fragment": _NUMBER,
-            "ordinal": described(_ORDINAL, "One more than the last, or one that is open."),
-            "count_max": {"type": "integer", "minimum": 1, "maximum": CLAIM_COUNT_MAX},
-            "bytes_max": _ORDINAL,
-        },
-        ("fragment", "ordinal"),
-    ),
-    "NewClaims": body_of(
-        {**_WHO, "claims": list_of(reference("NewClaim"))}, ("reader", "owner", "claims")
-    ),
-    "MadeClaim": object_of(
-        {
-            "fragment": COUNT,
-            **_CLAIM,
-            "is_made": described(FLAG, "False: nothing waited, and the ordinal is still free."),
-            "is_more": described(FLAG, "Whether the next claim may find something."),
-        }
-    ),
-    "Claims": object_of({"claims": list_of(reference("MadeClaim")), "missing": _MISSING}),
-    "DoneClaim": body_of({"fragment": _NUMBER, "ordinal": COUNT}, ("fragment", "ordinal")),
-    "DoneClaims": body_of(
-        {**_WHO, "claims": list_of(reference("DoneClaim"))}, ("reader", "owner", "claims")
-    ),
-    "CompletedFragment": object_of({"fragment": COUNT, "ordinal": COUNT}),
-    "Completed": object_of(
-        {"completed": list_of(reference("CompletedFragment")), "missing": _MISSING}
-    ),
-    "AskedClaims": body_of(
-        {
-            "reader": _NAME,
-            "fragment": _NUMBER,
-            "first_ordinal": _ORDINAL,
-            "last_ordinal": _ORDINAL,
-            "reader_id": described(TEXT, "Refused when the reader is another one by now."),
-        },
-        ("reader", "fragment", "first_ordinal"),
-    ),
-    "RunsOfClaim": object_of(
-        {
-            "ordinal": COUNT,
-            "runs": described(
-                list_of(list_of(COUNT)), "The first and the last of successive sequence numbers."
-            ),
-            "size_bytes": COUNT,
-        }
-    ),
-    "ClaimRuns": object_of(
-        {**_IDENTITY, "broker": TEXT, "claims": list_of(reference("RunsOfClaim"))}
-    ),
-    "CheckedClaims": object_of({"count": described(COUNT, "How many messages are whole.")}),
-    "ReaderFragment": object_of(
-        {
-            "number": COUNT,
-            "reader_id": _READER_ID,
-            "lease_ms": COUNT,
-            "heard_at": MOMENT,
-            "completed": COUNT,
-            "last": COUNT,
-            "lost": COUNT,
-            "open_claims": COUNT,
-            "claimed": COUNT,
-            "claimed_bytes": COUNT,
-            "waiting": COUNT,
-            "waiting_bytes": COUNT,
-        }
-    ),
-    "NamedReader": object_of({"reader": TEXT, "fragments": list_of(reference("ReaderFragment"))}),
-    "Readers": object_of({"readers": list_of(reference("NamedReader")), "missing": _MISSING}),
-}
+
+class MissingFragment(Struct, kw_only=True):
+    number: Count
+    message: str
+
+
+class BulkFragment(Struct, kw_only=True):
+    number: Count
+    broker: str
+    state: str
+    is_counted: Annotated[bool, told("False: the numbers behind this are not known.")]
+    first: Annotated[Count, told("No sequence number is lower.")]
+    next: Annotated[Count, told("All sequence numbers so far are lower.")]
+    waiting: Annotated[Count, told("Active messages, locked and claimed ones among them.")]
+    size_bytes: Count
+
+
+class Bulk(Struct, kw_only=True):
+    entity: str
+    entity_id: Count
+    incarnation: _Incarnation
+    stamp: Annotated[str, told("Another one when something came or went.")]
+    requires_session: bool
+    fragments: list[BulkFragment]
+
+
+class DroppedReader(Body, kw_only=True, frozen=True):
+    reader: _Name
+
+
+class Reader(DroppedReader, kw_only=True, frozen=True):
+    owner: Annotated[
+        str,
+        Meta(
+            max_length=OWNER_CHARACTERS_MAX,
+            description="What whoever drives the reader calls itself; another is kept out.",
+            examples=["driver-1"],
+        ),
+    ]
+
+
+class OpenReader(Reader, kw_only=True, frozen=True):
+    lease_ms: Annotated[
+        int,
+        Meta(
+            ge=LEASE_MS_MIN,
+            le=LEASE_MS_MAX,
+            description="Claims are lost after so long unheard.",
+            examples=[600_000],
+        ),
+    ] = LEASE_MS_DEFAULT
+
+
+class OpenClaim(Struct, kw_only=True):
+    ordinal: Count
+    count: Count
+    size_bytes: Count
+    first: Annotated[Count, told("The lowest sequence number.")]
+    last: Annotated[Count, told("The highest sequence number.")]
+
+
+class OpenedFragment(Struct, kw_only=True):
+    number: Count
+    reader_id: _ReaderId
+    completed: Annotated[Count, told("Claims up to this ordinal are done.")]
+    last: Annotated[Count, told("The ordinal of the last claim.")]
+    lost: Annotated[Count, told("Claims up to this ordinal that are not done were lost.")]
+    claims: list[OpenClaim]
+
+
+class ReaderOpened(Struct, kw_only=True):
+    entity_id: Count
+    incarnation: _Incarnation
+    fragments: list[OpenedFragment]
+    missing: list[MissingFragment]
+
+
+class ReaderReached(Struct, kw_only=True):
+    reader: str
+    missing: list[MissingFragment]
+
+
+class NewClaim(Body, kw_only=True, frozen=True):
+    fragment: _Number
+    ordinal: Annotated[_Ordinal, told("One more than the last, or one that is open.")]
+    count_max: Annotated[int, Meta(ge=1, le=CLAIM_COUNT_MAX, examples=[1_000])] = CLAIM_COUNT_MAX
+    bytes_max: Annotated[int, Meta(ge=1, le=BYTES_MAX, examples=[8_000_000])] = BYTES_MAX
+
+
+class NewClaims(Reader, kw_only=True, frozen=True):
+    claims: Annotated[list[NewClaim], Meta(max_length=CLAIMS_AT_ONCE_MAX)]
+
+
+class MadeClaim(OpenClaim, kw_only=True):
+    fragment: Count
+    is_made: Annotated[bool, told("False: nothing waited, and the ordinal is still free.")]
+    is_more: Annotated[bool, told("Whether the next claim may find something.")]
+
+
+class Claims(Struct, kw_only=True):
+    claims: list[MadeClaim]
+    missing: list[MissingFragment]
+
+
+class DoneClaim(Body, kw_only=True, frozen=True):
+    fragment: _Number
+    ordinal: Annotated[Count, Meta(examples=[1])]
+
+
+class DoneClaims(Reader, kw_only=True, frozen=True):
+    claims: Annotated[list[DoneClaim], Meta(max_length=CLAIMS_AT_ONCE_MAX)]
+
+
+class CompletedFragment(Struct, kw_only=True):
+    fragment: Count
+    ordinal: Count
+
+
+class Completed(Struct, kw_only=True):
+    completed: list[CompletedFragment]
+    missing: list[MissingFragment]
+
+
+class AskedClaims(DroppedReader, kw_only=True, frozen=True):
+    fragment: _Number
+    first_ordinal: _Ordinal
+    last_ordinal: Maybe[_Ordinal] = UNSET
+    reader_id: Annotated[
+        str,
+        Meta(
+            max_length=2 * READER_ID_BYTES_MAX,
+            description="Refused when the reader is another one by now.",
+        ),
+    ] = ""
+
+
+class RunsOfClaim(Struct, kw_only=True):
+    ordinal: Count
+    runs: Annotated[
+        list[list[Count]], told("The first and the last of successive sequence numbers.")
+    ]
+    size_bytes: Count
+
+
+class ClaimRuns(Struct, kw_only=True):
+    entity_id: Count
+    incarnation: _Incarnation
+    broker: str
+    claims: list[RunsOfClaim]
+
+
+class CheckedClaims(Struct, kw_only=True):
+    count: Annotated[Count, told("How many messages are whole.")]
+
+
+class ReaderFragment(Struct, kw_only=True):
+    number: Count
+    reader_id: _ReaderId
+    lease_ms: Count
+    heard_at: Moment
+    completed: Count
+    last: Count
+    lost: Count
+    open_claims: Count
+    claimed: Count
+    claimed_bytes: Count
+    waiting: Count
+    waiting_bytes: Count
+
+
+class NamedReader(Struct, kw_only=True):
+    reader: str
+    fragments: list[ReaderFragment]
+
+
+class Readers(Struct, kw_only=True):
+    readers: list[NamedReader]
+    missing: list[MissingFragment]

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from msgspec import UNSET
+
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.transactions import Transactor
 from shardbus.core.access import SEND
 from shardbus.core.command import SessionAccepted
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
-from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS
 from shardbus.gateway.http.api_call import Call
-from shardbus.gateway.http.api_messages_schemas import PURGE_COUNT_MAX
+from shardbus.gateway.http.api_messages_schemas import Purge, Purged, Resubmit, Resubmitted
 from shardbus.gateway.http.api_places import Place, Places, check_sendable
 from shardbus.gateway.http.batch_receiver import accept_session
-from shardbus.gateway.http.documents_schema import Document
 from shardbus.gateway.http.gate import Gate
 from shardbus.gateway.http.message import Departure
 from shardbus.gateway.http.moment import parse_moment
 from shardbus.gateway.http.refusal import invalid, shown
-from shardbus.gateway.http.resubmission import COUNT_MAX as RESUBMIT_COUNT_MAX
 from shardbus.gateway.http.resubmission import Resubmission
 
 # Sessions that one request empties, each of which has to be held for that.
@@ -36,47 +35,38 @@ class Removals:
         self._transactor = Transactor(places.bus.clock)
         self._gate = Gate(places.bus.namespace, places.bus.authorizer)
 
-    async def purge(self, call: Call) -> Document:
+    async def purge(self, call: Call[Purge]) -> Purged:
         place = self._places.receivable(call.name)
-        count_max = call.body.integer("count", PURGE_COUNT_MAX, PURGE_COUNT_MAX, least=1)
-        until_ms = _until_ms(call)
+        count_max = call.body.count
+        until_ms = _until_ms(call.body)
         self._places.pay(1)
         if place.has_sessions:
             purging = SessionPurge(place, until_ms, call.request.departure)
-            return await self._purge_sessions(call, purging, count_max)
-        if call.body.has("session_id"):
+            return await _purge_sessions(call.body, purging)
+        if call.body.session_id is not UNSET:
             raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave session_id out.")
         purged = await place.handle.operations.purge(
             place.line, count_max=count_max, enqueued_until_ms=until_ms
         )
-        return {"purged": purged, "has_more": purged >= count_max}
+        return Purged(purged=purged, has_more=purged >= count_max)
 
-    async def resubmit(self, call: Call) -> Document:
+    async def resubmit(self, call: Call[Resubmit]) -> Resubmitted:
         place = self._places.dead_letters(call.name)
         source, target = place.handle, self._target(place.handle)
         if target is not source:
             # Its other subscriptions get them too: the right to this one is not enough.
             self._gate.require(call.request, SEND, target.entity.name)
         check_sendable(target)
-        count_max = call.body.integer("count", RESUBMIT_COUNT_MAX, RESUBMIT_COUNT_MAX, least=1)
+        count_max, numbers = call.body.count, call.body.sequence_numbers
         self._places.pay(1)
         resubmission = Resubmission(source, target, place.line, self._transactor)
-        if not call.body.has("sequence_numbers"):
+        if numbers is UNSET:
             moved = await resubmission.oldest(count_max)
             has_more = len(moved) >= count_max or resubmission.has_failed
             return _resubmitted(moved, [], has_more=has_more)
-        numbers = call.body.integers("sequence_numbers", most=RESUBMIT_COUNT_MAX)
         moved = await resubmission.numbered(numbers[:count_max])
         missing = sorted(set(numbers[:count_max]) - set(moved))
         return _resubmitted(moved, missing, has_more=len(numbers) > count_max)
-
-    async def _purge_sessions(self, call: Call, purging: SessionPurge, count_max: int) -> Document:
-        if call.body.has("session_id"):
-            session_id = call.body.text("session_id", most=KEY_CHARACTERS_MAX)
-            purged = await purging.one(session_id, count_max)
-            return {"purged": purged, "has_more": purged >= count_max}
-        purged = await purging.all(count_max)
-        return {"purged": purged, "has_more": not purging.is_over}
 
     def _target(self, source: EntityHandle) -> EntityHandle:
         entity = source.entity
@@ -139,23 +129,28 @@ class SessionPurge:
             self._place.handle.router.release_session(session.token)
 
 
-def _until_ms(call: Call) -> int:
+async def _purge_sessions(body: Purge, purging: SessionPurge) -> Purged:
+    if body.session_id is UNSET:
+        purged = await purging.all(body.count)
+        return Purged(purged=purged, has_more=not purging.is_over)
+    purged = await purging.one(body.session_id, body.count)
+    return Purged(purged=purged, has_more=purged >= body.count)
+
+
+def _until_ms(body: Purge) -> int:
     """The last moment of what is removed; NEVER_MS when it does not matter."""
-    if not call.body.has("enqueued_before"):
+    if body.enqueued_before is UNSET:
         return NEVER_MS
-    text = call.body.text("enqueued_before")
-    moment_ms = parse_moment(text)
+    moment_ms = parse_moment(body.enqueued_before)
     if moment_ms is None:
         raise invalid(
-            f"enqueued_before is {shown(text)}; it must be a moment like 2026-01-02T03:04:05Z."
+            f"enqueued_before is {shown(body.enqueued_before)}; it must be a moment like "
+            "2026-01-02T03:04:05Z."
         )
     return max(moment_ms - 1, 1)
 
 
-def _resubmitted(moved: list[int], missing: list[int], *, has_more: bool) -> Document:
-    return {
-        "resubmitted": len(moved),
-        "sequence_numbers": moved,
-        "missing": missing,
-        "has_more": has_more,
-    }
+def _resubmitted(moved: list[int], missing: list[int], *, has_more: bool) -> Resubmitted:
+    return Resubmitted(
+        resubmitted=len(moved), sequence_numbers=moved, missing=missing, has_more=has_more
+    )

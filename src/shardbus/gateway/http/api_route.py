@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import UnionType
 from typing import Final, final
 from urllib.parse import quote, unquote
 
-from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.document import Schema, Shape
 
 PREFIX: Final = "api/v1/"
 
@@ -42,11 +43,11 @@ class Parameter:
         self.most = most
         self.example = example
 
-    def to_document(self) -> Document:
-        schema: Document = {"type": "string"}
+    def to_document(self) -> Schema:
+        schema: dict[str, object] = {"type": "string"}
         if self.most:
             schema = {"type": "integer", "minimum": self.least, "maximum": self.most}
-        document: Document = {
+        document: dict[str, object] = {
             "name": self.name,
             "in": self.place,
             "required": self.place == "path",
@@ -73,41 +74,38 @@ class Route:
 
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
     none; with neither the path is open, or with `takes_any_token` to who shows a token that is good
-    for anything. `schema` names what is answered, None for the description
-    of the API itself, and `schema_of_503` what is while nothing serves; `body` names what is sent,
-    None where nothing is, or, with `takes_bytes`, bytes that are no JSON. A body of which no member
-    is required may be left out. `identifier` is
-    what generated clients call it; without one it is made of the method and `schema`.
+    for anything. `shape` is what is answered, None for the description of the API itself, and
+    `shape_of_503` what is while nothing serves, unless that is an Error. With `takes_bytes` what
+    is sent are bytes that are no JSON. `identifier` is what generated clients call it; without one
+    it is made of the method and `shape`.
     """
 
     def __init__(  # noqa: PLR0913 - a row of the table, by keyword
         self,
         path: str,
         summary: str,
-        schema: str | None,
+        shape: Shape | None,
         *,
         method: str = "GET",
-        body: str | None = None,
         takes_bytes: bool = False,
         right: int = 0,
         otherwise: int = 0,
         takes_any_token: bool = False,
         parameters: tuple[Parameter, ...] = (),
         identifier: str = "",
-        schema_of_503: str = "Error",
+        shape_of_503: Shape | None = None,
     ) -> None:
         self.path = path
         self.summary = summary
-        self.schema = schema
+        self.shape = shape
         self.method = method
-        self.body = body
         self.takes_bytes = takes_bytes
         self.right = right
         self.otherwise = otherwise
         self.takes_any_token = takes_any_token
         self.parameters = parameters
-        self.schema_of_503 = schema_of_503
-        self.identifier = identifier or _identifier(method, schema)
+        self.shape_of_503 = shape_of_503
+        self.identifier = identifier or _identifier(method, shape)
         self.query_names = frozenset(one.name for one in parameters if one.place == "query")
         pieces = _VARIABLES.split(path)
         self._pattern = re.compile(
@@ -148,6 +146,7 @@ def canonical_path(raw_segments: Sequence[str]) -> str:
     return "/" + "/".join(quote(unquote(segment), safe="$") for segment in raw_segments)
 
 
-def _identifier(method: str, schema: str | None) -> str:
+def _identifier(method: str, shape: Shape | None) -> str:
     verb = {"GET": "show", "PUT": "put", "DELETE": "delete"}.get(method, "do")
-    return verb + ("OpenApi" if schema is None else schema)
+    assert not isinstance(shape, UnionType), "what has several types is called by its route"
+    return verb + ("OpenApi" if shape is None else shape.__name__)

@@ -13,11 +13,9 @@ from shardbus.core.errors import TOO_LARGE, Refused, Unavailable, kind_of, text_
 from shardbus.core.message import Message
 from shardbus.gateway.http import counts as count_of
 from shardbus.gateway.http.api_call import Call
-from shardbus.gateway.http.api_messages_schemas import SEND_COUNT_MAX
+from shardbus.gateway.http.api_messages_schemas import FailedMessage, NewMessages, SentMessages
 from shardbus.gateway.http.api_places import Places
-from shardbus.gateway.http.documents_schema import Document
-from shardbus.gateway.http.message_draft import MEMBERS, read_draft
-from shardbus.gateway.http.refusal import invalid
+from shardbus.gateway.http.message_draft import read_draft
 from shardbus.gateway.http.sent import encode_draft
 
 STORE_MS_MAX: Final = 60_000
@@ -30,7 +28,7 @@ class Sending:
     def __init__(self, places: Places) -> None:
         self._places = places
 
-    async def send(self, call: Call) -> Document:
+    async def send(self, call: Call[NewMessages]) -> SentMessages:
         """All is read before anything is sent; then each fragment stores its share or refuses it.
 
         The refusal itself is the answer only when nothing was stored. With `all_or_none` all
@@ -38,15 +36,12 @@ class Sending:
         """
         handle = self._places.sendable(call.name)
         now_ms = self._places.bus.clock.now_ms()
-        described = call.body.objects("messages", MEMBERS, most=SEND_COUNT_MAX)
-        if not described:
-            raise invalid("messages of The body must have a message.")
-        messages = [encode_draft(read_draft(members), now_ms) for members in described]
+        messages = [encode_draft(read_draft(said), now_ms) for said in call.body.messages]
         for position, message in enumerate(messages):
             _check_size(position, message, handle.entity)
         self._places.pay(len(messages))
         outcomes = _Outcomes(len(messages))
-        if call.body.flag("all_or_none", default=False):
+        if call.body.all_or_none:
             every = list(range(len(messages)))
             handle.router.send_batch(
                 messages, lambda answer: outcomes.sent(every, answer), keeps_reply=True
@@ -92,27 +87,27 @@ class _Outcomes:
             late = Unavailable(f"There was no answer in {STORE_MS_MAX} ms.", is_unknown=True)
             self._failures |= dict.fromkeys(self._untold, late)
 
-    def document(self) -> Document:
+    def document(self) -> SentMessages:
         if self._failures and not self.stored_count and not self._duplicate_count:
             failures = [self._failures[position] for position in sorted(self._failures)]
             raise failure_of(failures) or failures[0]
-        return {
-            "sent": self.stored_count,
-            "duplicates": self._duplicate_count,
-            "sequence_numbers": self._numbers,
-            "failures": [
+        return SentMessages(
+            sent=self.stored_count,
+            duplicates=self._duplicate_count,
+            sequence_numbers=self._numbers,
+            failures=[
                 _failure(position, self._failures[position]) for position in sorted(self._failures)
             ],
-        }
+        )
 
 
-def _failure(position: int, failure: Refused | Unavailable) -> Document:
-    return {
-        "position": position,
-        "code": kind_of(failure).name,
-        "message": text_of(failure),
-        "is_unknown": isinstance(failure, Unavailable) and failure.is_unknown,
-    }
+def _failure(position: int, failure: Refused | Unavailable) -> FailedMessage:
+    return FailedMessage(
+        position=position,
+        code=kind_of(failure).name,
+        message=text_of(failure),
+        is_unknown=isinstance(failure, Unavailable) and failure.is_unknown,
+    )
 
 
 def _check_size(position: int, message: Message, entity: Entity) -> None:

@@ -7,7 +7,9 @@ until it is published, together with all other stages of its batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import Annotated, Final, final
+
+from msgspec import Meta, Struct
 
 from shardbus.amqp.errors import DecodeError
 from shardbus.core.access import MANAGE, SEND
@@ -23,21 +25,10 @@ from shardbus.core.limits import (
     STAGES_MAX,
 )
 from shardbus.core.message import Message
-from shardbus.gateway.http.api_call import Answer, Call
+from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api_places import Places
 from shardbus.gateway.http.api_route import NAME, Parameter, Route
-from shardbus.gateway.http.documents_schema import (
-    COUNT,
-    FLAG,
-    TEXT,
-    Document,
-    Schema,
-    body_of,
-    described,
-    list_of,
-    object_of,
-    reference,
-)
+from shardbus.gateway.http.document import Body, Count, Positive, Shape, Text, told
 from shardbus.gateway.http.piece_parts import PARTS_MAX, PieceParts
 
 PIECE_MAX: Final = 1_000_000
@@ -49,72 +40,75 @@ Refused or DecodeError.
 
 _ENTITY: Final = "/api/v1/entities/{name}"
 _STAGE: Final = Parameter("rule", "path", "The stage: a name that only this attempt has.")
-_SCHEMAS: Final[dict[str, Schema]] = {
-    "StagedPiece": object_of(
-        {
-            "stage": TEXT,
-            "piece": COUNT,
-            "count": COUNT,
-            "fragments": described(
-                COUNT, "Of the entity: pieces whose keys fall into few of them are cheaper."
-            ),
-        }
-    ),
-    "ChosenStage": body_of(
-        {
-            "stage": {"type": "string", "minLength": 1, "maxLength": STAGE_NAME_CHARACTERS_MAX},
-            "count": described(COUNT, "How many messages it must have."),
-        },
-        ("stage", "count"),
-    ),
-    "Publication": body_of(
-        {
-            "producer": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": PRODUCER_NAME_CHARACTERS_MAX,
-            },
-            "batch": described(
-                {"type": "integer", "minimum": 1}, "Rises; one that was published is passed over."
-            ),
-            "stages": list_of(reference("ChosenStage")),
-            "fingerprint": described(
-                {"type": "string", "maxLength": FINGERPRINT_CHARACTERS_MAX},
-                "What the rows are known by: other rows under a number that was published are "
-                "refused. Without, they are passed over.",
-            ),
-            "once": described(
-                FLAG,
-                "True: the producer has no other batch. It is forgotten when asked to, or after an "
-                "hour.",
-            ),
-        },
-        ("producer", "batch", "stages"),
-    ),
-    "Published": object_of(
-        {"is_new": described(FLAG, "False: the batch was published before."), "count": COUNT}
-    ),
-    "DoneProducer": body_of(
-        {
-            "producer": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": PRODUCER_NAME_CHARACTERS_MAX,
-            }
-        },
-        ("producer",),
-    ),
-    "ForgottenProducer": object_of({"producer": TEXT}),
-    "NamedStages": body_of(
-        {
-            "stages": list_of(
-                described(TEXT, "A name that ends in a slash is all stages that begin so.")
-            )
-        },
-        ("stages",),
-    ),
-    "StagesTold": object_of({"stages": COUNT}),
-}
+_Producer = Annotated[
+    str,
+    Meta(min_length=1, max_length=PRODUCER_NAME_CHARACTERS_MAX, examples=["nightly-import"]),
+]
+
+
+class StagedPiece(Struct, kw_only=True):
+    stage: str
+    piece: Count
+    count: Count
+    fragments: Annotated[
+        Count, told("Of the entity: pieces whose keys fall into few of them are cheaper.")
+    ]
+
+
+class ChosenStage(Body, kw_only=True, frozen=True):
+    stage: Annotated[
+        str, Meta(min_length=1, max_length=STAGE_NAME_CHARACTERS_MAX, examples=["reader"])
+    ]
+    count: Annotated[Count, Meta(description="How many messages it must have.", examples=[1])]
+
+
+class Publication(Body, kw_only=True, frozen=True):
+    producer: _Producer
+    batch: Annotated[
+        Positive,
+        Meta(description="Rises; one that was published is passed over.", examples=[1]),
+    ]
+    stages: Annotated[list[ChosenStage], Meta(max_length=STAGES_MAX)]
+    fingerprint: Annotated[
+        str,
+        Meta(
+            max_length=FINGERPRINT_CHARACTERS_MAX,
+            description="What the rows are known by: other rows under a number that was published "
+            "are refused. Without, they are passed over.",
+            examples=["1:8f14e45fceea167a5a36dedd4bea2543"],
+        ),
+    ] = ""
+    once: Annotated[
+        bool,
+        told(
+            "True: the producer has no other batch. It is forgotten when asked to, or after an "
+            "hour."
+        ),
+    ] = False
+
+
+class Published(Struct, kw_only=True):
+    is_new: Annotated[bool, told("False: the batch was published before.")]
+    count: Count
+
+
+class DoneProducer(Body, kw_only=True, frozen=True):
+    producer: _Producer
+
+
+class ForgottenProducer(Struct, kw_only=True):
+    producer: str
+
+
+class NamedStages(Body, kw_only=True, frozen=True):
+    stages: Annotated[
+        list[Annotated[Text, told("A name that ends in a slash is all stages that begin so.")]],
+        Meta(max_length=STAGES_MAX, examples=[["reader"]]),
+    ]
+
+
+class StagesTold(Struct, kw_only=True):
+    stages: Count
 
 
 @final
@@ -126,10 +120,7 @@ class StagePages:
         self._read_batch = read_batch
         self._parts = PieceParts(places.bus.clock.steady_ms)
 
-    def schemas(self) -> dict[str, Schema]:
-        return _SCHEMAS
-
-    def routes(self) -> list[tuple[Route, Answer]]:
+    def rows(self) -> list[Row]:
         pieces = (
             NAME,
             _STAGE,
@@ -143,11 +134,11 @@ class StagePages:
             Parameter("part", "query", "Which of them this is, from 0 on.", most=PARTS_MAX),
         )
         return [
-            (
+            shows(
                 Route(
                     f"{_ENTITY}/stages/{{rule}}",
                     "Keep messages, an AMQP batch, durably and out of sight.",
-                    "StagedPiece",
+                    StagedPiece,
                     method="PUT",
                     takes_bytes=True,
                     right=SEND,
@@ -157,26 +148,23 @@ class StagePages:
                 ),
                 self._stage,
             ),
-            (_posted("publish", "Publication", "Published", "Make stages visible."), self._publish),
-            (
-                _posted(
-                    "forget",
-                    "DoneProducer",
-                    "ForgottenProducer",
-                    "Forget a producer that published once.",
-                ),
+            takes(
+                _posted("publish", Published, "Make stages visible."), Publication, self._publish
+            ),
+            takes(
+                _posted("forget", ForgottenProducer, "Forget a producer that published once."),
+                DoneProducer,
                 self._forget,
             ),
-            (_posted("discard", "NamedStages", "StagesTold", "Forget stages."), self._discard),
-            (
-                _posted(
-                    "prolong", "NamedStages", "StagesTold", "Keep stages for their time again."
-                ),
+            takes(_posted("discard", StagesTold, "Forget stages."), NamedStages, self._discard),
+            takes(
+                _posted("prolong", StagesTold, "Keep stages for their time again."),
+                NamedStages,
                 self._prolong,
             ),
         ]
 
-    async def _stage(self, call: Call) -> Document:
+    async def _stage(self, call: Call[Nothing]) -> StagedPiece:
         handle = self._places.sendable(call.name)
         piece = call.query.integer("piece", 0, PIECE_MAX)
         lifetime_ms = call.query.integer(
@@ -186,13 +174,13 @@ class StagePages:
         fragments = len(handle.router.ports)
         content = self._whole(call, handle.entity, piece)
         if content is None:
-            return {"stage": call.rule, "piece": piece, "count": 0, "fragments": fragments}
+            return StagedPiece(stage=call.rule, piece=piece, count=0, fragments=fragments)
         messages = self._read(content, now_ms, handle.entity)
         self._places.pay(len(messages))
         await handle.staging.stage(call.rule, piece, messages, lifetime_ms=lifetime_ms)
-        return {"stage": call.rule, "piece": piece, "count": len(messages), "fragments": fragments}
+        return StagedPiece(stage=call.rule, piece=piece, count=len(messages), fragments=fragments)
 
-    def _whole(self, call: Call, entity: Entity, piece: int) -> bytes | None:
+    def _whole(self, call: Call[Nothing], entity: Entity, piece: int) -> bytes | None:
         """The piece; None while parts of it are to come."""
         parts = call.query.integer("parts", 1, PARTS_MAX, least=1)
         part = call.query.integer("part", 0, PARTS_MAX)
@@ -211,47 +199,36 @@ class StagePages:
                 INVALID_ARGUMENT, f"The body is no batch of messages: {error}."
             ) from error
 
-    async def _publish(self, call: Call) -> Document:
-        handle = self._places.sendable(call.name)
-        producer = call.body.text("producer", most=PRODUCER_NAME_CHARACTERS_MAX)
-        batch = call.body.integer("batch", least=1)
-        chosen = {
-            one.text("stage", most=STAGE_NAME_CHARACTERS_MAX): one.integer("count")
-            for one in call.body.objects("stages", ("stage", "count"), most=STAGES_MAX)
-        }
-        fingerprint = call.body.text("fingerprint", "", most=FINGERPRINT_CHARACTERS_MAX)
-        is_once = call.body.flag("once", False)
+    async def _publish(self, call: Call[Publication]) -> Published:
+        handle, body = self._places.sendable(call.name), call.body
+        chosen = {one.stage: one.count for one in body.stages}
         is_new = await handle.staging.publish(
-            producer, batch, chosen, fingerprint=fingerprint, is_once=is_once
+            body.producer, body.batch, chosen, fingerprint=body.fingerprint, is_once=body.once
         )
-        return {"is_new": is_new, "count": sum(chosen.values()) if is_new else 0}
+        return Published(is_new=is_new, count=sum(chosen.values()) if is_new else 0)
 
-    async def _forget(self, call: Call) -> Document:
+    async def _forget(self, call: Call[DoneProducer]) -> ForgottenProducer:
         handle = self._places.sendable(call.name)
-        producer = call.body.text("producer", most=PRODUCER_NAME_CHARACTERS_MAX)
-        await handle.staging.forget(producer)
-        return {"producer": producer}
+        await handle.staging.forget(call.body.producer)
+        return ForgottenProducer(producer=call.body.producer)
 
-    async def _discard(self, call: Call) -> Document:
+    async def _discard(self, call: Call[NamedStages]) -> StagesTold:
         handle = self._places.sendable(call.name)
-        stages = call.body.texts("stages", most=STAGES_MAX)
-        await handle.staging.discard(stages)
-        return {"stages": len(stages)}
+        await handle.staging.discard(call.body.stages)
+        return StagesTold(stages=len(call.body.stages))
 
-    async def _prolong(self, call: Call) -> Document:
+    async def _prolong(self, call: Call[NamedStages]) -> StagesTold:
         handle = self._places.sendable(call.name)
-        stages = call.body.texts("stages", most=STAGES_MAX)
-        await handle.staging.prolong(stages)
-        return {"stages": len(stages)}
+        await handle.staging.prolong(call.body.stages)
+        return StagesTold(stages=len(call.body.stages))
 
 
-def _posted(path: str, body: str, schema: str, summary: str) -> Route:
+def _posted(path: str, shape: Shape, summary: str) -> Route:
     return Route(
         f"{_ENTITY}/stages/{path}",
         summary,
-        schema,
+        shape,
         method="POST",
-        body=body,
         right=SEND,
         otherwise=MANAGE,
         parameters=(NAME,),

@@ -8,11 +8,11 @@ from typing import Final, final
 from shardbus.broker.browse import START_MAX, BrowseCursor
 from shardbus.core.limits import KEY_CHARACTERS_MAX, PEEK_COUNT_MAX
 from shardbus.core.message import Entry
-from shardbus.gateway.http.api_call import INTEGER_MAX, Call
-from shardbus.gateway.http.api_messages_schemas import PEEK_COUNT_DEFAULT
+from shardbus.gateway.http.api_call import Call, Nothing
+from shardbus.gateway.http.api_messages_schemas import PEEK_COUNT_DEFAULT, Messages
 from shardbus.gateway.http.api_places import Place, Places
-from shardbus.gateway.http.documents_schema import Document
-from shardbus.gateway.http.message_document import message_document
+from shardbus.gateway.http.document import INTEGER_MAX
+from shardbus.gateway.http.message_document import Message, message_document
 from shardbus.gateway.http.refusal import invalid, shown
 
 # A walk has the one number it goes on from; a merge of fragments has one for each of them.
@@ -31,7 +31,7 @@ class Browsing:
     def __init__(self, places: Places) -> None:
         self._places = places
 
-    async def show(self, call: Call) -> Document:
+    async def show(self, call: Call[Nothing]) -> Messages:
         place = self._places.place(call.name)
         top = call.query.integer("top", PEEK_COUNT_DEFAULT, PEEK_COUNT_MAX, least=1)
         session_id = _session_id(call)
@@ -41,17 +41,17 @@ class Browsing:
             place.line, start=start, count_max=top, cursor=cursor, session_id=session_id
         )
         is_merge = session_id is None and start <= _CONTINUED
-        return {
-            "messages": [_document(entry) for entry in entries],
-            "next": _next(entries, cursor if is_merge else None),
-        }
+        return Messages(
+            messages=[_document(entry) for entry in entries],
+            next=_next(entries, cursor if is_merge else None),
+        )
 
 
-def _document(entry: Entry) -> Document:
+def _document(entry: Entry) -> Message:
     return message_document(entry, entry.payload or b"", delivery_count=entry.delivery_count)
 
 
-def _session_id(call: Call) -> str | None:
+def _session_id(call: Call[Nothing]) -> str | None:
     if not call.query.has("session"):
         return None
     session_id = call.query.text("session")
@@ -60,7 +60,7 @@ def _session_id(call: Call) -> str | None:
     return session_id
 
 
-def _begin(call: Call, place: Place) -> tuple[int, BrowseCursor]:
+def _begin(call: Call[Nothing], place: Place) -> tuple[int, BrowseCursor]:
     cursor = BrowseCursor()
     if not call.query.has("cursor"):
         return call.query.integer("from", 0, INTEGER_MAX), cursor

@@ -1,10 +1,19 @@
-"""The JSON documents about queues, topics, subscriptions and rules, beside their schemas."""
+"""The JSON documents about queues, topics, subscriptions, rules and fragments."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-from shardbus.broker.host import AVAILABLE_STATUS, LIMITED_STATUS, EntityStatistics
+import msgspec
+from msgspec import Struct
+
+from shardbus.broker.host import (
+    AVAILABLE_STATUS,
+    FRAGMENT_AVAILABLE,
+    FRAGMENT_UNAVAILABLE,
+    LIMITED_STATUS,
+    EntityStatistics,
+)
 from shardbus.core import entity_property
 from shardbus.core.access import right_names
 from shardbus.core.entity import (
@@ -15,157 +24,194 @@ from shardbus.core.entity import (
 from shardbus.core.entity_property import QUEUE, SUBSCRIPTION, TOPIC, Property, shown_of
 from shardbus.core.rule_spec import FILTER_KINDS, RuleSpec, TypedValue
 from shardbus.core.tier import INFINITE_MS
-from shardbus.gateway.http.documents_schema import (
-    COUNT,
-    DURATION,
-    FLAG,
-    MOMENT,
-    MOMENT_OR_NEVER,
-    TEXT,
-    TEXT_OR_NONE,
-    Document,
-    Schema,
-    described,
-    list_of,
-    object_of,
-    one_of,
-    reference,
-)
+from shardbus.gateway.http.document import Count, Moment, made, one_of, told
 from shardbus.gateway.http.moment import format_moment
 
-AVAILABILITY: Final[Schema] = one_of(AVAILABLE_STATUS, LIMITED_STATUS)
-SIZE_BYTES_MAX: Final[Schema] = described(COUNT, "Size of a fragment times fragments.")
-PARTIAL: Final[Schema] = described(FLAG, "Fragments that cannot be counted are left out.")
+_Availability = Annotated[str, one_of(AVAILABLE_STATUS, LIMITED_STATUS)]
+_Partial = Annotated[bool, told("Fragments that cannot be counted are left out.")]
+_SizeMax = Annotated[Count, told("Size of a fragment times fragments.")]
+_SentTotal = Annotated[Count, told("Two looks at it give a rate.")]
+_All = Annotated[Count, told("Of all there are, also beyond this page.")]
 
-_SCHEMAS: Final[dict[str, Schema]] = {
-    entity_property.FLAG: FLAG,
-    entity_property.NUMBER: COUNT,
-    entity_property.MEGABYTES: COUNT,
-    entity_property.DURATION: DURATION,
-    entity_property.TEXT: TEXT,
-    entity_property.DESTINATION: TEXT_OR_NONE,
+_SHAPES: Final[dict[str, object]] = {
+    entity_property.FLAG: bool,
+    entity_property.NUMBER: Count,
+    entity_property.MEGABYTES: Count,
+    entity_property.DURATION: Annotated[Count | None, told("Milliseconds; null is for ever.")],
+    entity_property.TEXT: str,
+    entity_property.DESTINATION: str | None,
 }
-_STATE: Final[dict[str, Schema]] = {
-    "availability": AVAILABILITY,
-    "is_partial": PARTIAL,
-    "problems": described(list_of(TEXT), "Which fragments are not available, and why."),
-    "warnings": described(
-        list_of(TEXT), "What in the description will hardly do what somebody wants."
-    ),
-    "scheduled": COUNT,
-    "set_aside": described(COUNT, "Found damaged, kept and not served."),
-    "sent_total": described(COUNT, "Two looks at it give a rate."),
-    "duplicates": COUNT,
-    "size_bytes": COUNT,
-    "size_bytes_max": SIZE_BYTES_MAX,
-}
-_RUNTIME: Final[dict[str, Schema]] = {
-    **_STATE,
-    "active": COUNT,
-    "deferred": COUNT,
-    "dead_letter": COUNT,
-    "transfer": described(COUNT, "On their way to where the entity forwards to."),
-    "transfer_dead_letter": COUNT,
-    "session_states": COUNT,
-}
-_TOPIC_RUNTIME: Final[dict[str, Schema]] = {
-    **_STATE,
-    "subscriptions": COUNT,
-    "sql_filters": COUNT,
-    "correlation_filters": COUNT,
-}
-_TYPED_VALUES: Final[Schema] = list_of(
-    object_of({"name": TEXT, "type": TEXT, "value": described(TEXT, "As the type is written.")})
-)
 
 
-def _description_schema(kind: str) -> Schema:
-    members = {
-        each.name: described(_SCHEMAS[each.form], each.note) if each.note else _SCHEMAS[each.form]
+class NamedRights(Struct, kw_only=True):
+    name: str
+    rights: list[str]
+
+
+def _description_of(name: str, kind: str) -> type[Struct]:
+    """A member for each row of the table that a kind of entities is told."""
+    members: dict[str, object] = {
+        each.name: Annotated[_SHAPES[each.form], told(each.note)]
+        if each.note
+        else _SHAPES[each.form]
         for each in shown_of(kind)
     }
-    members["size_mb_max"] = described(COUNT, "The size of all fragments together.")
+    members["size_mb_max"] = Annotated[Count, told("The size of all fragments together.")]
     if kind != SUBSCRIPTION:
-        members["access_rules"] = list_of(object_of({"name": TEXT, "rights": list_of(TEXT)}))
-    return object_of(members)
+        members["access_rules"] = list[NamedRights]
+    return msgspec.defstruct(name, list(members.items()), module=__name__, kw_only=True)
 
 
-def _entity(kind: str, description: str, runtime: str, more: dict[str, Schema]) -> Schema:
-    return object_of(
-        {
-            "name": TEXT,
-            "kind": one_of(kind),
-            **more,
-            "status": TEXT,
-            "fragment_count": COUNT,
-            "created_at": MOMENT,
-            "updated_at": MOMENT,
-            "accessed_at": MOMENT_OR_NEVER,
-            "description": reference(description),
-            "runtime": reference(runtime),
-        }
-    )
+if TYPE_CHECKING:
+    QueueDescription: TypeAlias = Struct
+    TopicDescription: TypeAlias = Struct
+    SubscriptionDescription: TypeAlias = Struct
+else:
+    QueueDescription = _description_of("QueueDescription", QUEUE)
+    TopicDescription = _description_of("TopicDescription", TOPIC)
+    SubscriptionDescription = _description_of("SubscriptionDescription", SUBSCRIPTION)
 
 
-def _page(member: str, schema: str) -> Schema:
-    return object_of(
-        {
-            "count": described(COUNT, "Of all there are, also beyond this page."),
-            "skip": COUNT,
-            member: list_of(reference(schema)),
-        }
-    )
+class _State(Struct, kw_only=True):
+    availability: _Availability
+    is_partial: _Partial
+    problems: Annotated[list[str], told("Which fragments are not available, and why.")]
+    warnings: Annotated[
+        list[str], told("What in the description will hardly do what somebody wants.")
+    ]
+    scheduled: Count
+    set_aside: Annotated[Count, told("Found damaged, kept and not served.")]
+    sent_total: _SentTotal
+    duplicates: Count
+    size_bytes: Count
+    size_bytes_max: _SizeMax
 
 
-ENTITY_SCHEMAS: Final[dict[str, Schema]] = {
-    "QueueDescription": _description_schema(QUEUE),
-    "TopicDescription": _description_schema(TOPIC),
-    "SubscriptionDescription": _description_schema(SUBSCRIPTION),
-    "Runtime": object_of(_RUNTIME),
-    "TopicRuntime": object_of(_TOPIC_RUNTIME),
-    "Queue": _entity(QUEUE, "QueueDescription", "Runtime", {}),
-    "Topic": _entity(TOPIC, "TopicDescription", "TopicRuntime", {}),
-    "Subscription": _entity(
-        SUBSCRIPTION,
-        "SubscriptionDescription",
-        "Runtime",
-        {"topic": TEXT, "short_name": described(TEXT, "Among the subscriptions of its topic.")},
-    ),
-    "Entity": {
-        "oneOf": [reference("Queue"), reference("Topic"), reference("Subscription")],
-        "description": "What `kind` says.",
-    },
-    "Queues": _page("queues", "Queue"),
-    "Topics": _page("topics", "Topic"),
-    "Subscriptions": _page("subscriptions", "Subscription"),
-    "Rules": _page("rules", "Rule"),
-    "Rule": object_of(
-        {
-            "name": TEXT,
-            "created_at": MOMENT,
-            "filter": object_of(
-                {
-                    "kind": one_of(*FILTER_KINDS),
-                    "expression": described(TEXT_OR_NONE, "Of a filter in SQL."),
-                    "parameters": _TYPED_VALUES,
-                    "fields": {"type": "object", "additionalProperties": TEXT},
-                    "properties": _TYPED_VALUES,
-                }
-            ),
-            "action": described(TEXT_OR_NONE, "What is done to the message, in SQL."),
-            "action_parameters": _TYPED_VALUES,
-        }
-    ),
-}
+class Runtime(_State, kw_only=True):
+    active: Count
+    deferred: Count
+    dead_letter: Count
+    transfer: Annotated[Count, told("On their way to where the entity forwards to.")]
+    transfer_dead_letter: Count
+    session_states: Count
 
 
-def queue_document(entity: Entity, statistics: EntityStatistics) -> Document:
-    return _document(entity, statistics, _runtime(entity, statistics))
+class TopicRuntime(_State, kw_only=True):
+    subscriptions: Count
+    sql_filters: Count
+    correlation_filters: Count
+
+
+class _Entity(Struct, kw_only=True):
+    name: str
+    status: str
+    fragment_count: Count
+    created_at: Moment
+    updated_at: Moment
+    accessed_at: Moment | None
+
+
+class Queue(_Entity, kw_only=True):
+    kind: Annotated[str, one_of(QUEUE)]
+    description: QueueDescription
+    runtime: Runtime
+
+
+class Topic(_Entity, kw_only=True):
+    kind: Annotated[str, one_of(TOPIC)]
+    description: TopicDescription
+    runtime: TopicRuntime
+
+
+class Subscription(_Entity, kw_only=True):
+    kind: Annotated[str, one_of(SUBSCRIPTION)]
+    topic: str
+    short_name: Annotated[str, told("Among the subscriptions of its topic.")]
+    description: SubscriptionDescription
+    runtime: Runtime
+
+
+AnyEntity = Queue | Topic | Subscription
+
+
+class _Page(Struct, kw_only=True):
+    count: _All
+    skip: Count
+
+
+class Queues(_Page, kw_only=True):
+    queues: list[Queue]
+
+
+class Topics(_Page, kw_only=True):
+    topics: list[Topic]
+
+
+class Subscriptions(_Page, kw_only=True):
+    subscriptions: list[Subscription]
+
+
+class NamedValue(Struct, kw_only=True):
+    name: str
+    type: str
+    value: Annotated[str, told("As the type is written.")]
+
+
+class Filter(Struct, kw_only=True):
+    kind: Annotated[str, one_of(*FILTER_KINDS)]
+    expression: Annotated[str | None, told("Of a filter in SQL.")]
+    parameters: list[NamedValue]
+    fields: dict[str, str]
+    properties: list[NamedValue]
+
+
+class Rule(Struct, kw_only=True):
+    name: str
+    created_at: Moment
+    filter: Filter
+    action: Annotated[str | None, told("What is done to the message, in SQL.")]
+    action_parameters: list[NamedValue]
+
+
+class Rules(_Page, kw_only=True):
+    rules: list[Rule]
+
+
+class Fragment(Struct, kw_only=True):
+    number: Count
+    broker: str
+    state: Annotated[str, one_of(FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE)]
+    reason: Annotated[str, told("Why it is not available.")]
+    is_counted: Annotated[bool, told("Whether the numbers are known; else they are 0.")]
+    active: Count
+    dead_letter: Count
+    transfer_dead_letter: Count
+    deferred: Count
+    scheduled: Count
+    set_aside: Count
+    sent_total: _SentTotal
+    duplicates: Count
+    size_bytes: Count
+
+
+class Fragments(Struct, kw_only=True):
+    name: str
+    kind: Annotated[str, one_of(QUEUE, TOPIC, SUBSCRIPTION)]
+    availability: _Availability
+    is_partial: _Partial
+    size_bytes: Count
+    size_bytes_max: _SizeMax
+    fragments: list[Fragment]
+
+
+def queue_document(entity: Entity, statistics: EntityStatistics) -> Queue:
+    document = _document(entity, statistics, _runtime(entity, statistics))
+    return made(Queue, document)
 
 
 def topic_document(
     entity: Entity, statistics: EntityStatistics, filter_counts: tuple[int, int]
-) -> Document:
+) -> Topic:
     """`filter_counts` are those of SQL and of correlation filters."""
     runtime = {
         **_state(entity, statistics),
@@ -173,37 +219,35 @@ def topic_document(
         "sql_filters": filter_counts[0],
         "correlation_filters": filter_counts[1],
     }
-    return _document(entity, statistics, runtime)
+    return made(Topic, _document(entity, statistics, runtime))
 
 
-def subscription_document(entity: Entity, statistics: EntityStatistics) -> Document:
+def subscription_document(entity: Entity, statistics: EntityStatistics) -> Subscription:
     document = _document(entity, statistics, _runtime(entity, statistics))
-    return {**document, "topic": entity.topic_name(), "short_name": entity.short_name()}
+    own = {"topic": entity.topic_name(), "short_name": entity.short_name()}
+    return made(Subscription, {**document, **own})
 
 
-def rule_document(rule: RuleSpec) -> Document:
+def rule_document(rule: RuleSpec) -> Rule:
     chosen = rule.filter
-    return {
-        "name": rule.name,
-        "created_at": format_moment(rule.created_at_ms),
-        "filter": {
-            "kind": chosen.kind,
-            "expression": chosen.expression or None,
-            "parameters": _typed(chosen.parameters),
-            "fields": dict(chosen.fields),
-            "properties": _typed(chosen.properties),
-        },
-        "action": rule.action or None,
-        "action_parameters": _typed(rule.action_parameters),
-    }
+    return Rule(
+        name=rule.name,
+        created_at=format_moment(rule.created_at_ms),
+        filter=Filter(
+            kind=chosen.kind,
+            expression=chosen.expression or None,
+            parameters=_typed(chosen.parameters),
+            fields=dict(chosen.fields),
+            properties=_typed(chosen.properties),
+        ),
+        action=rule.action or None,
+        action_parameters=_typed(rule.action_parameters),
+    )
 
 
-def page_document(count: int, skip: int, member: str, shown: list[Document]) -> Document:
-    """A part of a list, and how long all of it is."""
-    return {"count": count, "skip": skip, member: shown}
-
-
-def _document(entity: Entity, statistics: EntityStatistics, runtime: Document) -> Document:
+def _document(
+    entity: Entity, statistics: EntityStatistics, runtime: dict[str, object]
+) -> dict[str, object]:
     used_ms = max(entity.accessed_at_ms, statistics.last_used_ms, statistics.subscriptions_used_ms)
     return {
         "name": entity.name,
@@ -218,9 +262,9 @@ def _document(entity: Entity, statistics: EntityStatistics, runtime: Document) -
     }
 
 
-def _description(entity: Entity) -> Document:
+def _description(entity: Entity) -> dict[str, object]:
     spec = entity.spec
-    document: Document = {each.name: _shown(each, spec) for each in shown_of(entity.kind)}
+    document: dict[str, object] = {each.name: _shown(each, spec) for each in shown_of(entity.kind)}
     document["size_mb_max"] = entity.size_mb_max()
     if not entity.is_subscription():
         # Their keys are management's business: a document that is shown around has none.
@@ -239,7 +283,7 @@ def _shown(each: Property, spec: QueueSpec) -> int | str | None:
     return each.value(spec)
 
 
-def _state(entity: Entity, statistics: EntityStatistics) -> Document:
+def _state(entity: Entity, statistics: EntityStatistics) -> dict[str, object]:
     return {
         "availability": statistics.availability,
         "is_partial": statistics.is_partial,
@@ -254,7 +298,7 @@ def _state(entity: Entity, statistics: EntityStatistics) -> Document:
     }
 
 
-def _runtime(entity: Entity, statistics: EntityStatistics) -> Document:
+def _runtime(entity: Entity, statistics: EntityStatistics) -> dict[str, object]:
     return {
         **_state(entity, statistics),
         "active": statistics.active_count - statistics.deferred_count,
@@ -266,5 +310,5 @@ def _runtime(entity: Entity, statistics: EntityStatistics) -> Document:
     }
 
 
-def _typed(values: list[TypedValue]) -> list[Document]:
-    return [{"name": value.name, "type": value.kind, "value": value.text} for value in values]
+def _typed(values: list[TypedValue]) -> list[NamedValue]:
+    return [NamedValue(name=one.name, type=one.kind, value=one.text) for one in values]

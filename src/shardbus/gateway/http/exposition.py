@@ -30,16 +30,6 @@ class Family:
     def add(self, value: float, **labels: str) -> None:
         self.samples.append(Sample(value, labels))
 
-    def to_document(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "help": self.help_text,
-            "samples": [
-                {"labels": sample.labels, "value": sample.value} for sample in self.samples
-            ],
-        }
-
     def to_text(self) -> str:
         lines = [f"# HELP {self.name} {_help(self.help_text)}", f"# TYPE {self.name} {self.kind}"]
         lines += [f"{self.name}{_labels(sample)} {sample.value}" for sample in self.samples]

@@ -7,13 +7,10 @@ from typing import Final, final
 
 from shardbus.broker.bus import Bus
 from shardbus.broker.host import FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE
-from shardbus.gateway.http.documents_schema import Document
 
 AVAILABLE: Final = FRAGMENT_AVAILABLE
 LIMITED: Final = "limited"
 UNAVAILABLE: Final = FRAGMENT_UNAVAILABLE
-
-FRAGMENTS_TOLD_MAX: Final = 100
 
 
 @final
@@ -36,20 +33,6 @@ class BrokerHealth:
         if self.outage or (self.out and len(self.out) == self.fragments_in_use):
             return UNAVAILABLE
         return LIMITED if self.out or self.shortage else AVAILABLE
-
-    def to_document(self) -> Document:
-        told = self.out[:FRAGMENTS_TOLD_MAX]
-        return {
-            "name": self.name,
-            "state": self.state,
-            "reason": self.outage or self.shortage,
-            "fragments_in_use": self.fragments_in_use,
-            "fragments_out": len(self.out),
-            "out": [
-                {"entity": entity, "number": number, "reason": reason}
-                for entity, number, reason in told
-            ],
-        }
 
 
 Brokers = Callable[[], list[BrokerHealth]]

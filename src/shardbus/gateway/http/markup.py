@@ -44,12 +44,17 @@ class Element:
                 return child
         return None
 
+    def text_of(self, namespace: str, name: str) -> str | None:
+        """The text of the first child of that name; None when there is none."""
+        found = self.child(namespace, name)
+        return None if found is None else found.text
+
     def is_nil(self) -> bool:
         """Whether it says that it has no value, which is not the same as an empty one."""
         return self.attributes.get((INSTANCE, "nil"), "").strip() in ("true", "1")
 
 
-def parse(document: bytes) -> Element:
+def parse(document: bytes, elements_max: int = ELEMENTS_MAX) -> Element:
     """The root of a document; Refused when it is not well formed or asks for too much.
 
     It is read as UTF-8, or as UTF-16 where its first bytes show that. What declares another
@@ -60,7 +65,7 @@ def parse(document: bytes) -> Element:
     hosts to read, and no attribute defaults. What is left that expands is a namespace, which every
     name in it repeats: 5,000 short elements in one of a megabyte would take 5 GB.
     """
-    reader = _Reader(is_ascii=document.isascii())
+    reader = _Reader(elements_max, is_ascii=document.isascii())
     parser = expat.ParserCreate("utf-8", _SEPARATOR)
     parser.buffer_text = True
     parser.XmlDeclHandler = reader.declaration
@@ -99,7 +104,8 @@ def escaped(text: str) -> str:
 
 @final
 class _Reader:
-    def __init__(self, *, is_ascii: bool) -> None:
+    def __init__(self, elements_max: int, *, is_ascii: bool) -> None:
+        self._elements_max = elements_max
         self.root: Element | None = None
         self._open: list[Element] = []
         self._count = 0
@@ -116,8 +122,8 @@ class _Reader:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
-        if self._count > ELEMENTS_MAX:
-            raise _refused(f"it has more than {ELEMENTS_MAX} elements")
+        if self._count > self._elements_max:
+            raise _refused(f"it has more than {self._elements_max} elements")
         if len(self._open) >= DEPTH_MAX:
             raise _refused(f"its elements are more than {DEPTH_MAX} deep")
         if len(attributes) > ATTRIBUTES_MAX:

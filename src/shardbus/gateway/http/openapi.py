@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shardbus.core.access import right_names
-from shardbus.gateway.http.api_examples import BODIES
+from shardbus.gateway.http.api_call import Row
 from shardbus.gateway.http.api_route import Route
-from shardbus.gateway.http.documents_schema import Document, Schema, reference
+from shardbus.gateway.http.document import Schema, Shape, components, example_of, is_needed
+from shardbus.gateway.http.documents import Error
 
 _REFUSALS: Final = {
     "400": "Something in the request cannot be read.",
@@ -29,11 +30,15 @@ _OF_READING: Final = ("400", "401", "404", "405", "408", "413", "421", "503", "5
 _SECURITY: Final = "sas"
 
 
-def openapi_document(routes: list[Route], schemas: Mapping[str, Schema]) -> Document:
-    """The description of these routes, which refer to these schemas."""
-    paths: dict[str, Document] = {}
-    for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+def openapi_document(rows: Sequence[Row]) -> Schema:
+    """The description of these rows, and of the types that they take and answer."""
+    known = list(dict.fromkeys((Error, *_shapes(rows))))
+    references, schemas = components(known)
+    shapes = dict(zip(known, references, strict=True))
+    paths: dict[str, dict[str, object]] = {}
+    for row in rows:
+        route = row.route
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(row, shapes, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -45,7 +50,7 @@ def openapi_document(routes: list[Route], schemas: Mapping[str, Schema]) -> Docu
         },
         "paths": paths,
         "components": {
-            "schemas": dict(schemas),
+            "schemas": schemas,
             "securitySchemes": {
                 _SECURITY: {
                     "type": "apiKey",
@@ -58,23 +63,37 @@ def openapi_document(routes: list[Route], schemas: Mapping[str, Schema]) -> Docu
     }
 
 
-def _operation(route: Route, schemas: Mapping[str, Schema]) -> Document:
-    operation: Document = {
+def _shapes(rows: Sequence[Row]) -> list[Shape]:
+    found = [(row.route.shape, row.body, row.route.shape_of_503) for row in rows]
+    return [shape for shapes in found for shape in shapes if shape is not None]
+
+
+def _operation(
+    row: Row, references: Mapping[Shape, Schema], schemas: Mapping[str, Schema]
+) -> Schema:
+    route = row.route
+    operation: dict[str, object] = {
         "operationId": route.identifier,
         "summary": route.summary,
         "description": _who(route),
         "parameters": [parameter.to_document() for parameter in route.parameters],
         "security": [{_SECURITY: []}] if route.right or route.takes_any_token else [],
-        "responses": _responses(route),
+        "responses": _responses(route, references),
     }
-    if route.body is not None:
+    if row.body is not None:
+        reference = references[row.body]
         operation["requestBody"] = {
             # Without a member that is required nothing at all means the same as an empty object.
-            "required": bool(schemas[route.body].get("required")),
-            "content": {"application/json": _content(route.body)},
+            "required": is_needed(reference, schemas),
+            "content": {
+                "application/json": {
+                    "schema": reference,
+                    "example": example_of(reference, schemas),
+                }
+            },
         }
     if route.takes_bytes:
-        octets: Document = {"schema": {"type": "string", "format": "binary"}}
+        octets = {"schema": {"type": "string", "format": "binary"}}
         operation["requestBody"] = {
             "required": True,
             "content": {"application/octet-stream": octets},
@@ -82,24 +101,17 @@ def _operation(route: Route, schemas: Mapping[str, Schema]) -> Document:
     return operation
 
 
-def _content(body: str) -> Document:
-    content: Document = {"schema": reference(body)}
-    if body in BODIES:
-        content["example"] = BODIES[body]
-    return content
-
-
-def _responses(route: Route) -> Document:
-    schema: Document = {"type": "object"} if route.schema is None else reference(route.schema)
-    responses: Document = {"200": _response("What was asked for.", schema)}
+def _responses(route: Route, references: Mapping[Shape, Schema]) -> Schema:
+    schema: Schema = {"type": "object"} if route.shape is None else references[route.shape]
+    responses = {"200": _response("What was asked for.", schema)}
     for status, text in _REFUSALS.items():
         if route.method != "GET" or status in _OF_READING:
-            name = route.schema_of_503 if status == "503" else "Error"
-            responses[status] = _response(text, reference(name))
+            shape = route.shape_of_503 if status == "503" else None
+            responses[status] = _response(text, references[shape or Error])
     return responses
 
 
-def _response(text: str, schema: Document) -> Document:
+def _response(text: str, schema: Schema) -> Schema:
     return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from typing import Final
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 from uuid import UUID
+
+from msgspec import Meta
 
 from shardbus.amqp.types import (
     Char,
@@ -21,8 +24,7 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
-from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.documents_schema import Schema, described, one_of
+from shardbus.gateway.http.document import TEXT_CHARACTERS_MAX, Body, Json, converted, inlined
 from shardbus.gateway.http.moment import format_moment, parse_moment
 from shardbus.gateway.http.refusal import invalid, shown
 from shardbus.gateway.http.user_properties import plain, properties_of_json
@@ -30,27 +32,26 @@ from shardbus.gateway.http.user_properties import plain, properties_of_json
 PROPERTIES_MAX: Final = 1_000
 _DEPTH_MAX: Final = 32
 _MOMENT_MS_MAX: Final = 253_402_300_799_999
-_TYPES: Final = ("timestamp", "uuid", "binary", "symbol", "char", "double")
-_OTHER: Final = "other"
 
-PROPERTIES_SCHEMA: Final[Schema] = described(
-    {
-        "type": "object",
-        "additionalProperties": {
-            "oneOf": [
-                {"type": ["string", "number", "boolean", "null"]},
-                {
-                    "type": "object",
-                    "required": ["type", "value"],
-                    "properties": {"type": one_of(*_TYPES, _OTHER), "value": {}},
-                    "additionalProperties": False,
-                },
-            ]
-        },
-    },
-    "Custom properties by name. What is no JSON value says its type: "
-    f"{', '.join(_TYPES)}; and {_OTHER}, which can be read but not sent.",
-)
+
+class TypedProperty(Body, kw_only=True, frozen=True):
+    """A value that JSON does not have; `other` can be read but not sent."""
+
+    type: Literal["timestamp", "uuid", "binary", "symbol", "char", "double", "other"]
+    value: Json
+
+
+# Each is read by itself, so that a refusal can name it.
+Properties = Annotated[
+    dict[
+        str,
+        Annotated[
+            object,
+            Meta(extra_json_schema=inlined(str | int | float | bool | TypedProperty | None)),
+        ],
+    ],
+    Meta(max_length=PROPERTIES_MAX, description="Custom properties by name."),
+]
 
 
 def property_document(value: Value) -> object:
@@ -73,18 +74,12 @@ def property_document(value: Value) -> object:
         return _typed("uuid", str(UUID(bytes=value.value)))
     if isinstance(value, bytes):
         return _typed("binary", b64encode(value).decode())
-    return _typed(_OTHER, plain(value))
+    return _typed("other", plain(value))
 
 
-def read_properties(value: object) -> dict[str, Value]:
+def read_properties(properties: Mapping[str, object]) -> dict[str, Value]:
     """The properties that a document says, as AMQP values; Refused for what cannot be one."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise invalid("properties must be a JSON object.")
-    if len(value) > PROPERTIES_MAX:
-        raise invalid(f"A message has at most {PROPERTIES_MAX} properties.")
-    return {_name(name): _property(name, member) for name, member in value.items()}
+    return {name: _property(name, value) for name, value in properties.items()}
 
 
 def read_value(value: object, depth: int = 0) -> Value:
@@ -94,7 +89,7 @@ def read_value(value: object, depth: int = 0) -> Value:
     if isinstance(value, list):
         return [read_value(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        return {_name(name): read_value(item, depth + 1) for name, item in value.items()}
+        return {name: read_value(item, depth + 1) for name, item in value.items()}
     return properties_of_json({"body": value})["body"]
 
 
@@ -109,24 +104,25 @@ def _typed(kind: str, value: object) -> dict[str, object]:
     return {"type": kind, "value": value}
 
 
-def _name(name: object) -> str:
-    # Read as a property too, so that half a character in a name is refused like one in a value.
-    [text] = properties_of_json({str(name): None})
-    return text
-
-
 def _property(name: str, value: object) -> Value:
     if isinstance(value, list):
         raise invalid(f"The property {shown(name)} is a list; properties are simple values.")
     if not isinstance(value, dict):
         return properties_of_json({name: value})[name]
-    members = Members(value, f"The property {shown(name)}", ("type", "value"))
-    kind, said = members.choice("type", _TYPES), members.value("value")
-    if kind == "timestamp" and isinstance(said, int) and not isinstance(said, bool):
+    typed = converted(value, TypedProperty, f"the property {shown(name)}")
+    said = typed.value
+    if typed.type == "timestamp" and isinstance(said, int) and not isinstance(said, bool):
         if abs(said) >= 1 << 63:
             raise invalid(f"The property {shown(name)} is a moment that is too far away.")
         return Timestamp(said)
-    return _read_typed(name, kind, members.text("value"))
+    if typed.type == "other":
+        raise invalid(f"The property {shown(name)} has the type other, which cannot be sent.")
+    if not isinstance(said, str) or len(said) > TEXT_CHARACTERS_MAX:
+        raise invalid(
+            f"value of the property {shown(name)} must be a text of at most "
+            f"{TEXT_CHARACTERS_MAX} characters."
+        )
+    return _read_typed(name, typed.type, said)
 
 
 def _read_typed(name: str, kind: str, text: str) -> Value:

@@ -13,12 +13,13 @@ from uuid import uuid4
 from shardbus.broker.auth import Authorizer, WrongKey
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import ErrorKind, Refused, Unavailable, kind_of, text_of
+from shardbus.gateway.http import documents
 from shardbus.gateway.http.admin import Admin
 from shardbus.gateway.http.api import Api, NoSuchMethod, is_api_target, refusal_body
 from shardbus.gateway.http.api_call import Reply
 from shardbus.gateway.http.atom import error_document
 from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.documents import health_document, outside_health_document
+from shardbus.gateway.http.document import write
 from shardbus.gateway.http.message import ERROR_XML, JSON, TEXT, Request, Response
 from shardbus.gateway.http.messaging import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
@@ -177,12 +178,15 @@ class Site:
         if self._api is not None:
             reply = self._api.health(request)
         else:
-            reply = Reply(200, outside_health_document(health_document(self._health())))
+            reply = Reply(
+                200, documents.outside_health_document(documents.health_document(self._health()))
+            )
         answer = reply.document
-        if answer["status"] == "healthy":
+        if isinstance(answer, documents.Health) and answer.status == documents.HEALTHY:
             # As the emulator says it, to the letter.
-            answer = {name: answer[name] for name in ("status", "message")}
-        return Response(reply.status, JSON, json.dumps(answer))
+            said = json.dumps({"status": answer.status, "message": answer.message})
+            return Response(reply.status, JSON, said)
+        return Response(reply.status, JSON, write(answer))
 
     def _error(self, kind: ErrorKind, message: str, is_json: bool, peer: str) -> Response:
         tracking_id = f"{uuid4()}_G1"

@@ -11,7 +11,7 @@ import pytest
 
 from shardbus.app.backups.kept import RECORDS_MAX, KeptBackups
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.api_backups import Backup
 from shardbus.stores.base import StoreError
 from shardbus.stores.snapshot import SqliteSnapshot
 from tests.unit.broker.backup_world import NEAR, BackupWorld
@@ -30,10 +30,10 @@ class Served:
             clock=world.clock,
         )
 
-    def start(self, name: str = "") -> Document:
+    def start(self, name: str = "") -> Backup:
         return self.world.run(self.kept.start(name))
 
-    def made(self, name: str = "copy") -> Document:
+    def made(self, name: str = "copy") -> Backup:
         self.start(name)
         self.world.pass_s(20)
         return self.kept.show(name)
@@ -62,14 +62,14 @@ def test_a_backup_is_started_watched_and_done(served: Served) -> None:
     (served.world.directory / "pipelines").mkdir()
     (served.world.directory / "pipelines" / "archive.json").write_text("{}", encoding="utf-8")
 
-    assert served.start("copy")["state"] == "running"
+    assert served.start("copy").state == "running"
     served.world.pass_s(20)
     done = served.kept.show("copy")
 
-    assert done["state"] == "done", done
-    assert done["messages"] == 1
-    assert done["is_gathered"] is True
-    assert done["done_bytes"] == done["size_bytes"]
+    assert done.state == "done", done
+    assert done.messages == 1
+    assert done.is_gathered is True
+    assert done.done_bytes == done.size_bytes
     assert served.kept.all() == [done]
     manifest = json.loads((served.world.backups / "copy" / "manifest.json").read_bytes())
     assert [file["name"] for file in manifest["files"]] == [
@@ -83,7 +83,7 @@ def test_a_backup_is_started_watched_and_done(served: Served) -> None:
 
 
 def test_a_backup_without_a_name_is_called_by_the_time(served: Served) -> None:
-    name = served.start()["name"]
+    name = served.start().name
     assert name == "20231114T221320Z"
     served.world.pass_s(20)
 
@@ -97,8 +97,8 @@ def test_two_at_once_are_refused_and_so_is_a_name_that_is_taken(served: Served) 
 
     with pytest.raises(Refused, match="there already"):
         served.start("first")
-    assert served.made("second")["state"] == "done"
-    assert [each["name"] for each in served.kept.all()] == ["second", "first"]
+    assert served.made("second").state == "done"
+    assert [each.name for each in served.kept.all()] == ["second", "first"]
 
 
 @pytest.mark.parametrize("name", ["..", "../../etc", "a/b", "/tmp/x", ".x"])
@@ -125,8 +125,8 @@ def test_a_failed_backup_leaves_nothing_that_looks_like_one(
 
     failed = served.made()
 
-    assert failed["state"] == "failed"
-    assert failed["error"] == "broker-1: the disk is full"
+    assert failed.state == "failed"
+    assert failed.error == "broker-1: the disk is full"
     assert served.left() == []
     monkeypatch.undo()
 
@@ -146,7 +146,7 @@ def test_there_is_no_manifest_before_everything_else_is_there(
 
     monkeypatch.setattr(SqliteSnapshot, "copy", copy)
 
-    assert served.made()["state"] == "done"
+    assert served.made().state == "done"
 
     assert is_there == [False] * 3
     assert "manifest.json" in served.left()
@@ -164,7 +164,7 @@ def test_a_manifest_that_cannot_be_written_makes_no_backup(
 
     failed = served.made()
 
-    assert failed["error"] == "manifest.json: No space left on device"
+    assert failed.error == "manifest.json: No space left on device"
     assert served.left() == []
 
 
@@ -180,7 +180,7 @@ def test_a_server_that_ends_leaves_nothing_half_made(served: Served) -> None:
 
     served.world.run(serve_and_end())
 
-    assert served.kept.show("copy")["state"] == "failed"
+    assert served.kept.show("copy").state == "failed"
     assert served.left() == []
     served.world.send(NEAR, b"goes on")
 
@@ -190,7 +190,7 @@ def test_only_the_last_backups_are_remembered(
 ) -> None:
     monkeypatch.setattr("shardbus.broker.backup.SPARE_BYTES", 1 << 60)
     for number in range(RECORDS_MAX + 2):
-        assert served.made(f"b{number}")["state"] == "failed"
+        assert served.made(f"b{number}").state == "failed"
 
     assert len(served.kept.all()) == RECORDS_MAX
     with pytest.raises(Refused, match="No backup of this name"):

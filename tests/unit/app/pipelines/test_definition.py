@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.pipelines.capture import Capture
-from shardbus.app.pipelines.definition import Definition, definition_from, read_definition
-from shardbus.app.pipelines.replay import Replay
+from shardbus.app.pipelines.definition import KINDS, Definition, definition_from, read_definition
+from shardbus.app.pipelines.pipelines import do_collide
+from shardbus.app.pipelines.replay import Columns, Replay
 from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.api_pipelines import SCHEMAS
+from shardbus.gateway.http.document import KindReader
 
-ARCHIVE = Capture("archive", "orders", "archive/orders")
+ARCHIVE = Definition("archive", Capture(entity="orders", path="archive/orders"))
 
 
 def test_what_is_left_out_has_a_default() -> None:
@@ -22,7 +22,17 @@ def test_what_is_left_out_has_a_default() -> None:
 
 
 def test_a_definition_is_read_as_it_was_written() -> None:
-    whole = Capture("a", "t/Subscriptions/s", "p", True, True, 5, 7, "delta", False)
+    task = Capture(
+        entity="t/Subscriptions/s",
+        path="p",
+        keep=True,
+        once=True,
+        interval_ms=5,
+        rows_max=7,
+        format="delta",
+        compact=False,
+    )
+    whole = Definition("a", task)
 
     assert definition_from(whole.to_document()) == whole
 
@@ -50,7 +60,7 @@ def test_a_path_stays_below_the_directory_of_captured_data(path: str) -> None:
         ({"rows_max": "many"}, "rows_max"),
         ({"format": "json"}, "format"),
         ({"compact": "yes"}, "compact"),
-        ({"where": "x > 1"}, "where is not for a capture"),
+        ({"where": "x > 1"}, "has the member 'where'; it may have: kind, entity, path"),
         ({"connection_string": "x"}, "connection_string"),
     ],
 )
@@ -59,17 +69,18 @@ def test_a_member_that_cannot_be_used_is_named(change: dict[str, object], named:
         _read("archive", {"entity": "orders", "path": "p", **change})
 
 
-AGAIN = Replay(
-    "again",
-    "orders",
+AGAIN_TASK = Replay(
+    kind="replay",
+    entity="orders",
     from_pipeline="archive",
     since="2026-01-01T00:00:00.000000Z",
     until="2026-01-02T09:00:00.000000Z",
     where="subject = 'x'",
     rate_max=5,
-    columns=(("body", "payload"), ("message_id", "")),
+    columns=Columns(body="payload", message_id=""),
     body="json",
 )
+AGAIN = Definition("again", AGAIN_TASK)
 
 
 def test_a_replay_has_its_times_in_utc_and_its_columns_in_order() -> None:
@@ -97,15 +108,18 @@ def test_a_replay_has_its_times_in_utc_and_its_columns_in_order() -> None:
     [
         ({"path": ""}, "needs from_pipeline"),
         ({"path": "../up"}, "path"),
-        ({"keep": True}, "keep is not for a replay"),
+        ({"keep": True}, "has the member 'keep'; it may have: kind, entity, path, from_pipeline"),
         ({"format": "orc"}, "format"),
         ({"from": "yesterday"}, "from is 'yesterday'"),
         ({"from": "2026-01-02", "to": "2026-01-02"}, "not before to"),
         ({"where": "x" * 5000}, "where"),
         ({"rate_max": -1}, "rate_max"),
-        ({"columns": []}, "columns must be an object"),
-        ({"columns": {"price": "p"}}, "columns has 'price'; a message has body"),
-        ({"columns": {"body": 7}}, "no name of a column for body"),
+        ({"columns": []}, "columns of the body must be a JSON object"),
+        (
+            {"columns": {"price": "p"}},
+            "columns of the body has the member 'price'; it may have: body, message_id",
+        ),
+        ({"columns": {"body": 7}}, "columns.body of the body must be a text of at most 255"),
         ({"body": "xml"}, "body"),
         ({"incarnation": "mine"}, "incarnation"),
     ],
@@ -124,15 +138,19 @@ def test_dead_letters_cannot_be_captured_and_kept() -> None:
 
 @pytest.mark.parametrize(
     ("mine", "theirs", "is_collision"),
-    [("a", "a", True), ("a/b", "a", True), ("a", "a/b/c", True), ("a/b", "a/c", False)],
+    [
+        ("a", "a", True),
+        ("a/b", "a", True),
+        ("a", "a/b/c", True),
+        ("a/b", "a/c", False),
+        ("", "a", False),
+        ("", "", False),
+    ],
 )
 def test_no_pipeline_writes_into_the_directory_of_another(
     mine: str, theirs: str, is_collision: bool
 ) -> None:
-    first = Capture("one", "orders", mine)
-    second = Capture("two", "orders", theirs)
-
-    assert first.collides_with(second) is is_collision
+    assert do_collide(mine, theirs) is is_collision
 
 
 def test_the_shelf_keeps_definitions_to_their_owner(tmp_path: Path) -> None:
@@ -171,6 +189,4 @@ def test_a_file_that_is_no_definition_is_passed_over(tmp_path: Path, content: st
 
 
 def _read(name: str, members: dict[str, object]) -> Definition:
-    properties = SCHEMAS["NewPipeline"]["properties"]
-    assert isinstance(properties, dict)
-    return read_definition(name, Members(members, "The body", list(properties)))
+    return read_definition(name, KindReader(KINDS).read(json.dumps(members).encode()))

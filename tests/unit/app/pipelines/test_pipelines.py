@@ -9,17 +9,17 @@ from typing import Final
 import pytest
 
 from shardbus.app.pipelines.capture import Capture
-from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.definition import KINDS, Definition
 from shardbus.app.pipelines.keeper import Launch
 from shardbus.app.pipelines.launching import Access
-from shardbus.app.pipelines.pipelines import KeptPipelines
+from shardbus.app.pipelines.pipelines import KeptPipelines, Shown
 from shardbus.app.pipelines.report import LINE_CHARACTERS_MAX, Report
 from shardbus.app.pipelines.shelf import Shelf
+from shardbus.app.pipelines.task import Task
 from shardbus.broker.sas import parse_token
 from shardbus.core.errors import NOT_FOUND, Refused
-from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.api_pipelines import CAPTURE, DEFINITIONS, LOG_LINES_MAX, REPLAY
-from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.api_pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.document import KindReader
 
 WAIT_S: Final = 30.0
 LONG_MS: Final = 3_600_000
@@ -54,7 +54,7 @@ class Entities:
         self.dropped: list[str] = []
 
     def check(self, definition: Definition) -> None:
-        if definition.entity != "orders":
+        if definition.task.entity != "orders":
             raise Refused(NOT_FOUND, "The messaging entity does not exist.")
 
     async def drop_reader(self, definition: Definition) -> None:
@@ -328,7 +328,7 @@ def test_a_driver_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
 
 def test_the_driver_gets_a_token_for_its_entity_and_none_of_our_settings() -> None:
     access = Access("grpc://localhost:1", "", "Root", "secret")
-    dead = Capture("a", "orders/$DeadLetterQueue", "p")
+    dead = Definition("a", Capture(entity="orders/$DeadLetterQueue", path="p"))
     ours = {"SHARDBUS_SAS_KEY": "secret", "PATH": "/bin"}
 
     environment = access.environment(dead, ours, 1_000_000)
@@ -364,7 +364,7 @@ def test_a_report_is_bounded_and_takes_nonsense_for_log() -> None:
     assert (report.progress()["rows_total"], report.progress()["backlog"]) == (0, 0)
 
 
-async def _until(pipelines: KeptPipelines, is_so: Callable[[Document], bool]) -> Document:
+async def _until(pipelines: KeptPipelines, is_so: Callable[[Shown], bool]) -> Shown:
     """The pipeline `archive` when it is as it should be; the bench bounds the wait."""
     while True:
         if pipelines.all() and is_so(pipelines.show("archive")):
@@ -372,16 +372,15 @@ async def _until(pipelines: KeptPipelines, is_so: Callable[[Document], bool]) ->
         await asyncio.sleep(0.005)
 
 
-def _wanted(**members: object) -> Members:
-    return Members({"entity": "orders", "path": "p", **members}, "The body", DEFINITIONS[CAPTURE])
+def _wanted(**members: object) -> Task:
+    return KindReader(KINDS).convert({"entity": "orders", "path": "p", **members})
 
 
-def _replay(**members: object) -> Members:
-    wanted = {"kind": "replay", "entity": "orders", **members}
-    return Members(wanted, "The body", DEFINITIONS[REPLAY])
+def _replay(**members: object) -> Task:
+    return KindReader(KINDS).convert({"kind": "replay", "entity": "orders", **members})
 
 
-def _rows(shown: Document) -> int:
+def _rows(shown: Shown) -> int:
     progress = shown["progress"]
     assert isinstance(progress, dict)
     return _count(progress["rows_total"])

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.definition import KINDS, Definition
 from shardbus.app.pipelines.entities import BusEntities
 from shardbus.app.pipelines.launching import (
     access_to_lane,
@@ -20,11 +22,25 @@ from shardbus.app.settings import load
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.api_groups import api_groups
 from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.document import KindReader
 from tests.unit.gateway.http.messages_web import MessagesWeb
 
 DEFAULTS = load({}, {}, default_file=Path("no such file"))
-OF_Q = Capture("archive", "q", "p")
-TO_Q = Replay("again", "q", "p", "archive", "parquet", incarnation="i")
+OF_Q = Definition("archive", Capture(entity="q", path="p"))
+TO_Q = Definition(
+    "again",
+    Replay(kind="replay", entity="q", path="p", from_pipeline="archive", format="parquet"),
+    "i",
+)
+
+
+def but(definition: Definition, **members: object) -> Definition:
+    """The same with other members."""
+    return Definition(
+        definition.name,
+        KindReader(KINDS).convert({**msgspec.to_builtins(definition.task), **members}),
+        definition.incarnation,
+    )
 
 
 @pytest.fixture
@@ -42,20 +58,20 @@ def entities(web: MessagesWeb) -> BusEntities:
 
 def test_queues_and_their_dead_letters_can_be_captured(entities: BusEntities) -> None:
     entities.check(OF_Q)
-    entities.check(replace(OF_Q, is_keeping=True))
-    entities.check(replace(OF_Q, entity="q/$DeadLetterQueue"))
+    entities.check(but(OF_Q, keep=True))
+    entities.check(but(OF_Q, entity="q/$DeadLetterQueue"))
     with pytest.raises(Refused, match="does not exist"):
-        entities.check(replace(OF_Q, entity="gone"))
+        entities.check(but(OF_Q, entity="gone"))
 
 
 def test_sessions_can_be_captured_only_if_they_stay(
     web: MessagesWeb, entities: BusEntities
 ) -> None:
     web.create_sessions("held")
-    held = replace(OF_Q, entity="held")
+    held = but(OF_Q, entity="held")
 
-    entities.check(replace(held, is_keeping=True))
-    entities.check(replace(held, entity="held/$DeadLetterQueue"))
+    entities.check(but(held, keep=True))
+    entities.check(but(held, entity="held/$DeadLetterQueue"))
     with pytest.raises(Refused, match="requires sessions"):
         entities.check(held)
 
@@ -63,7 +79,7 @@ def test_sessions_can_be_captured_only_if_they_stay(
 def test_the_reader_of_a_deleted_pipeline_is_dropped_and_gives_back_what_it_has(
     web: MessagesWeb, entities: BusEntities
 ) -> None:
-    me = {"reader": OF_Q.reader, "owner": "driver"}
+    me = {"reader": OF_Q.task.reader("archive"), "owner": "driver"}
     web.put("q", {"body": "hello"})
     web.post("q/readers/open", **me)
     web.post("q/readers/claim", **me, claims=[{"fragment": 0, "ordinal": 1, "count_max": 9}])
@@ -78,8 +94,8 @@ def test_a_reader_that_is_not_there_does_not_keep_a_pipeline(
     web: MessagesWeb, entities: BusEntities
 ) -> None:
     web.run(entities.drop_reader(OF_Q))
-    web.run(entities.drop_reader(replace(OF_Q, entity="gone")))
-    web.run(entities.drop_reader(replace(OF_Q, is_keeping=True)))
+    web.run(entities.drop_reader(but(OF_Q, entity="gone")))
+    web.run(entities.drop_reader(but(OF_Q, keep=True)))
 
 
 def test_a_driver_writes_below_the_directory_or_url_of_captured_data(tmp_path: Path) -> None:
@@ -123,11 +139,11 @@ def test_rows_can_be_replayed_to_where_messages_can_be_sent(
     web.create_sessions("held")
 
     entities.check(TO_Q)
-    entities.check(replace(TO_Q, entity="held"))
+    entities.check(but(TO_Q, entity="held"))
     with pytest.raises(Refused, match="does not exist"):
-        entities.check(replace(TO_Q, entity="gone"))
+        entities.check(but(TO_Q, entity="gone"))
     with pytest.raises(Refused, match="Nothing can be sent"):
-        entities.check(replace(TO_Q, entity="q/$DeadLetterQueue"))
+        entities.check(but(TO_Q, entity="q/$DeadLetterQueue"))
     web.run(entities.drop_reader(TO_Q))
 
 

@@ -1,33 +1,54 @@
 """Whoever keeps pipelines, as tests of the JSON API have it."""
 
+from collections.abc import Mapping
+
+from shardbus.app.pipelines.definition import KINDS
+from shardbus.app.pipelines.report import Report
+from shardbus.app.pipelines.task import Task
 from shardbus.core.errors import NOT_FOUND, Refused
-from shardbus.gateway.http.api_call import Members
-from shardbus.gateway.http.documents_schema import Document
 
 
 class Kept:
     """One pipeline that remembers what was asked of it."""
 
+    kinds: Mapping[str, type[Task]] = KINDS
+
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def all(self) -> list[Document]:
+    def all(self) -> list[dict[str, object]]:
         return [self.show("archive")]
 
-    def show(self, name: str) -> Document:
+    def show(self, name: str) -> dict[str, object]:
         if name != "archive":
             raise Refused(NOT_FOUND, "There is no such pipeline.")
-        return {"name": name, "state": "running", "progress": {"rows_total": 7}}
+        return {
+            "name": name,
+            "kind": "capture",
+            "entity": "orders",
+            "path": "p",
+            "format": "parquet",
+            "keep": False,
+            "once": False,
+            "interval_ms": 1,
+            "rows_max": 0,
+            "compact": True,
+            "location": "/data/p",
+            "state": "running",
+            "starts": 1,
+            "last_error": "",
+            "progress": Report().progress(),
+        }
 
-    async def create(self, name: str, wanted: Members) -> Document:
-        self.asked.append(f"create {name} of {wanted.text('entity')} at {wanted.text('path')}")
+    async def create(self, name: str, wanted: Task) -> dict[str, object]:
+        self.asked.append(f"create {name} of {wanted.entity} at {wanted.path}")
         return self.show(name)
 
-    async def start(self, name: str) -> Document:
+    async def start(self, name: str) -> dict[str, object]:
         self.asked.append(f"start {name}")
         return self.show(name)
 
-    async def stop(self, name: str) -> Document:
+    async def stop(self, name: str) -> dict[str, object]:
         self.asked.append(f"stop {name}")
         return self.show(name)
 

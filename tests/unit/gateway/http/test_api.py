@@ -403,10 +403,7 @@ def test_a_parameter_that_nobody_knows_is_refused_by_name(web: Web) -> None:
 def test_every_kind_of_error_is_in_the_description(web: Web) -> None:
     description = show(web, "/api/v1/openapi.json")
 
-    codes = part(
-        description, "components", "schemas", "Error", "properties", "error", "properties", "code",
-        "enum",
-    )  # fmt: skip
+    codes = part(description, "components", "schemas", "Failure", "properties", "code", "enum")
     assert isinstance(codes, list)
     assert {kind.name for kind in ALL_KINDS} < set(codes)
 

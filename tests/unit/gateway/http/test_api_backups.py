@@ -1,5 +1,7 @@
 """Backups in the JSON API (R43): what is asked of whoever makes them, and who may ask."""
 
+import json
+
 import pytest
 
 from shardbus.broker.sas import mint_token
@@ -21,8 +23,9 @@ def test_backups_are_begun_listed_and_shown(web: Web, kept: Kept) -> None:
     assert web.fetch("POST", BACKUPS, b'{"name": "nightly"}').status == 200
     assert web.fetch("POST", BACKUPS).status == 200
     assert kept.asked == ["nightly", ""]
-    assert b'"name": "nightly"' in web.fetch("GET", BACKUPS).body
-    assert b'"state": "done"' in web.fetch("GET", f"{BACKUPS}/nightly").body
+    shown = json.loads(web.fetch("GET", f"{BACKUPS}/nightly").body)
+    assert (shown["name"], shown["state"]) == ("nightly", "done")
+    assert json.loads(web.fetch("GET", BACKUPS).body) == {"backups": [shown]}
 
 
 def test_what_is_not_there_or_not_known_is_refused(web: Web, kept: Kept) -> None:

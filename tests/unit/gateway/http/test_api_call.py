@@ -1,70 +1,77 @@
 """The frame of the JSON API: which row is meant, and what a request may say."""
 
 import json
+from typing import Annotated, Literal
 
 import pytest
+from msgspec import UNSET, Meta, Struct, field
 
 from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
 from shardbus.core.entity import QueueSpec
 from shardbus.gateway.http.api import Api
-from shardbus.gateway.http.api_call import Answer, Call
+from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api_route import NAME, RULE, Parameter, Route
-from shardbus.gateway.http.documents_schema import Document, Schema
+from shardbus.gateway.http.document import Body, Count, Json, Maybe
 from shardbus.gateway.http.message import Response
 from tests.unit.gateway.http.web import Web, Wire
+
+
+class Inner(Body, kw_only=True, frozen=True):
+    x: str
+
+
+class Wish(Body, kw_only=True, frozen=True):
+    text: Annotated[str, Meta(max_length=5, examples=["hello"])] = "none"
+    number: Annotated[int, Meta(ge=0, le=99)] = 7
+    flag: bool = False
+    word: Literal["yes", "no"] = "yes"
+    texts: Annotated[list[str], Meta(max_length=2)] = field(default_factory=list)
+    numbers: Annotated[list[Count], Meta(max_length=2)] = field(default_factory=list)
+    objects: Annotated[list[Inner], Meta(max_length=2)] = field(default_factory=list)
+    anything: Maybe[Json] = UNSET
+
+
+class Thing(Struct, kw_only=True):
+    name: str
+    rule: str
+    top: int
+
+
+class Granted(Struct, kw_only=True):
+    wish: Wish
 
 
 class Parts:
     """Rows that tell what they were asked."""
 
-    def routes(self) -> list[tuple[Route, Answer]]:
+    def rows(self) -> list[Row]:
         page = (NAME, Parameter("top", "query", "How many.", most=9))
         return [
-            (Route("/api/v1/things/{name}", "All.", "Thing", parameters=page), self.show),
-            (
+            shows(Route("/api/v1/things/{name}", "All.", Thing, parameters=page), self.show),
+            takes(
                 Route(
                     "/api/v1/things/{name}",
                     "Put.",
-                    "Thing",
+                    Granted,
                     method="PUT",
-                    body="Wish",
                     right=LISTEN | SEND,
                     otherwise=MANAGE,
                     parameters=(NAME,),
                 ),
+                Wish,
                 self.put,
             ),
-            (
-                Route(
-                    "/api/v1/things/{name}/rules/{rule}", "One.", "Thing", parameters=(NAME, RULE)
-                ),
+            shows(
+                Route("/api/v1/things/{name}/rules/{rule}", "One.", Thing, parameters=(NAME, RULE)),
                 self.show,
             ),
         ]
 
-    def schemas(self) -> dict[str, Schema]:
-        members = ("text", "number", "flag", "word", "texts", "numbers", "objects")
-        return {
-            "Thing": {"type": "object"},
-            "Wish": {"type": "object", "properties": {name: {} for name in members}},
-        }
+    async def show(self, call: Call[Nothing]) -> Thing:
+        return Thing(name=call.name, rule=call.rule, top=call.query.integer("top", 3, 9))
 
-    async def show(self, call: Call) -> Document:
-        return {"name": call.name, "rule": call.rule, "top": call.query.integer("top", 3, 9)}
-
-    async def put(self, call: Call) -> Document:
-        body = call.body
-        return {
-            "text": body.text("text", "none", most=5),
-            "number": body.integer("number", 7, 99),
-            "flag": body.flag("flag", False),
-            "word": body.choice("word", ["yes", "no"], "yes"),
-            "texts": body.texts("texts", [], most=2),
-            "numbers": body.integers("numbers", [], most=2),
-            "objects": [one.text("x") for one in body.objects("objects", ["x"], most=2)]
-            if body.has("objects")
-            else [],
-        }
+    async def put(self, call: Call[Wish]) -> Granted:
+        return Granted(wish=call.body)
 
 
 @pytest.fixture
@@ -102,7 +109,7 @@ def test_a_name_takes_slashes_and_a_rule_none(
 def test_a_body_that_is_left_out_is_empty(web: Web, api: Api) -> None:
     response = put(web, b"")
 
-    assert json.loads(response.body) == {
+    assert json.loads(response.body)["wish"] == {
         "text": "none",
         "number": 7,
         "flag": False,
@@ -122,50 +129,93 @@ def test_every_kind_of_member_is_read(web: Web, api: Api) -> None:
         "texts": ["a", ""],
         "numbers": [0, 2**63 - 1],
         "objects": [{"x": "1"}, {"x": "2"}],
+        "anything": {"a": [1, None]},
     }
 
     told = json.loads(put(web, json.dumps(wish).encode()).body)
 
-    assert told == {**wish, "objects": ["1", "2"]}
+    assert told["wish"] == wish
 
 
 @pytest.mark.parametrize(
-    ("body", "named"),
+    ("body", "told"),
     [
-        (b'{"texd": 1}', "'texd'"),
-        (b'{"text": 1}', "text"),
-        (b'{"text": null}', "text"),
-        (b'{"text": "123456"}', "text"),
-        (b'{"text": "\\ud800"}', "text"),
-        (b'{"number": 100}', "number"),
-        (b'{"number": -1}', "number"),
-        (b'{"number": true}', "number"),
-        (b'{"number": 1.0}', "number"),
-        (b'{"number": NaN}', "JSON"),
-        (b'{"flag": 1}', "flag"),
-        (b'{"word": "perhaps"}', "word"),
-        (b'{"texts": ["a", "b", "c"]}', "texts"),
-        (b'{"texts": ["a", 1]}', "texts"),
-        (b'{"texts": "a"}', "texts"),
-        (b'{"numbers": [-1]}', "numbers"),
-        (b'{"objects": [{"x": "1"}, {"y": "2"}]}', "objects[1]"),
-        (b'{"objects": [1]}', "objects[0]"),
-        (b'{"objects": [{}]}', "x"),
-        (b'{"\\ud800": 1}', "ud800"),
-        (b"[]", "object"),
-        (b"null", "object"),
-        (b"{", "JSON"),
-        (b"\xff", "JSON"),
-        (b'{"number": ' + b"9" * 5000 + b"}", "JSON"),
-        (b"[" * 100_000, "JSON"),
+        (
+            b'{"texd": 1}',
+            "The body has the member 'texd'; it may have: text, number, flag, word, texts, "
+            "numbers, objects, anything.",
+        ),
+        (b'{"text": 1}', "text of the body must be a text of at most 5 characters."),
+        (b'{"text": null}', "text of the body must be a text of at most 5 characters."),
+        (b'{"text": "123456"}', "text of the body must be a text of at most 5 characters."),
+        (b'{"number": 100}', "number of the body must be a whole number from 0 to 99."),
+        (b'{"number": -1}', "number of the body must be a whole number from 0 to 99."),
+        (b'{"number": true}', "number of the body must be a whole number from 0 to 99."),
+        (b'{"number": 1.0}', "number of the body must be a whole number from 0 to 99."),
+        (b'{"number": 1e2}', "number of the body must be a whole number from 0 to 99."),
+        (
+            b'{"number": ' + b"9" * 5000 + b"}",
+            "number of the body must be a whole number from 0 to 99.",
+        ),
+        (b'{"flag": 1}', "flag of the body must be true or false."),
+        (b'{"word": "perhaps"}', "word of the body is 'perhaps'; it must be one of no, yes."),
+        (b'{"texts": ["a", "b", "c"]}', "texts of the body must be a list of at most 2 texts."),
+        (b'{"texts": ["a", 1]}', "texts[1] of the body must be a text."),
+        (b'{"texts": "a"}', "texts of the body must be a list of at most 2 texts."),
+        (b'{"numbers": [-1]}', "numbers[0] of the body must be a whole number from 0 to"),
+        (
+            b'{"objects": [{"x": "1"}, {"y": "2"}]}',
+            "objects[1] of the body has the member 'y'; it may have: x.",
+        ),
+        (b'{"objects": [1]}', "objects[0] of the body must be a JSON object."),
+        (b'{"objects": [{}]}', "objects[0] of the body has no member x."),
+        (b'{"x` - at `$.text`": 1}', "The body"),
+        (
+            b'{"anything": 1e999}',
+            "anything of the body must be JSON whose numbers are not too large.",
+        ),
+        (b"[]", "The body must be a JSON object."),
+        (b"null", "The body must be a JSON object."),
+        (b"[" * 100_000, "The body must be a JSON object."),
     ],
 )
-def test_what_is_amiss_is_named(web: Web, api: Api, body: bytes, named: str) -> None:
+def test_what_is_amiss_is_named(web: Web, api: Api, body: bytes, told: str) -> None:
     response = put(web, body)
 
     error = json.loads(response.body)["error"]
     assert (response.status, error["code"]) == (400, "invalid-argument")
-    assert named in error["message"]
+    assert error["message"].startswith(told)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"text": "\\ud800"}',
+        b'{"\\ud800": 1}',
+        b'{"anything": "\\udc00"}',
+        b'{"number": NaN}',
+        b'{"anything": Infinity}',
+        b'{"number": 1,}',
+        b'{"number": 1} {}',
+        b"\xef\xbb\xbf{}",
+        b'{"text": "\xff"}',
+        b"{",
+        b"\xff",
+        b'{"anything": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_what_is_no_json_is_refused(web: Web, api: Api, body: bytes) -> None:
+    response = put(web, body)
+
+    error = json.loads(response.body)["error"]
+    assert (response.status, error["code"]) == (400, "invalid-argument")
+    assert error["message"].startswith("The body is not JSON in UTF-8")
+
+
+def test_of_two_members_of_one_name_the_last_counts(web: Web, api: Api) -> None:
+    told = json.loads(put(web, b'{"number": 1, "number": 2}').body)
+
+    assert told["wish"]["number"] == 2
 
 
 @pytest.mark.parametrize(
@@ -221,5 +271,10 @@ def test_methods_of_one_path_stand_together(web: Web, api: Api) -> None:
     body = description["paths"]["/api/v1/things/{name}"]["put"]["requestBody"]
     assert body == {
         "required": False,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Wish"}}},
+        "content": {
+            "application/json": {
+                "schema": {"$ref": "#/components/schemas/Wish"},
+                "example": {"text": "hello"},
+            }
+        },
     }
