@@ -16,11 +16,17 @@ from shardbus.app.console import Console, Json
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Unavailable, Usage
 from shardbus.stores.adoption import adopt
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import OtherBuild, StoreError
 from shardbus.stores.catalogue_repair import CatalogueReport, check_catalogue, repair_catalogue
 from shardbus.stores.check import check_homes, check_namespace, check_store, orphans
 from shardbus.stores.damage import NOBODY, Damage, StoreReport
-from shardbus.stores.membership import CATALOGUE, Holding, holding_of, store_files
+from shardbus.stores.membership import (
+    CATALOGUE,
+    Holding,
+    holding_of,
+    refuse_other_builds,
+    store_files,
+)
 from shardbus.stores.repair import Repaired, repair_store
 from shardbus.stores.survey import Progress
 
@@ -69,7 +75,14 @@ def examined(directory: Path, *, is_repairing: bool = False, is_adopting: bool =
 
 @contextmanager
 def unserved(directory: Path) -> Iterator[None]:
-    """The locks of the directory and, one by one, of its stores; Unavailable when one is taken."""
+    """The locks of the directory and, one by one, of its stores; Unavailable when one is taken.
+
+    CommandError, and not even the lock is made, when another build made the directory.
+    """
+    try:
+        refuse_other_builds(directory)
+    except OtherBuild as error:
+        raise CommandError(str(error)) from error
     try:
         with data_directory(directory):
             yield

@@ -42,21 +42,22 @@ LIST_NAME = "brokers.conf"
 def run_with_processes(settings: Settings) -> int:
     """Serve with each broker as a supervised process; the exit code."""
     log_to_stderr(settings.log_level)
-    with data_directory(settings.data_dir), _socket_directory(settings.data_dir) as sockets:
+    with data_directory(settings.data_dir):
         _check(settings.data_dir)
-        secret = make_secret(settings.data_dir / SECRET_NAME)
-        addresses = [
-            BrokerAddress(socket=sockets / f"{broker_name(index)}.sock")
-            for index in range(settings.brokers)
-        ]
-        listed = "".join(f"{address}\n" for address in addresses)
-        _write_list(settings.data_dir / LIST_NAME, listed)
-        _run(_supervised(settings, addresses, secret))
+        with _socket_directory(settings.data_dir) as sockets:
+            secret = make_secret(settings.data_dir / SECRET_NAME)
+            addresses = [
+                BrokerAddress(socket=sockets / f"{broker_name(index)}.sock")
+                for index in range(settings.brokers)
+            ]
+            listed = "".join(f"{address}\n" for address in addresses)
+            _write_list(settings.data_dir / LIST_NAME, listed)
+            _run(_supervised(settings, addresses, secret))
     return 0
 
 
 def _check(data_dir: Path) -> None:
-    """Say at once what every broker would say to nobody."""
+    """Say at once, before anything is made, what every broker would say to nobody."""
     try:
         check_catalogue_is_there(data_dir)
     except StoreError as error:

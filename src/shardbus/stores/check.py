@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
-from shardbus.stores.base import StoreError
+from shardbus.stores.base import OtherBuild, StoreError
 from shardbus.stores.catalogue_repair import CatalogueReport, page_faults
 from shardbus.stores.damage import Damage, StoreReport
 from shardbus.stores.database import FileLock, highest_entity_id, namespace_of, prepare
@@ -39,10 +39,15 @@ def not_there(path: Path) -> StoreReport:
 def examine(
     path: Path, name: str, sink: Sink, progress: Progress
 ) -> tuple[StoreReport, Survey | None]:
-    """Walk a store whose lock is held; the survey is None when nothing in it can be read."""
+    """Walk a store whose lock is held; the survey is None when nothing in it can be read.
+
+    OtherBuild when another build made it.
+    """
     report = StoreReport(name)
     try:
         prepare(path)
+    except OtherBuild:
+        raise
     except StoreError as error:
         _add_whole(report, str(error))
         return report, None

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Final, Literal, final
 
 from shardbus.stores.base import MessageStore, StoreError
-from shardbus.stores.database import highest_entity_id, namespace_of, prepare, store_error
+from shardbus.stores.catalogue import APPLICATION_ID as CATALOGUE_ID
+from shardbus.stores.database import (
+    APPLICATION_ID,
+    highest_entity_id,
+    ids_in,
+    namespace_of,
+    prepare,
+    refuse_other,
+    store_error,
+)
 from shardbus.stores.late import LateStore
 from shardbus.stores.salvage import open_unchanged
 from shardbus.stores.sqlite import SqliteStore
@@ -36,6 +45,18 @@ def broker_index(path: Path) -> int:
     """Whose store a file is; -1 if it is none."""
     found = _STORE.fullmatch(path.name)
     return int(found[1]) if found is not None else -1
+
+
+def refuse_other_builds(data_dir: Path) -> None:
+    """OtherBuild when another build made a file of a data directory; nothing is changed."""
+    for path in (data_dir / CATALOGUE, *store_files(data_dir)):
+        try:
+            found = ids_in(path) if path.is_file() else None
+        except StoreError:
+            # Whoever opens it says what is wrong.
+            continue
+        if found is not None and found[0] in (APPLICATION_ID, CATALOGUE_ID):
+            refuse_other(path, found[1])
 
 
 @final
@@ -67,7 +88,7 @@ def holding_of(path: Path) -> Holding:
 
 
 def id_for_catalogue(catalogue: Path, *, new_id: str) -> str:
-    """The id for a catalogue that has none, because it is new or comes from an old version.
+    """The id for a catalogue that is new.
 
     It is that of the stores beside it if they have one, otherwise `new_id`. StoreError, and
     nothing is changed, when there is no catalogue although a store holds fragments: a new one would

@@ -23,12 +23,10 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base import Page
+from shardbus.stores.base_record import HOLE, SIZE_BYTES, Record, is_whole
 from shardbus.stores.chunk import (
     COUNTER_MAX,
-    HOLE,
-    Record,
     assembled,
-    is_intact,
     is_shared,
     key_of,
     parts_of,
@@ -417,9 +415,9 @@ def _whole(key: int, record: tuple[bytes, bytes]) -> bytes | None:
     """The payload of a chunk of one message, None if it is damaged or missing."""
     head, body = record
     records = unpack_head(key, head)
-    if records is None or len(records) != 1 or records[0][2] != len(body):
+    if records is None or len(records) != 1 or not is_whole(body, records[0]):
         return None
-    return body if is_intact(body, records[0][3]) else None
+    return body
 
 
 def _slice(
@@ -431,13 +429,14 @@ def _slice(
         return
     wanted = set(keys)
     offset = 0
-    for position, (_, _, size, digest) in enumerate(records):
+    for position, record in enumerate(records):
         key = row.first + position
+        end = offset + record[SIZE_BYTES]
         if key in wanted:
-            payload = body[offset : offset + size]
-            if len(payload) == size and is_intact(payload, digest):
+            payload = body[offset:end]
+            if is_whole(payload, record):
                 found[key] = payload
-        offset += size
+        offset = end
 
 
 def _first_bytes(keys: list[int], found: dict[int, Entry], bytes_max: int) -> list[int]:

@@ -82,6 +82,9 @@ class SqliteStore:
         self.is_read_only = to_read
         # Everything opened so far is given back when the next step fails.
         with ExitStack() as opened, Translated(self.path):
+            if self.path.exists():
+                # Before anything is made beside it.
+                prepare(self.path)
             if not to_read:
                 lock = FileLock(self.path)
                 opened.callback(lock.release)
