@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.backups.offline import run_offline
-from shardbus.app.catalogue_file import check_catalogue_is_there, open_catalogue
 from shardbus.app.check_report import examined
 from shardbus.app.console import Console
 from shardbus.app.failures import CommandError
+from shardbus.app.store_kinds import stores_of
 from shardbus.stores.adoption import adopt
 from shardbus.stores.base import FragmentId, OtherBuild
 from shardbus.stores.bulk import BulkReader
@@ -112,8 +112,8 @@ STORE_USES: dict[str, Callable[[Path], object]] = {
     "repair": lambda path: repair_store(path, no_progress),
 }
 DIRECTORY_USES: dict[str, Callable[[Path], object]] = {
-    "serve": lambda path: open_catalogue(path, 5, 0),
-    "serve with processes": check_catalogue_is_there,
+    "serve": lambda path: stores_of(path).open_catalogue(now_ms=5, new_id=""),
+    "serve with processes": lambda path: stores_of(path).check_start(),
     "catalogue": lambda path: SqliteCatalogue(path / "catalogue.db", now_ms=5),
     "repair": lambda path: repair_catalogue(path / "catalogue.db", [], now_ms=5, new_id=""),
     "adopt": lambda path: adopt(path, now_ms=5, new_id=""),
@@ -183,6 +183,6 @@ def test_one_store_of_another_build_among_others_is_refused(tmp_path: Path) -> N
     before = content_of(tmp_path)
 
     with pytest.raises(OtherBuild, match=r"broker-0\.db was made by an earlier build"):
-        open_catalogue(tmp_path, 5, 0)
+        stores_of(tmp_path).open_catalogue(now_ms=5, new_id="")
 
     assert content_of(tmp_path) == before

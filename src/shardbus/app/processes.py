@@ -22,16 +22,16 @@ from shardbus.app.broker_address import (
     read_broker_list,
     read_secret,
 )
-from shardbus.app.broker_store import broker_name
-from shardbus.app.catalogue_file import check_catalogue_is_there
 from shardbus.app.cluster import serve_over
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Usage
 from shardbus.app.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.settings import Settings
+from shardbus.app.store_kinds import stores_of
 from shardbus.app.supervisor import Child, Supervisor
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_backup import broker_name
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def run_with_processes(settings: Settings) -> int:
     """Serve with each broker as a supervised process; the exit code."""
     log_to_stderr(settings.log_level)
     with data_directory(settings.data_dir):
-        _check(settings.data_dir)
+        _check(settings)
         with _socket_directory(settings.data_dir) as sockets:
             secret = make_secret(settings.data_dir / SECRET_NAME)
             addresses = [
@@ -56,10 +56,10 @@ def run_with_processes(settings: Settings) -> int:
     return 0
 
 
-def _check(data_dir: Path) -> None:
+def _check(settings: Settings) -> None:
     """Say at once, before anything is made, what every broker would say to nobody."""
     try:
-        check_catalogue_is_there(data_dir)
+        stores_of(settings.data_dir, settings.store).check_start()
     except StoreError as error:
         raise CommandError(str(error)) from error
 
@@ -109,6 +109,7 @@ def _command(settings: Settings, index: int, address: BrokerAddress) -> list[str
         "broker",
         *("--name", broker_name(index)),
         *("--data-dir", str(settings.data_dir)),
+        *("--store", settings.store),
         *("--backup-dir", str(settings.backup_dir)),
         *("--socket", str(address.socket)),
         *("--secret-file", str(settings.data_dir / SECRET_NAME)),

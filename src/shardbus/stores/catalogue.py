@@ -1,4 +1,4 @@
-"""Where the namespace's entities and access rules are remembered, in a file or in memory."""
+"""The catalogue of a namespace in a SQLite file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from shardbus.core.access import AccessRule, rule_from_document
+from shardbus.core.access import AccessRule
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.stores.base import StoreError, Unfinished
+from shardbus.stores.base_catalogue import check_unfinished, rules_from_json, rules_to_json
 from shardbus.stores.database import (
     CHECKPOINT_PAGES,
     PAGE_BYTES,
@@ -22,7 +23,7 @@ from shardbus.stores.database import (
     spare_bytes_of,
 )
 from shardbus.stores.room import Room, is_no_room, no_room_text
-from shardbus.stores.snapshot import SqliteSnapshot
+from shardbus.stores.snapshot import SqliteSnapshot, database_bytes
 
 T = TypeVar("T")
 
@@ -57,82 +58,6 @@ CREATE TABLE unfinished (
 _CATALOGUE_PAGE_BYTES: Final = 4096
 _RAISE: Final = "UPDATE namespace SET next_entity_id = ?1 WHERE next_entity_id < ?1"
 REPAIR: Final = "restore a copy of it, or run `shardbus check --repair`"
-UNFINISHED_MAX: Final = 10_000
-"""Creations and deletions that were not finished; beyond these nothing is created."""
-
-
-@final
-class MemoryCatalogue:
-    """The catalogue for tests and simulation: keeps documents, as the durable one does."""
-
-    def __init__(self, created_at_ms: int = 0, namespace_id: str = "") -> None:
-        self._created_at_ms = created_at_ms
-        self._namespace_id = namespace_id
-        self._documents: dict[int, str] = {}
-        self._unfinished: dict[int, tuple[str, bool]] = {}
-        self._rules = "[]"
-        self._next_entity_id = 1
-
-    def created_at_ms(self) -> int:
-        return self._created_at_ms
-
-    def namespace_id(self) -> str:
-        return self._namespace_id
-
-    def entities(self) -> list[Entity]:
-        return [entity_from_json(document) for document in self._documents.values()]
-
-    def damaged(self) -> list[int]:
-        return []
-
-    def rules(self) -> list[AccessRule]:
-        return rules_from_json(self._rules)
-
-    def unfinished(self) -> list[Unfinished]:
-        return [
-            Unfinished(entity_from_json(document), is_final=is_final)
-            for document, is_final in self._unfinished.values()
-        ]
-
-    def reserve_id(self) -> int:
-        self._next_entity_id += 1
-        return self._next_entity_id - 1
-
-    def raise_ids(self, above: int) -> None:
-        self._next_entity_id = max(self._next_entity_id, above + 1)
-
-    def begin(self, entity: Entity) -> None:
-        _check_unfinished(len(self._unfinished))
-        self._unfinished[entity.entity_id] = (entity.to_json(), False)
-
-    def put(self, entity: Entity) -> None:
-        self._documents[entity.entity_id] = entity.to_json()
-        self._unfinished.pop(entity.entity_id, None)
-
-    def remove(self, *entity_ids: int) -> None:
-        for entity_id in entity_ids:
-            document = self._documents.pop(entity_id, None)
-            if document is not None:
-                self._unfinished[entity_id] = (document, True)
-
-    def finish(self, *entity_ids: int) -> None:
-        for entity_id in entity_ids:
-            self._unfinished.pop(entity_id, None)
-
-    def copy(self) -> MemoryCatalogue:
-        """What a backup of it would hold."""
-        copied = MemoryCatalogue(self._created_at_ms, self._namespace_id)
-        copied._documents = dict(self._documents)
-        copied._unfinished = dict(self._unfinished)
-        copied._rules = self._rules
-        copied._next_entity_id = self._next_entity_id
-        return copied
-
-    def set_rules(self, rules: Sequence[AccessRule]) -> None:
-        self._rules = _rules_to_json(rules)
-
-    def close(self) -> None:
-        self._documents.clear()
 
 
 @final
@@ -223,7 +148,7 @@ class SqliteCatalogue:
     def begin(self, entity: Entity) -> None:
         """Note that fragments of an entity are about to be made, before it is recorded."""
         row = (entity.entity_id, entity.to_json())
-        _check_unfinished(self._guarded(lambda: self._number("SELECT count(*) FROM unfinished")))
+        check_unfinished(self._guarded(lambda: self._number("SELECT count(*) FROM unfinished")))
         self._write_all(
             (
                 "INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?, 0)",
@@ -270,10 +195,13 @@ class SqliteCatalogue:
         )
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
-        text = _rules_to_json(rules)
+        text = rules_to_json(rules)
         self._write(
             "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, checksum_of(0, text))
         )
+
+    def size_bytes(self) -> int:
+        return database_bytes(self._path)
 
     def snapshot(self) -> SqliteSnapshot:
         """What it holds now; in memory, since nobody else can read a file that is ours alone."""
@@ -398,14 +326,6 @@ def refuse_strange(path: Path) -> None:
     refuse_other(path, version)
 
 
-def _check_unfinished(count: int) -> None:
-    if count >= UNFINISHED_MAX:
-        raise StoreError(
-            f"{count} creations and deletions are not finished, and there may be no more: see to "
-            "it that every broker can be reached"
-        )
-
-
 def sound_entity(row: tuple[int, str, int]) -> Entity | None:
     """The entity of a record, None if the record is damaged."""
     entity_id, document, checksum = row
@@ -419,18 +339,6 @@ def sound_entity(row: tuple[int, str, int]) -> Entity | None:
 
 def checksum_of(entity_id: int, document: str) -> int:
     return zlib.crc32(document.encode("utf-8", "surrogatepass"), entity_id & 0xFFFFFFFF)
-
-
-def _rules_to_json(rules: Sequence[AccessRule]) -> str:
-    return json.dumps([rule.to_document() for rule in rules], separators=(",", ":"))
-
-
-def rules_from_json(text: str) -> list[AccessRule]:
-    """The rules of a record; ValueError when it is none."""
-    documents: object = json.loads(text)
-    if not isinstance(documents, list):
-        raise ValueError("the access rules are not a list")
-    return [rule_from_document(document) for document in documents]
 
 
 def _explained(path: Path, error: Exception) -> str:

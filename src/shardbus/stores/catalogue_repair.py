@@ -9,20 +9,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
 
-from shardbus.core.access import AccessRule
-from shardbus.core.entity import Entity
 from shardbus.stores.base import OtherBuild, StoreError, Unfinished
+from shardbus.stores.base_catalogue import rules_from_json
+from shardbus.stores.base_check import CatalogueReport
 from shardbus.stores.catalogue import (
     APPLICATION_ID,
     SqliteCatalogue,
     checksum_of,
     refuse_strange,
-    rules_from_json,
     sound_entity,
 )
-from shardbus.stores.damage import REPAIR, Damage
 from shardbus.stores.database import store_error
 from shardbus.stores.membership import Holding
 from shardbus.stores.salvage import Row, Salvage, integer, open_unchanged
@@ -30,28 +27,6 @@ from shardbus.stores.swapping import fold_log, put_in_place, remove_file
 
 # The most that SQLite is asked to say about the pages of one file.
 PAGE_FAULTS_MAX = 20
-
-
-@final
-class CatalogueReport:
-    """What the catalogue knows. `is_known` is false when it cannot be read as a whole."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.namespace_id = ""
-        self.created_at_ms = 0
-        self.next_entity_id = 1
-        self.entities: list[Entity] = []
-        self.unfinished: list[Unfinished] = []
-        self.damaged_ids: list[int] = []
-        self.rules: list[AccessRule] = []
-        self.damages: list[Damage] = []
-        self.is_known = False
-
-    def add(self, what: str, meaning: str, advice: str = REPAIR) -> Damage:
-        damage = Damage(self.file, what, meaning=meaning, advice=advice)
-        self.damages.append(damage)
-        return damage
 
 
 def check_catalogue(path: Path) -> CatalogueReport:

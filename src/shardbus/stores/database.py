@@ -14,6 +14,7 @@ from string import Template
 from typing import Final, final
 
 from shardbus.stores.base import OtherBuild, StoreError
+from shardbus.stores.base_files import sync_directory
 from shardbus.stores.room import Room, is_no_room, no_room_text
 from shardbus.stores.rows import KINDS
 
@@ -320,14 +321,6 @@ def _schema() -> str:
     """The statements that make a store, in one transaction."""
     text = resources.files("shardbus.stores").joinpath("schema/store.sql").read_text("utf-8")
     return f"BEGIN IMMEDIATE;\n{Template(text).substitute(KINDS)}\nCOMMIT;"
-
-
-def sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

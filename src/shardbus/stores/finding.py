@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, final
 
 from shardbus.core.change import Counters, LineCounters, new_counters
 from shardbus.core.message import ACTIVE, DEFERRED, SET_ASIDE, Entry
+from shardbus.stores.base_check import Damage, StoreReport
 from shardbus.stores.base_record import SIZE_BYTES, Record
 from shardbus.stores.chunk import (
     COUNTER_MAX,
@@ -18,7 +19,6 @@ from shardbus.stores.chunk import (
     unpack_head,
     unpack_state,
 )
-from shardbus.stores.damage import Damage, StoreReport
 from shardbus.stores.salvage import Row, blob, integer
 from shardbus.stores.staged import StagedPiece
 

@@ -27,6 +27,7 @@ from shardbus.stores.database import (
 )
 from shardbus.stores.late import LateStore
 from shardbus.stores.salvage import open_unchanged
+from shardbus.stores.snapshot import SqliteSnapshot, database_bytes, open_snapshot
 from shardbus.stores.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class _Unclaimed(StoreError):
 
 @final
 class StoreFile:
-    """The file of a broker's store, which is opened for one namespace. A `broker.Membership`.
+    """The file of a broker's store, which is opened for one namespace. A `base_package.KeptStore`.
 
     `store` raises StoreError until the file has joined a namespace; what `join` was asked for is
     tried again whenever the store is needed. A store that cannot be written is read.
@@ -147,8 +148,20 @@ class StoreFile:
         self._asking = threading.Lock()
 
     @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
     def namespace_id(self) -> str:
         return self._namespace_id
+
+    def size_bytes(self) -> int:
+        return database_bytes(self.path)
+
+    def snapshot(self) -> SqliteSnapshot:
+        # One that could not be opened yet says why.
+        self.store.fragments()
+        return open_snapshot(self.path)
 
     def open_own(self) -> None:
         """Open a file that belongs to a namespace, for that one; StoreError if it cannot be."""
@@ -168,7 +181,7 @@ class StoreFile:
             raise
         except StoreError as error:
             self.store.to_read()
-            log.error("%s starts with a store that can only be read: %s", self.path.stem, error)
+            log.error("%s starts with a store that can only be read: %s", self.name, error)
 
     def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
         with self._asking:

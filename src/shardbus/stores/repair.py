@@ -13,6 +13,7 @@ from typing import Final, final
 
 from shardbus.core.change import Counters, new_counters
 from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
+from shardbus.stores.base_check import Progress, Repaired
 from shardbus.stores.base_record import HOLE, SIZE_BYTES, is_whole
 from shardbus.stores.check import examine, not_there
 from shardbus.stores.chunk import (
@@ -29,7 +30,6 @@ from shardbus.stores.chunk import (
     unpack_session_state,
     unpack_spots,
 )
-from shardbus.stores.damage import StoreReport
 from shardbus.stores.database import (
     FileLock,
     open_writer,
@@ -39,24 +39,12 @@ from shardbus.stores.database import (
 from shardbus.stores.finding import Aside, Nowhere, Owner, Piece, Place, Stored, count_in
 from shardbus.stores.salvage import Salvage, blob, integer, open_unchanged
 from shardbus.stores.staged import StagedPiece
-from shardbus.stores.survey import Progress
 from shardbus.stores.swapping import fold_log, put_in_place, remove_file
 
 # Where counters are lost, or records of what was forwarded may be, sequence numbers go on this far
 # behind the last one that was found, so that none is given out twice.
 COUNTER_SKIP: Final = 1 << 32
 ROWS_PER_COMMIT: Final = 5_000
-
-
-@final
-class Repaired:
-    """What became of a file: `kept_as` is the old one's name, "" when it was left in place."""
-
-    def __init__(self, report: StoreReport, kept_as: str, served: int, set_aside: int) -> None:
-        self.report = report
-        self.kept_as = kept_as
-        self.served = served
-        self.set_aside = set_aside
 
 
 def repair_store(path: Path, progress: Progress) -> Repaired:

@@ -7,12 +7,13 @@ therefore find the same.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import merge
 from typing import Final, final
 
 from shardbus.core.change import LineCounters
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SET_ASIDE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.stores.base_check import Progress, StoreReport
 from shardbus.stores.base_record import SIZE_BYTES, is_whole
 from shardbus.stores.chunk import (
     CHUNK_SPAN_MAX,
@@ -23,16 +24,11 @@ from shardbus.stores.chunk import (
     unpack_gap,
     unpack_head,
 )
-from shardbus.stores.damage import StoreReport
 from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink, Stored
 from shardbus.stores.part_survey import PartSurvey
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
 from shardbus.stores.session_survey import SessionSurvey
 from shardbus.stores.stage_survey import StageSurvey
-
-Progress = Callable[[int], None]
-"""Called with the bytes that were read since the last time."""
-
 
 _PLACE_COLUMNS: Final = "chunk, count, size, due_at"
 _SERVED_NOT: Final = "it is not served"

@@ -11,7 +11,8 @@ from shardbus.core.access import LISTEN, AccessRule
 from shardbus.core.entity import Entity, QueueSpec, spread_fragments
 from shardbus.core.placement import even_hash_starts
 from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import MemoryCatalogue, SqliteCatalogue
+from shardbus.stores.catalogue import SqliteCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 
 AnyCatalogue = MemoryCatalogue | SqliteCatalogue
 
