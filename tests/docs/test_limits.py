@@ -41,7 +41,7 @@ from shardbus.gateway.http import (
     refusal_log,
 )
 from shardbus.rules import limits as rule_limits
-from shardbus.stores import base_backup, catalogue, snapshot
+from shardbus.stores import base_backup, base_catalogue, snapshot
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024
@@ -152,7 +152,7 @@ SAID: Final = {
     "elements of an XML document": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "elements of an XML answer": [atom.ELEMENTS_MAX, markup.DEPTH_MAX],
     "a WebSocket message": [websocket_frames.MESSAGE_BYTES_MAX // MB],
-    "creations and deletions of entities": [catalogue.UNFINISHED_MAX],
+    "creations and deletions of entities": [base_catalogue.UNFINISHED_MAX],
     "free space beside": [RESERVE_MB, SHORT_STATE_BYTES_MAX // KB],
     "stores that stand still": [backup.HOLD_MS_MAX // SECOND, backup.HOLD_ATTEMPTS],
     "the log of a store that is": [snapshot.LOG_BYTES_MAX // MB // KB],

@@ -16,7 +16,7 @@ from shardbus.core.command import Send
 from shardbus.core.entity import QueueSpec
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.stores.base import FragmentId
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, Stored, WitnessedDisk

@@ -19,7 +19,7 @@ from shardbus.core.command import Home, Sent
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.tier import CHOSEN, NEWER, STANDARD, Tier
 from shardbus.stores.base import FragmentCommit
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site

@@ -17,8 +17,9 @@ from shardbus.core.message import (
 )
 from shardbus.stores.base import FragmentId, StoreError, UnknownFragment
 from shardbus.stores.base_bulk import BulkAsk, Range, Slab
+from shardbus.stores.base_record import HOLE, SIZE_BYTES, is_whole
 from shardbus.stores.bulk import BulkReader
-from shardbus.stores.chunk import HOLE, is_intact, sequence_base
+from shardbus.stores.chunk import sequence_base
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import FRAGMENTS, filled
 from tests.stores.harness import Pen, Scalpel, without_payload
@@ -37,10 +38,10 @@ def shown_of(slab: Slab) -> Shown:
         at = 0
         for position, record in enumerate(chunk.records):
             number = chunk.first_number + position
-            payload = chunk.body[at : at + record[2]]
-            at += record[2]
+            payload = chunk.body[at : at + record[SIZE_BYTES]]
+            at += record[SIZE_BYTES]
             if chunk.keeps(number) and record != HOLE:
-                assert is_intact(payload, record[3])
+                assert is_whole(payload, record)
                 shown[number] = (ACTIVE, payload)
     return shown
 

@@ -14,10 +14,10 @@ import pytest
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores import repair as repair_module
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_check import Damage, Repaired, StoreReport, ranges_of
 from shardbus.stores.check import check_store
 from shardbus.stores.chunk import COUNTER_MAX, sequence_base
-from shardbus.stores.damage import Damage, StoreReport, ranges_of
-from shardbus.stores.repair import COUNTER_SKIP, Repaired, repair_store
+from shardbus.stores.repair import COUNTER_SKIP, repair_store
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import (
     FRAGMENTS,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shardbus.stores.base import FragmentId, StoreError
+from shardbus.stores.base_check import StoreReport
 from shardbus.stores.check import check_store
-from shardbus.stores.damage import StoreReport
 from shardbus.stores.repair import COUNTER_SKIP, repair_store
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import FRAGMENTS, Filled, filled, served

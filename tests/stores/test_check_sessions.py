@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import ACTIVE, DEFERRED, MAIN_LINE, SCHEDULED
+from shardbus.stores.base_check import StoreReport
 from shardbus.stores.check import check_store
-from shardbus.stores.damage import StoreReport
 from shardbus.stores.repair import repair_store
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import (

@@ -9,8 +9,8 @@ import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores.base import FragmentId
+from shardbus.stores.base_check import StoreReport
 from shardbus.stores.check import check_store
-from shardbus.stores.damage import StoreReport
 from shardbus.stores.repair import repair_store
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.harness import Pen, Scalpel, read_all, without_payload

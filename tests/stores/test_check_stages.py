@@ -8,8 +8,8 @@ import pytest
 
 from shardbus.core.change import Adopt, StagePut
 from shardbus.core.message import MAIN_LINE, NEVER_MS
+from shardbus.stores.base_check import StoreReport
 from shardbus.stores.check import check_store
-from shardbus.stores.damage import StoreReport
 from shardbus.stores.repair import repair_store
 from shardbus.stores.sqlite import SqliteStore
 from tests.stores.filled import FRAGMENTS, Filled, filled, served

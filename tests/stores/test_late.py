@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.broker_store import StoreOptions, check_opened, store_file
+from shardbus.app.broker_store import check_opened
+from shardbus.app.store_kinds import stores_of
 from shardbus.stores.base import FragmentId, MessageStore, StoreError
 from shardbus.stores.late import LateStore
 from shardbus.stores.memory import MemoryStore
@@ -98,7 +99,7 @@ def test_what_never_opened_is_closed_without_a_word() -> None:
 def test_a_server_starts_without_some_of_its_stores_but_not_without_all(tmp_path: Path) -> None:
     """R15."""
     (tmp_path / "broker-1.db").write_bytes(b"not a database, and longer than a header" * 9)
-    files = [store_file(name, tmp_path, StoreOptions()) for name in ("broker-0", "broker-1")]
+    files = [stores_of(tmp_path).open_store(name) for name in ("broker-0", "broker-1")]
     files[0].join("a" * 32, is_empty_expected=True)
     with pytest.raises(StoreError, match="not a SQLite file"):
         files[1].join("a" * 32, is_empty_expected=True)

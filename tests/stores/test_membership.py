@@ -15,7 +15,6 @@ from shardbus.stores.check import check_store
 from shardbus.stores.membership import StoreFile, holding_of, id_for_catalogue
 from shardbus.stores.repair import repair_store
 from shardbus.stores.sqlite import SqliteStore
-from tests.stores import version1
 from tests.unit.stores.test_catalogue import entity
 
 MINE, OTHER, NEW = "a" * 32, "b" * 32, "c" * 32
@@ -101,9 +100,9 @@ def test_nothing_is_made_in_place_of_a_store_that_should_hold_something(tmp_path
     file.store.close()
 
 
-def test_a_store_from_before_there_were_ids_joins_whoever_comes_first(tmp_path: Path) -> None:
-    path = tmp_path / "broker-0.db"
-    version1.make(path)
+def test_a_store_that_has_lost_its_id_joins_whoever_comes_first(tmp_path: Path) -> None:
+    """A repair leaves it so when the id cannot be read."""
+    path = make_store(tmp_path / "broker-0.db", "", FragmentId(1, 0))
     file = StoreFile(path, "full")
     file.open_own()
     assert file.namespace_id == ""

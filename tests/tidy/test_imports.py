@@ -1,5 +1,8 @@
 """Who may import what: the rules that import-linter cannot say by module name alone."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.tidy.source import imports, python_files, shown
@@ -37,15 +40,43 @@ def test_pure_packages_import_only_the_standard_library_and_what_is_argued() -> 
     assert offences == []
 
 
-def test_brokers_and_gateways_know_only_the_interface_of_the_stores() -> None:
+def test_outside_the_stores_only_their_interface_is_known() -> None:
+    """The interface is what is called base; it knows no store either."""
+    interface = [path for path in python_files("src/shardbus/stores") if is_interface(path)]
+    outside = python_files("src/shardbus/app", "src/shardbus/broker", "src/shardbus/gateway")
     offences = [
         f"{shown(path)} imports {name}"
-        for path in python_files("src/shardbus/broker", "src/shardbus/gateway")
+        for path in [*outside, *interface]
         for name in sorted(imports(path))
         if name.startswith("shardbus.stores.") and not name.startswith("shardbus.stores.base")
     ]
 
+    assert len(interface) > 5
     assert offences == []
+
+
+def test_a_kind_of_store_is_named_by_its_package_and_by_one_line_of_the_settings() -> None:
+    kinds = re.compile("sqlite|postgres", re.IGNORECASE)
+    files = [path for path in python_files("src/shardbus") if not is_of_a_kind(path)]
+    named = [
+        f"{shown(path)}: {line.strip()}"
+        for path in files
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if kinds.search(line)
+    ]
+
+    assert named == ['src/shardbus/app/settings.py: "sqlite": "shardbus.stores.sqlite_package",']
+
+
+def is_interface(path: Path) -> bool:
+    """`stores/base.py`, `stores/base_bulk.py` and so on, or in a package of that name."""
+    return shown(path).startswith("src/shardbus/stores/base")
+
+
+def is_of_a_kind(path: Path) -> bool:
+    """What a kind of store is made of; what is in memory, or opened late, is of none."""
+    is_stores = shown(path).startswith("src/shardbus/stores/")
+    return is_stores and not is_interface(path) and not path.stem.startswith(("memory", "late"))
 
 
 def test_no_import_is_relative_so_that_a_module_reads_the_same_from_everywhere() -> None:

@@ -12,6 +12,7 @@ import click
 from shardbus.app.broker_address import BrokerAddress, checked_socket, parse_broker_address
 from shardbus.app.console import Console, run_command
 from shardbus.app.failures import Usage
+from shardbus.app.settings import DEFAULT_STORE
 
 _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
 
@@ -19,6 +20,7 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
 @click.command()
 @click.option("--name", required=True, help="broker-N: its place among the brokers, from 0.")
 @click.option("--data-dir", required=True, metavar="PATH", help="Directory of its store.")
+@click.option("--store", default=DEFAULT_STORE, show_default=True, help="Kind of its store.")
 @click.option(
     "--backup-dir",
     metavar="PATH",
@@ -70,6 +72,7 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
         BrokerOptions(
             name=_name(str(options["name"])),
             data_dir=Path(str(options["data_dir"])),
+            store=str(options["store"]),
             backup_dir=Path(str(options["backup_dir"] or f"{options['data_dir']}/backups")),
             address=_address(options),
             secret_file=None if secret_file is None else Path(str(secret_file)),

@@ -18,25 +18,19 @@ import uvloop
 
 from shardbus.app import garbage
 from shardbus.app.broker_address import BrokerAddress, make_secret, read_secret
-from shardbus.app.broker_store import (
-    StoreOptions,
-    catalogue_part,
-    new_broker,
-    store_file,
-    store_part,
-)
-from shardbus.app.catalogue_file import open_catalogue
+from shardbus.app.broker_store import catalogue_part, new_broker, store_part
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.serving import alongside, beat_on, log_to_stderr, stop_on_signals
+from shardbus.app.store_kinds import new_namespace_id, stores_of
 from shardbus.broker.backup_call import BackupDoor
 from shardbus.broker.catalogue_door import CatalogueDoor
 from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.endpoint import Endpoint
 from shardbus.broker.frames import NONCE_BYTES
 from shardbus.broker.storage import ThreadWorker
-from shardbus.core.entity import MEGABYTE
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_package import Stores
 
 # A supervisor may start us again before our former life has ended.
 LOCK_WAIT_S: Final = 10
@@ -53,6 +47,7 @@ class BrokerOptions:
 
     name: str
     data_dir: Path
+    store: str
     backup_dir: Path
     address: BrokerAddress
     secret_file: Path | None
@@ -86,16 +81,15 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
     clock = SystemClock()
-    stores = StoreOptions(options.durability, options.reserve_mb)
-    file = store_file(options.name, options.data_dir, stores)
-    file.open_own()
-    broker = new_broker(
-        options.name,
-        file,
-        clock,
-        loop,
-        fragment_mb_max=options.fragment_mb_max,
+    stores = stores_of(
+        options.data_dir,
+        options.store,
+        durability=options.durability,
+        reserve_mb=options.reserve_mb,
     )
+    kept = stores.open_store(options.name)
+    kept.open_own()
+    broker = new_broker(kept, clock, loop, fragment_mb_max=options.fragment_mb_max)
     endpoint = Endpoint(
         broker,
         secret,
@@ -103,11 +97,11 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
         monotonic_s=time.monotonic,
         new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
     )
-    part = store_part(broker, options.data_dir, options.backup_dir, loop)
+    part = store_part(broker, kept, options.backup_dir, loop)
     backups = BackupDoor([part])
     endpoint.add_answerer(backups)
     try:
-        async with endpoint, _catalogue(options, endpoint, backups, clock):
+        async with endpoint, _catalogue(options, stores, endpoint, backups, clock):
             server = await options.address.listen(endpoint.accept)
             if options.ends_with_stdin:
                 loop.add_reader(sys.stdin.fileno(), _stop_at_end, stopping)
@@ -122,7 +116,7 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
 
 @asynccontextmanager
 async def _catalogue(
-    options: BrokerOptions, endpoint: Endpoint, backups: BackupDoor, clock: Clock
+    options: BrokerOptions, stores: Stores, endpoint: Endpoint, backups: BackupDoor, clock: Clock
 ) -> AsyncIterator[None]:
     """The catalogue, kept for all gateways; nothing when another broker keeps it."""
     if not options.keeps_catalogue:
@@ -130,14 +124,14 @@ async def _catalogue(
         return
     loop = asyncio.get_running_loop()
     now_ms = clock.now_ms()
-    catalogue = open_catalogue(options.data_dir, now_ms, options.reserve_mb * MEGABYTE)
+    catalogue = stores.open_catalogue(now_ms=now_ms, new_id=new_namespace_id())
     worker = ThreadWorker("catalogue", loop)
     # Milliseconds since the epoch, with room for changes: another version after every start.
     version = now_ms * 1_000
     publish = endpoint.publish_catalogue
     door = CatalogueDoor(catalogue, worker, loop=loop, version=version, on_change=publish)
     endpoint.keep_turns(door)
-    part = catalogue_part(catalogue, worker, options.data_dir, options.backup_dir, loop)
+    part = catalogue_part(catalogue, worker, options.backup_dir, loop)
     backups.add(part)
     publish(version)
     try:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
-from shardbus.app.catalogue_file import new_namespace_id
 from shardbus.app.console import Console, Json
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Unavailable, Usage
-from shardbus.stores.adoption import adopt
-from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue_repair import CatalogueReport, check_catalogue, repair_catalogue
-from shardbus.stores.check import check_homes, check_namespace, check_store, orphans
-from shardbus.stores.damage import NOBODY, Damage, StoreReport
-from shardbus.stores.membership import CATALOGUE, Holding, holding_of, store_files
-from shardbus.stores.repair import Repaired, repair_store
-from shardbus.stores.survey import Progress
-
-T = TypeVar("T")
+from shardbus.app.store_kinds import new_namespace_id, stores_of
+from shardbus.stores.base import OtherBuild, StoreError
+from shardbus.stores.base_backup import copy_name
+from shardbus.stores.base_check import (
+    NOBODY,
+    CatalogueReport,
+    Damage,
+    Progress,
+    Repaired,
+    StoreReport,
+    check_homes,
+    check_namespace,
+    orphans,
+)
+from shardbus.stores.base_package import Stores
 
 SOUND: Final = 0
 DAMAGED: Final = 1
@@ -45,23 +49,26 @@ def run_check(
 
 def examined(directory: Path, *, is_repairing: bool = False, is_adopting: bool = False) -> Verdict:
     """What is found in a directory; CommandError when it cannot be examined."""
+    stores = stores_of(directory)
+    now_ms, new_id = int(time.time() * 1000), new_namespace_id()
     with unserved(directory):
-        files = store_files(directory)
-        if not files and not (directory / CATALOGUE).exists():
+        names = stores.names()
+        if not names and not stores.has_catalogue():
             raise Usage(f"{directory} holds no store and no catalogue: not a data directory")
-        repairs = [_repaired(path) for path in files] if is_repairing else []
-        catalogue = check_catalogue(directory / CATALOGUE)
-        kept_as = _repaired_catalogue(directory) if is_repairing else ""
-        done = _adopted(directory) if is_adopting else []
-        stores = [_checked(path) for path in store_files(directory)]
-        found_before, catalogue = catalogue.damages, check_catalogue(directory / CATALOGUE)
+        repairs = [_repaired(stores, name) for name in names] if is_repairing else []
+        catalogue = stores.check_catalogue()
+        kept_as = stores.repair_catalogue(now_ms=now_ms, new_id=new_id) if is_repairing else ""
+        done = stores.adopt(now_ms=now_ms, new_id=new_id) if is_adopting else []
+        found_before = catalogue.damages
+        reports = [_checked(stores, name) for name in stores.names()]
+        catalogue = stores.check_catalogue()
     lost = [damage for repair in repairs if repair.kept_as for damage in repair.report.damages]
-    found = [damage for store in stores for damage in store.damages] + catalogue.damages
+    found = [damage for report in reports for damage in report.damages] + catalogue.damages
     if catalogue.is_known:
-        found += check_homes(catalogue, stores) + check_namespace(catalogue, stores)
-    verdict = Verdict(stores, catalogue, found, repairs, lost)
+        found += check_homes(catalogue, reports) + check_namespace(catalogue, reports)
+    verdict = Verdict(reports, catalogue, found, repairs, lost)
     if kept_as:
-        done.append(f"{CATALOGUE}: repaired; the old file is {kept_as}")
+        done.append(f"{catalogue.file}: repaired; the old file is {kept_as}")
         verdict.lost = [*lost, *found_before]
     verdict.done = done
     return verdict
@@ -69,7 +76,14 @@ def examined(directory: Path, *, is_repairing: bool = False, is_adopting: bool =
 
 @contextmanager
 def unserved(directory: Path) -> Iterator[None]:
-    """The locks of the directory and, one by one, of its stores; Unavailable when one is taken."""
+    """The locks of the directory and, one by one, of its stores; Unavailable when one is taken.
+
+    CommandError, and not even the lock is made, when another build made the directory.
+    """
+    try:
+        stores_of(directory).refuse_other_builds()
+    except OtherBuild as error:
+        raise CommandError(str(error)) from error
     try:
         with data_directory(directory):
             yield
@@ -80,37 +94,20 @@ def unserved(directory: Path) -> Iterator[None]:
         raise (Unavailable(str(error)) if type(error) is CommandError else error) from error
 
 
-def _checked(path: Path) -> StoreReport:
-    return _with_progress(f"checking {path.name}", path, 1, check_store)
+def _checked(stores: Stores, name: str) -> StoreReport:
+    with _progress(f"checking {copy_name(name)}", stores.size_bytes(name)) as progress:
+        return stores.check(name, progress)
 
 
-def _repaired(path: Path) -> Repaired:
-    return _with_progress(f"repairing {path.name}", path, 2, repair_store)
+def _repaired(stores: Stores, name: str) -> Repaired:
+    with _progress(f"repairing {copy_name(name)}", 2 * stores.size_bytes(name)) as progress:
+        return stores.repair(name, progress)
 
 
-def _repaired_catalogue(directory: Path) -> str:
-    path, now_ms = directory / CATALOGUE, int(time.time() * 1000)
-    return repair_catalogue(path, _holdings(directory), now_ms=now_ms, new_id=new_namespace_id())
-
-
-def _adopted(directory: Path) -> list[str]:
-    return adopt(directory, now_ms=int(time.time() * 1000), new_id=new_namespace_id())
-
-
-def _holdings(directory: Path) -> list[Holding]:
-    """What the stores that can be read say about themselves."""
-    found: list[Holding] = []
-    for path in store_files(directory):
-        if path.exists():
-            with suppress(StoreError):
-                found.append(holding_of(path))
-    return found
-
-
-def _with_progress(label: str, path: Path, passes: int, work: Callable[[Path, Progress], T]) -> T:
-    length = passes * (path.stat().st_size if path.exists() else 0)
+@contextmanager
+def _progress(label: str, length: int) -> Iterator[Progress]:
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
-        return work(path, bar.update)
+        yield bar.update
 
 
 class Verdict:

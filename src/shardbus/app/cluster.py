@@ -13,7 +13,6 @@ from typing import Final, final
 
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.broker_address import BrokerAddress
-from shardbus.app.broker_store import CATALOGUE_NAME, broker_name
 from shardbus.app.front import namespace_settings, serve_clients
 from shardbus.app.serving import alongside
 from shardbus.app.settings import Settings
@@ -31,6 +30,7 @@ from shardbus.broker.storage import ThreadWorker
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.stores.base_backup import CATALOGUE_NAME, broker_name
 
 log = logging.getLogger(__name__)
 

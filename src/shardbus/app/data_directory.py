@@ -46,8 +46,8 @@ def data_directory(
 def keep_to_owner(path: Path) -> None:
     """Close files with messages and keys to other users, and say so when the directory is open.
 
-    What SQLite makes beside a database gets the mode of the database. The directory itself is
-    left as it is: whoever mounted or shared it may have had a reason.
+    What is made beside a database gets the mode of the database. The directory itself is left as
+    it is: whoever mounted or shared it may have had a reason.
     """
     mode = path.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:

@@ -101,6 +101,7 @@ def _command(settings: Settings, http_port: int, certificate: tuple[Path, Path])
     command = [
         *(sys.executable, "-m", "shardbus", "flight"),
         *("--data-dir", str(settings.data_dir)),
+        *("--store", settings.store),
         *("--host", settings.host),
         *("--port", str(settings.flight_port)),
         *("--bus", f"{_near(settings.host)}:{http_port}"),

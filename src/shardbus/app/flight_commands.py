@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 
 from shardbus.app.console import Console, run_command
+from shardbus.app.settings import DEFAULT_STORE
 
 
 @click.command(hidden=True)
 @click.option("--data-dir", required=True, metavar="PATH", help="Directory of the stores.")
+@click.option("--store", default=DEFAULT_STORE, show_default=True, help="Kind of the stores.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65_535), default=5301, show_default=True)
 @click.option("--bus", required=True, metavar="HOST:PORT", help="HTTP address of a gateway.")
@@ -35,6 +37,7 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
     return run_flight(
         FlightOptions(
             data_dir=Path(str(options["data_dir"])),
+            store=str(options["store"]),
             host=str(options["host"]),
             port=int(options["port"] or 0),
             bus=(host, int(port)),

@@ -18,10 +18,11 @@ from pyarrow import ArrowException
 
 from shardbus.app.failures import CommandError
 from shardbus.app.serving import beat, log_to_stderr
+from shardbus.app.store_kinds import stores_of
 from shardbus.app.supervisor import BEAT_MS
 from shardbus.gateway.flight.bus import BusClient
 from shardbus.gateway.flight.lane import Lane
-from shardbus.stores.bulk import BulkReader
+from shardbus.stores.base import StoreError
 
 # Batches are megabytes that come and go: taken from the system and given back each time, they
 # would be filled with zeros each time.
@@ -36,6 +37,7 @@ class FlightOptions:
     """How the process runs. `bus` is the host and port of a gateway's HTTP."""
 
     data_dir: Path
+    store: str
     host: str
     port: int
     bus: tuple[str, int]
@@ -54,15 +56,18 @@ def run_flight(options: FlightOptions) -> int:
     scheme = "grpc+tcp" if options.certificate is None else "grpc+tls"
     host = f"[{options.host}]" if ":" in options.host else options.host
     try:
+        stores = stores_of(options.data_dir, options.store)
         _check_address(options.host, options.port)
         bus, strangers = BusClient(*options.bus), BusClient(*options.bus)
         lane = Lane(
             f"{scheme}://{host}:{options.port}",
             bus,
-            lambda broker: BulkReader(options.data_dir / f"{broker}.db"),
+            stores.open_bulk,
             certificate=_read(options.certificate),
             strangers=strangers,
         )
+    except StoreError as error:
+        raise CommandError(str(error)) from error
     except (ArrowException, OSError) as error:
         raise CommandError(
             f"the bulk lane cannot listen on port {options.port}: {error}"

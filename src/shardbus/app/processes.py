@@ -22,16 +22,16 @@ from shardbus.app.broker_address import (
     read_broker_list,
     read_secret,
 )
-from shardbus.app.broker_store import broker_name
-from shardbus.app.catalogue_file import check_catalogue_is_there
 from shardbus.app.cluster import serve_over
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError, Usage
 from shardbus.app.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.settings import Settings
+from shardbus.app.store_kinds import stores_of
 from shardbus.app.supervisor import Child, Supervisor
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_backup import broker_name
 
 log = logging.getLogger(__name__)
 
@@ -42,23 +42,24 @@ LIST_NAME = "brokers.conf"
 def run_with_processes(settings: Settings) -> int:
     """Serve with each broker as a supervised process; the exit code."""
     log_to_stderr(settings.log_level)
-    with data_directory(settings.data_dir), _socket_directory(settings.data_dir) as sockets:
-        _check(settings.data_dir)
-        secret = make_secret(settings.data_dir / SECRET_NAME)
-        addresses = [
-            BrokerAddress(socket=sockets / f"{broker_name(index)}.sock")
-            for index in range(settings.brokers)
-        ]
-        listed = "".join(f"{address}\n" for address in addresses)
-        _write_list(settings.data_dir / LIST_NAME, listed)
-        _run(_supervised(settings, addresses, secret))
+    with data_directory(settings.data_dir):
+        _check(settings)
+        with _socket_directory(settings.data_dir) as sockets:
+            secret = make_secret(settings.data_dir / SECRET_NAME)
+            addresses = [
+                BrokerAddress(socket=sockets / f"{broker_name(index)}.sock")
+                for index in range(settings.brokers)
+            ]
+            listed = "".join(f"{address}\n" for address in addresses)
+            _write_list(settings.data_dir / LIST_NAME, listed)
+            _run(_supervised(settings, addresses, secret))
     return 0
 
 
-def _check(data_dir: Path) -> None:
-    """Say at once what every broker would say to nobody."""
+def _check(settings: Settings) -> None:
+    """Say at once, before anything is made, what every broker would say to nobody."""
     try:
-        check_catalogue_is_there(data_dir)
+        stores_of(settings.data_dir, settings.store).check_start()
     except StoreError as error:
         raise CommandError(str(error)) from error
 
@@ -108,6 +109,7 @@ def _command(settings: Settings, index: int, address: BrokerAddress) -> list[str
         "broker",
         *("--name", broker_name(index)),
         *("--data-dir", str(settings.data_dir)),
+        *("--store", settings.store),
         *("--backup-dir", str(settings.backup_dir)),
         *("--socket", str(address.socket)),
         *("--secret-file", str(settings.data_dir / SECRET_NAME)),

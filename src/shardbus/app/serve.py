@@ -8,30 +8,22 @@ import secrets
 import uvloop
 
 from shardbus.app.backups.kept import KeptBackups
-from shardbus.app.broker_store import (
-    StoreOptions,
-    broker_name,
-    catalogue_part,
-    check_opened,
-    new_broker,
-    store_file,
-    store_part,
-)
-from shardbus.app.catalogue_file import open_catalogue
+from shardbus.app.broker_store import catalogue_part, check_opened, new_broker, store_part
 from shardbus.app.data_directory import data_directory
 from shardbus.app.failures import CommandError
 from shardbus.app.front import namespace_settings, serve_clients
 from shardbus.app.serving import log_to_stderr, stop_on_signals
 from shardbus.app.settings import Settings
+from shardbus.app.store_kinds import new_namespace_id, stores_of
 from shardbus.broker.auth import Authorizer
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.namespace import Namespace
 from shardbus.broker.storage import ThreadWorker
-from shardbus.core.entity import MEGABYTE
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_backup import broker_name
 
 
 def run(settings: Settings) -> int:
@@ -49,25 +41,29 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
     clock = SystemClock()
-    names = [broker_name(index) for index in range(settings.brokers)]
-    reserve_bytes = settings.reserve_mb * MEGABYTE
-    catalogue = open_catalogue(settings.data_dir, clock.now_ms(), reserve_bytes)
-    options = StoreOptions(settings.durability, settings.reserve_mb)
-    files = [store_file(name, settings.data_dir, options) for name in names]
+    stores = stores_of(
+        settings.data_dir,
+        settings.store,
+        durability=settings.durability,
+        reserve_mb=settings.reserve_mb,
+    )
+    catalogue = stores.open_catalogue(now_ms=clock.now_ms(), new_id=new_namespace_id())
+    kept = [stores.open_store(broker_name(index)) for index in range(settings.brokers)]
     brokers = [
-        new_broker(name, file, clock, loop, fragment_mb_max=settings.fragment_mb_max)
-        for name, file in zip(names, files, strict=True)
+        new_broker(each, clock, loop, fragment_mb_max=settings.fragment_mb_max) for each in kept
     ]
     worker = ThreadWorker("catalogue", loop)
     namespace = Namespace(catalogue, brokers, clock, namespace_settings(settings), worker)
-    places = settings.data_dir, settings.backup_dir
     parts = [
-        *(store_part(broker, *places, loop) for broker in brokers),
-        catalogue_part(catalogue, worker, *places, loop),
+        *(
+            store_part(broker, each, settings.backup_dir, loop)
+            for broker, each in zip(brokers, kept, strict=True)
+        ),
+        catalogue_part(catalogue, worker, settings.backup_dir, loop),
     ]
     try:
         await namespace.recover()
-        check_opened(files)
+        check_opened(kept)
         bus = Bus(
             namespace,
             brokers,

@@ -23,6 +23,13 @@ ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
 DEFAULT_FILE: Final = Path("shardbus.toml")
 KEY_FILE_CHARACTERS_MAX: Final = 4096
 
+STORES: Final = {
+    "sqlite": "shardbus.stores.sqlite_package",
+}
+"""The module of each kind of store, the default first (CONTRIBUTING.md says how to add one)."""
+DEFAULT_STORE: Final = f"{next(iter(STORES))}:"
+KINDS_OF_STORES: Final = ", ".join(f"`{kind}:`" for kind in STORES)
+
 
 class SettingError(Usage):
     """A setting that cannot be used; the text names the setting, where it came from and why."""
@@ -112,9 +119,7 @@ TABLE: Final[tuple[Setting, ...]] = (
         "",
         "Spark that runs pipelines, as in spark://host:7077 or sc://host:15002; empty: here.",
     ),
-    Setting(
-        "store", Kind.TEXT, "sqlite:", "Message stores; only `sqlite:` (in the data directory)."
-    ),
+    Setting("store", Kind.TEXT, DEFAULT_STORE, f"Kind of the message stores: {KINDS_OF_STORES}."),
     _count("brokers", 4, 64, "Message brokers, each with a store of its own."),
     Setting(
         "broker_processes",
@@ -427,13 +432,9 @@ class _Gathered:
 
     def _check_store(self) -> None:
         store = self._text("store")
-        if store.startswith(("postgresql:", "postgres:")):
-            self._refuse("store", "PostgreSQL stores do not exist yet; use sqlite:")
-        if store != "sqlite:":
-            self._refuse(
-                "store",
-                f"{store!r} is not a store; use sqlite:, whose files are in the data directory",
-            )
+        kind, colon, _ = store.partition(":")
+        if not colon or kind not in STORES:
+            self._refuse("store", f"{store!r} is no kind of store; use {KINDS_OF_STORES}")
 
     def _check_certificate(self) -> None:
         for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):

@@ -16,7 +16,7 @@ from shardbus.broker.backup import HOLD_MS_MAX, FileCopy, Order, Room
 from shardbus.broker.storage import Worker
 from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_FOUND, Refused, Unavailable
 from shardbus.stores.base import StoreError
-from shardbus.stores.base_backup import Copied, Snapshot
+from shardbus.stores.base_backup import Copied, Snapshot, copy_name
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class LocalPart:
         new_worker: Callable[[], Worker],
     ) -> None:
         self.name = name
-        self._file = f"{name}.db"
+        self._file = copy_name(name)
         self._still = still
         self._directory = directory
         self._loop = loop

@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar, final
 
-from shardbus.broker.namespace_records import Catalogue
 from shardbus.broker.storage import Worker
 from shardbus.core.access import rule_from_document
 from shardbus.core.document import Fields
 from shardbus.core.entity import entity_from_json
 from shardbus.core.errors import Unavailable
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_catalogue import Catalogue
 
 T = TypeVar("T")
 

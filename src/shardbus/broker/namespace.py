@@ -17,7 +17,7 @@ from shardbus.broker.idle import IdleWatch
 from shardbus.broker.namespace_access import AccessRules, Change
 from shardbus.broker.namespace_forwarding import settle_forwarding, tell_of_forwarding
 from shardbus.broker.namespace_leftovers import Leftovers, Orphan
-from shardbus.broker.namespace_records import Catalogue, Records
+from shardbus.broker.namespace_records import Records
 from shardbus.broker.namespace_subscriptions import Subscriptions, take_after, turn_of
 from shardbus.broker.storage import Worker
 from shardbus.broker.turn import Turns, TurnTaker
@@ -43,6 +43,7 @@ from shardbus.core.errors import (
 from shardbus.core.placement import even_hash_starts
 from shardbus.core.rule_spec import RuleSpec
 from shardbus.core.tier import CHOSEN, Tier
+from shardbus.stores.base_catalogue import Catalogue
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -4,65 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, final
+from typing import TypeVar, final
 
 from shardbus.broker.storage import Worker
 from shardbus.core.access import AccessRule
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Unavailable
 from shardbus.stores.base import StoreError, Unfinished
+from shardbus.stores.base_catalogue import Catalogue
 
 T = TypeVar("T")
-
-
-class Catalogue(Protocol):
-    """Where entities are remembered. Blocking; every write is durable when it returns.
-
-    Any method may raise StoreError, which after a write means *unknown*.
-    """
-
-    def created_at_ms(self) -> int: ...
-
-    def namespace_id(self) -> str: ...
-
-    def entities(self) -> list[Entity]: ...
-
-    def damaged(self) -> list[int]:
-        """Entities whose record cannot be read; their fragments must be kept."""
-        ...
-
-    def rules(self) -> list[AccessRule]: ...
-
-    def unfinished(self) -> list[Unfinished]:
-        """What was begun or removed, and not finished."""
-        ...
-
-    def reserve_id(self) -> int:
-        """An entity id that was never begun before, and that is not given out again."""
-        ...
-
-    def raise_ids(self, above: int) -> None:
-        """Give out only ids greater than this one from now on."""
-        ...
-
-    def begin(self, entity: Entity) -> None:
-        """Note that fragments of an entity are about to be made; `put` or `finish` ends it."""
-        ...
-
-    def put(self, entity: Entity) -> None: ...
-
-    def remove(self, *entity_ids: int) -> None:
-        """Forget entities, all together or none; unknown ones are passed over.
-
-        That their fragments are to go is noted, until `finish`.
-        """
-        ...
-
-    def finish(self, *entity_ids: int) -> None:
-        """Note that no fragment is left of what was begun or removed."""
-        ...
-
-    def set_rules(self, rules: Sequence[AccessRule]) -> None: ...
 
 
 @final

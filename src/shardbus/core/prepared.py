@@ -6,7 +6,6 @@ from typing import Final, final
 
 from shardbus.core.command import Home, Reserved, Settle, StageShare
 from shardbus.core.holds import PromisedState
-from shardbus.core.limits import DECIDE_MS_MAX
 from shardbus.core.message import Message
 from shardbus.core.packing import (
     Unpacker,
@@ -130,12 +129,9 @@ def _unpack_state(unpacker: Unpacker) -> PromisedState:
 
 
 def unpack_prepared(data: bytes) -> Prepared:
-    """What `pack_prepared` packed; ValueError when it is something else.
-
-    In place of how long to wait it once was until when, which is later than any time to wait.
-    """
+    """What `pack_prepared` packed; ValueError when it is something else."""
     unpacker = Unpacker(data)
-    decider, wait_ms = _unpack_home(unpacker), min(unpacker.integer(), DECIDE_MS_MAX)
+    decider, wait_ms = _unpack_home(unpacker), unpacker.integer()
     messages = unpacker.messages()
     promises = [_unpack_promise(unpacker) for _ in range(unpacker.count())]
     stages: list[StageShare] = []

@@ -226,7 +226,7 @@ class ClaimSummary(Declared):
 class ReaderOpened(Declared):
     """Claims up to `completed` are done, `last` is the highest that was made, `lost` the highest
     that was ever lost. The open ones are in `claims`, rising. `reader_id` is another one when the
-    reader was dropped and made again; it is empty for one that is older than ids are.
+    reader was dropped and made again; it is empty for one whose record was given up.
     """
 
     FIELDS = fields(

@@ -50,7 +50,7 @@ class Reader:
         self.owner = owner
         self.lease_ms = lease_ms
         self.heard_ms = heard_ms
-        # Empty for a reader that is older than ids are.
+        # Empty for a reader whose record was given up by a repair.
         self.reader_id = b""
         self.completed = 0
         self.lost = Runs()

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.change import RecordChange
-from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MAX
 from shardbus.core.message import Message
 from shardbus.core.packing import Unpacker, pack_messages, packed_count, packed_integer
 from shardbus.core.records import PRODUCER, STAGE
 from shardbus.core.runs import Runs, unpack_runs
 from shardbus.core.stage_command import HeldStage, Producer
 
-# In place of a number of messages: their payloads are kept beside the piece. And in place of that
-# of a stage: how much of it is packed is told, too.
+# In place of a number of messages: their payloads are kept beside the piece.
 _PLAIN: Final = 0xFFFFFFFF
-_TOLD_APART: Final = -1
 # In place of the number of a batch: its producer has no other one.
 _ONCE: Final = -1
 
@@ -129,7 +126,6 @@ def read_piece(data: bytes) -> ReadPiece:
 def stage_change(stage: OpenStage) -> RecordChange:
     amount = stage.amount
     numbers = (
-        _TOLD_APART,
         amount.count,
         amount.size_bytes,
         amount.packed_count,
@@ -141,21 +137,13 @@ def stage_change(stage: OpenStage) -> RecordChange:
 
 
 def unpack_stage(name: bytes, data: bytes) -> OpenStage:
-    """What `stage_change` packed, now or before it told what is packed; ValueError when it is
-    something else.
-    """
+    """What `stage_change` packed; ValueError when it is something else."""
     unpacker = Unpacker(data)
     stage = OpenStage(name)
     amount = stage.amount
-    first = unpacker.integer()
-    if first == _TOLD_APART:
-        amount.count, amount.size_bytes = unpacker.integer(), unpacker.integer()
-        amount.packed_count, amount.packed_bytes = unpacker.integer(), unpacker.integer()
-    else:
-        amount.add(first, unpacker.integer(), is_packed=True)
-    # It was a moment once, which says nothing about how long the stage was meant to be kept.
-    lifetime_ms = unpacker.integer()
-    stage.lifetime_ms = lifetime_ms if lifetime_ms <= STAGE_MS_MAX else STAGE_MS_DEFAULT
+    amount.count, amount.size_bytes = unpacker.integer(), unpacker.integer()
+    amount.packed_count, amount.packed_bytes = unpacker.integer(), unpacker.integer()
+    stage.lifetime_ms = unpacker.integer()
     stage.pieces = unpack_runs(unpacker.rest())
     return stage
 
@@ -179,9 +167,7 @@ def producer_change(producer: Producer) -> RecordChange:
 
 
 def unpack_producer(name: bytes, data: bytes) -> Producer:
-    """What `producer_change` packed, now or before it told fingerprints; ValueError when it is
-    something else.
-    """
+    """What `producer_change` packed; ValueError when it is something else."""
     unpacker = Unpacker(data)
     producer = Producer(name, unpacker.integer(), unpacker.integer())
     while not unpacker.is_at_end():

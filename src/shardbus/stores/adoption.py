@@ -10,8 +10,8 @@ from pathlib import Path
 
 from shardbus.core.entity import Entity
 from shardbus.stores.base import StoreError
+from shardbus.stores.base_check import CatalogueReport
 from shardbus.stores.catalogue_repair import (
-    CatalogueReport,
     check_catalogue,
     common_id,
     set_catalogue_aside,

@@ -31,6 +31,10 @@ class NotStored(StoreError):
     """
 
 
+class OtherBuild(StoreError):
+    """What is stored was made by another build, and this one neither reads nor changes it."""
+
+
 class UnknownFragment(NotStored):
     """The fragment was never created here, or was deleted."""
 

@@ -12,7 +12,7 @@ from typing import Protocol, Self, final
 
 from shardbus.core.message import ACTIVE, Entry
 from shardbus.stores.base import FragmentId
-from shardbus.stores.chunk import HOLE, Record, is_intact
+from shardbus.stores.base_record import HOLE, Record, is_whole
 
 Range = tuple[int, int]
 """The first and the last of successive sequence numbers."""
@@ -33,7 +33,7 @@ class ChunkPart:
 
     def is_whole(self, record: Record, payload: bytes) -> bool:
         """Whether the bytes are those that were written for a record."""
-        return is_intact(payload, record[3])
+        return is_whole(payload, record)
 
     def is_hole(self, record: Record) -> bool:
         """Whether there never was a message with this number."""

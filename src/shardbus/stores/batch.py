@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final, final
+from typing import final
 
 from shardbus.core.change import (
     Adopt,
@@ -23,10 +23,10 @@ from shardbus.core.change import (
 from shardbus.core.message import Entry
 from shardbus.core.session_key import session_key
 from shardbus.stores.base import FragmentCommit, NotStored
+from shardbus.stores.base_record import DIGEST, SIZE_BYTES, Record
 from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import (
     COUNTER_MAX,
-    Record,
     counter_of,
     due_of,
     encoded,
@@ -34,47 +34,20 @@ from shardbus.stores.chunk import (
     key_of,
     local_of,
     pack_counters,
-    pack_gap,
     pack_head,
     pack_record,
     pack_remembered,
     pack_scattered,
     pack_session_state,
     pack_shared,
-    pack_state,
     record_of,
-    session_of,
 )
 from shardbus.stores.directory import Chunk, Directory, Known
 from shardbus.stores.draft import Draft, Run, Shares, has_common
 from shardbus.stores.head import Head
+from shardbus.stores.rows import Rows
 
-APPEND: Final = 1
-COUNTERS: Final = 2
-GAP: Final = 3
-DROP: Final = 4
-DUE: Final = 5
-MOVE: Final = 6
-CHANGE: Final = 7
-FORGET: Final = 8
-BRING: Final = 9
-REMEMBER: Final = 10
-STATE: Final = 11
-NO_STATE: Final = 12
-FORGET_IDS: Final = 13
-EVIDENCE: Final = 14
-LOSE: Final = 15
-RECORD: Final = 16
-PART: Final = 17
-HAS_PARTS: Final = 18
-RELEASE: Final = 19
-MOVE_PART: Final = 20
-
-Cell = int | str | bytes | None
 StageChange = StagePut | StageDrop | Adopt
-COLUMNS: Final = 11
-# Rows of remembered ids that go at once when they may be forgotten; the rest go with later ones.
-FORGET_ROWS_MAX: Final = 256
 
 
 @final
@@ -144,7 +117,7 @@ class Batch:
     def __init__(self, directory: Directory, known: Known) -> None:
         self.directory = directory
         self.known = known
-        self.cells: list[Cell] = []
+        self.rows = Rows()
         # In order, with the local numbers of their fragments.
         self.stages: list[tuple[int, StageChange]] = []
         self._deltas: dict[int, Delta] = {}
@@ -157,9 +130,6 @@ class Batch:
         self._drafts: list[Draft] = []
         self._digests: dict[int, int] = {}
         self._breath = Breath()
-
-    def row_count(self) -> int:
-        return len(self.cells) // COLUMNS
 
     def add(self, local: int, commit: FragmentCommit) -> None:
         delta = self._deltas.get(local)
@@ -239,22 +209,10 @@ class Batch:
             if delta.is_empty:
                 # SQLite writes no page for bytes that stay the same, and then a full disk would
                 # seem to take the commit.
-                self._row(COUNTERS, local, data=bytes(len(packed)))
-            self._row(COUNTERS, local, data=packed)
+                self.rows.counters(local, bytes(len(packed)))
+            self.rows.counters(local, packed)
         if self._drafts:
             self._share()
-
-    def _row(
-        self,
-        kind: int,
-        key: int | None = None,
-        chunk: int | None = None,
-        *,
-        due_at_ms: int | None = None,
-        data: bytes | None = None,
-        name: bytes | None = None,
-    ) -> None:
-        self.cells += (kind, key, chunk, None, None, due_at_ms, None, None, None, data, name)
 
     def _add_others(self, delta: Delta) -> None:
         """States of sessions and remembered ids."""
@@ -262,28 +220,23 @@ class Batch:
         for key, change in delta.states.items():
             name = encoded(key)
             if change.state is None:
-                self._row(NO_STATE, local, name=name)
+                self.rows.no_state(local, name)
             else:
                 spelled = encoded(change.session_id)
                 data = pack_session_state(local, spelled, change.at_ms, change.state)
-                self._row(STATE, local, due_at_ms=change.at_ms, data=data, name=name)
+                self.rows.state(local, name, change.at_ms, data)
         lowest = key_of(local, 0)
         if delta.forgotten_at_ms:
-            self.cells += (
-                FORGET_IDS, lowest, None, FORGET_ROWS_MAX, None, delta.forgotten_at_ms,
-                None, None, None, None, None,
-            )  # fmt: skip
+            self.rows.forget_ids(lowest, delta.forgotten_at_ms)
         for at_ms, digests in delta.remembered:
             packed = pack_remembered(local, at_ms, b"".join(digests))
-            self._row(REMEMBER, lowest, due_at_ms=at_ms, data=packed)
+            self.rows.remember(lowest, at_ms, packed)
 
     def _add_records(self, delta: Delta) -> None:
         local = delta.local
         for (kind, key), data in delta.records.items():
             packed = None if data is None else pack_record(local, kind, key, data)
-            self.cells += (
-                RECORD, local, None, kind, None, None, None, None, None, packed, key,
-            )  # fmt: skip
+            self.rows.record(local, kind, key, packed)
 
     def _append(self, delta: Delta, last_counter: int) -> int:
         """Chunks of what is new and unchanged, entries of what is new and changed.
@@ -348,7 +301,7 @@ class Batch:
         digest = self._digests.get(id(payload), -1)
         if digest < 0:
             record = record_of(entry, payload)
-            self._digests[id(payload)] = record[3]
+            self._digests[id(payload)] = record[DIGEST]
             return record
         return (entry.enqueued_at_ms, entry.expires_at_ms, len(payload), digest)
 
@@ -381,12 +334,9 @@ class Batch:
             local = local_of(draft.first)
             if local not in self.known.has_parts:
                 self.known.has_parts.add(local)
-                self._row(HAS_PARTS, local)
+                self.rows.has_parts(local)
         for part in shares.parts:
-            body = b"".join(part.payloads)
-            self.cells += (
-                PART, None, part.number, part.users, None, None, None, None, body, None, None,
-            )  # fmt: skip
+            self.rows.part(part.number, part.users, b"".join(part.payloads))
         self.known.next_part = shares.next_part
 
     def _add_draft(self, draft: Draft, head: bytes, body: bytes | str) -> None:
@@ -394,26 +344,13 @@ class Batch:
             self._add_entry(draft.first, draft.entry, draft.size_bytes, head, body)
             return
         due_at_ms, is_mixed = due_of(draft.records, 0)
-        span = draft.span()
         number = self._take_number()
-        chunk = Chunk(number, draft.first, span, draft.size_bytes, due_at_ms, is_mixed)
-        self.cells += (
-            APPEND,
-            chunk.first,
-            number,
-            span,
-            draft.size_bytes,
-            due_at_ms,
-            1 if is_mixed else 0,
-            head,
-            body,
-            None,
-            None,
-        )
+        chunk = Chunk(number, draft.first, draft.span(), draft.size_bytes, due_at_ms, is_mixed)
+        self.rows.append(chunk, head, body)
         if draft.positions:
             chunk.gone = draft.holes()
             chunk.has_gap = True
-            self._row(GAP, None, number, data=pack_gap(chunk.first, chunk.gone, span))
+            self.rows.gap(chunk)
         self.directory.add_recent(chunk)
 
     def _bring(self, key: int, entry: Entry, payload: bytes) -> None:
@@ -424,53 +361,29 @@ class Batch:
     def _add_entry(
         self, key: int, entry: Entry, size_bytes: int, head: bytes, body: bytes | str
     ) -> None:
-        self.cells += (
-            BRING,
+        self.rows.bring(
             key,
-            self._take_number(),
-            entry.line,
-            size_bytes,
-            entry.due_ms(),
-            entry.state,
-            head,
-            body,
-            pack_state(key, entry),
-            session_of(entry),
+            entry,
+            number=self._take_number(),
+            size_bytes=size_bytes,
+            head=head,
+            body=body,
         )
 
     def _move(self, key: int, entry: Entry, chunk: Chunk, head: Head) -> None:
         """A message leaves its chunk for one of its own, with the bytes as they are stored."""
         assert head.records is not None
         record = head.records[key - chunk.first]
-        source, offset = head.place(key - chunk.first)
-        self.cells += (
-            MOVE if source == 0 else MOVE_PART,
+        part, start = head.place(key - chunk.first)
+        self.rows.move(
             key,
-            self._take_number(),
-            entry.line,
-            record[2],
-            entry.due_ms(),
-            entry.state,
-            pack_head(key, [record]),
-            source or chunk.number,
-            pack_state(key, entry),
-            offset,
-        )
-
-    def _lose(self, key: int, entry: Entry) -> None:
-        """A message whose bytes nobody has any more."""
-        self.cells += (
-            LOSE,
-            key,
-            None,
-            entry.line,
-            entry.size_bytes,
-            entry.due_ms(),
-            entry.state,
-            None,
-            None,
-            pack_state(key, entry),
-            None,
+            entry,
+            number=self._take_number(),
+            size_bytes=record[SIZE_BYTES],
+            head=pack_head(key, [record]),
+            chunk=chunk.number,
+            part=part,
+            start=start,
         )
 
     def _take_number(self) -> int:
@@ -481,40 +394,25 @@ class Batch:
         """A message that an earlier commit stored is gone; without a chunk it was an entry."""
         if chunk is None or not chunk.holds(key):
             if local_of(key) in self.known.has_parts:
-                self._row(RELEASE, key)
-            self._row(FORGET, key)
+                self.rows.release_entry(key)
+            self.rows.forget(key)
             return
         self._leave(key, chunk)
 
     def _update(self, key: int, entry: Entry, chunk: Chunk | None, head: Head | None) -> None:
         """A message that an earlier commit stored has changed; `head` is that of its chunk."""
         if chunk is None or not chunk.holds(key):
-            self._change(key, entry)
+            self.rows.change(key, entry)
             return
         if head is not None and head.has(key - chunk.first):
             self._move(key, entry, chunk, head)
         else:
-            self._row(EVIDENCE, chunk.first, chunk.number)
+            self.rows.evidence(chunk)
             if entry.payload is None:
-                self._lose(key, entry)
+                self.rows.lose(key, entry)
             else:
                 self._bring(key, entry, entry.payload)
         self._leave(key, chunk)
-
-    def _change(self, key: int, entry: Entry) -> None:
-        self.cells += (
-            CHANGE,
-            key,
-            None,
-            entry.line,
-            None,
-            entry.due_ms(),
-            entry.state,
-            None,
-            None,
-            pack_state(key, entry),
-            session_of(entry),
-        )
 
     def _leave(self, key: int, chunk: Chunk) -> None:
         chunk.gone |= 1 << (key - chunk.first)
@@ -526,8 +424,7 @@ class Batch:
             if chunk.is_empty():
                 self._drop(chunk)
                 continue
-            gap = pack_gap(chunk.first, chunk.gone, chunk.span)
-            self._row(GAP, None, chunk.number, data=gap)
+            self.rows.gap(chunk)
             chunk.has_gap = True
             head = heads.get(chunk.number) if chunk.is_mixed else None
             if head is not None and head.records is not None:
@@ -535,20 +432,8 @@ class Batch:
 
     def _drop(self, chunk: Chunk) -> None:
         if local_of(chunk.first) in self.known.has_parts:
-            self._row(RELEASE, None, chunk.number)
-        self.cells += (
-            DROP,
-            chunk.first,
-            chunk.number,
-            1 if chunk.has_gap else 0,
-            None,
-            None,
-            1 if chunk.is_recent else 0,
-            None,
-            None,
-            None,
-            None,
-        )
+            self.rows.release_chunk(chunk.number)
+        self.rows.drop(chunk)
         self.directory.drop(chunk)
 
     def _set_due(self, chunk: Chunk, records: list[Record]) -> None:
@@ -557,10 +442,7 @@ class Batch:
             return
         chunk.due_at_ms = due_at_ms
         chunk.is_mixed = is_mixed
-        flag = 1 if is_mixed else 0
-        self.cells += (
-            DUE, chunk.first, chunk.number, None, None, due_at_ms, flag, None, None, None, None,
-        )  # fmt: skip
+        self.rows.due(chunk)
 
 
 def _check_next(sequence_number: int, last: int) -> int:

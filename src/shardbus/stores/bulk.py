@@ -5,7 +5,6 @@ Each slab is one short transaction, because the log cannot be cut while a read l
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
@@ -24,9 +23,10 @@ from shardbus.stores.chunk import (
     unpack_head,
     unpack_state,
 )
-from shardbus.stores.database import open_reader, store_error
+from shardbus.stores.database import open_reader
 from shardbus.stores.page import ChunkRow, EntryRow, chunk_rows, entry_rows
 from shardbus.stores.reader import BROWSABLE, CHUNKS_FROM, ENTRIES_FROM, Bytes, Lookup, Snapshot
+from shardbus.stores.sqlite import Translated
 
 SLAB_BYTES: Final = 4 * 1024 * 1024
 SLAB_CHUNKS_MAX: Final = 256
@@ -55,7 +55,7 @@ class BulkReader(Lookup):
         self._path = path
         self._slab_bytes = slab_bytes
         self._entries_max = entries_max
-        with _Translated(path):
+        with Translated(path):
             super().__init__(open_reader(path))
             self.connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
             self.connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -73,7 +73,7 @@ class BulkReader(Lookup):
 
     def local(self, fragment: FragmentId) -> int:
         """What a fragment is called in this file; UnknownFragment when it is not there."""
-        with _Translated(self._path):
+        with Translated(self._path):
             found = self.connection.execute(
                 "SELECT local FROM fragment WHERE entity_id = ? AND number = ? AND is_deleted = 0",
                 fragment,
@@ -86,7 +86,7 @@ class BulkReader(Lookup):
         """The lowest sequence number on a line of a fragment, 0 if it is empty."""
         low_key, high_key = key_of(local, 0), key_of(local, COUNTER_MAX)
         keys: list[int] = []
-        with _Translated(self._path), Snapshot(self.connection):
+        with Translated(self._path), Snapshot(self.connection):
             for state in BROWSABLE:
                 asked = (line, state, low_key, high_key, 1)
                 keys += [row.key for row in entry_rows(self.text(ENTRIES_FROM, asked))]
@@ -104,7 +104,7 @@ class BulkReader(Lookup):
         end_key = key_of(local, min(last - base, COUNTER_MAX))
         if start_key > end_key:
             return slab
-        with _Translated(self._path), Snapshot(self.connection):
+        with Translated(self._path), Snapshot(self.connection):
             rows, covered_key = self._chunk_rows(local, ask, start_key, end_key)
             entries, covered_key = self._entry_rows(ask, start_key, covered_key)
             found = self._read([row.number for row in rows if row.first <= covered_key])
@@ -177,26 +177,6 @@ class BulkReader(Lookup):
             else:
                 entry.payload = payload
                 slab.entries.append(entry)
-
-
-@final
-class _Translated:
-    """Errors of SQLite as what they mean for a store."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, sqlite3.Error):
-            raise store_error(self._path, error) from error
 
 
 def _first_left(row: ChunkRow) -> int:

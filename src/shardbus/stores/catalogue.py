@@ -1,22 +1,29 @@
-"""Where the namespace's entities and access rules are remembered, in a file or in memory."""
+"""The catalogue of a namespace in a SQLite file."""
 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from shardbus.core.access import AccessRule, rule_from_document
+from shardbus.core.access import AccessRule
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.stores.base import StoreError, Unfinished
-from shardbus.stores.database import CHECKPOINT_PAGES, PAGE_BYTES, Log, spare_bytes_of
+from shardbus.stores.base_catalogue import check_unfinished, rules_from_json, rules_to_json
+from shardbus.stores.database import (
+    CHECKPOINT_PAGES,
+    PAGE_BYTES,
+    Log,
+    ids_in,
+    make,
+    refuse_other,
+    spare_bytes_of,
+)
 from shardbus.stores.room import Room, is_no_room, no_room_text
-from shardbus.stores.snapshot import SqliteSnapshot
+from shardbus.stores.snapshot import SqliteSnapshot, database_bytes
 
 T = TypeVar("T")
 
@@ -25,113 +32,32 @@ APPLICATION_ID: Final = 0x53426374
 # The share of a store's reserve that a catalogue needs.
 RESERVE_PART: Final = 4
 
-_MIGRATIONS: Final = (
-    """
-    CREATE TABLE entity (
-        id INTEGER PRIMARY KEY,
-        name_key TEXT NOT NULL UNIQUE,
-        document TEXT NOT NULL,
-        checksum INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE namespace (
-        only INTEGER PRIMARY KEY CHECK (only = 1),
-        next_entity_id INTEGER NOT NULL,
-        created_at_ms INTEGER NOT NULL,
-        rules TEXT NOT NULL,
-        rules_checksum INTEGER NOT NULL
-    ) STRICT;
-    """,
-    """
-    ALTER TABLE namespace ADD COLUMN namespace_id TEXT NOT NULL DEFAULT '';
-    CREATE TABLE unfinished (
-        id INTEGER PRIMARY KEY,
-        document TEXT NOT NULL,
-        checksum INTEGER NOT NULL,
-        is_final INTEGER NOT NULL
-    ) STRICT;
-    """,
-)
+_TABLES: Final = """
+CREATE TABLE entity (
+    id INTEGER PRIMARY KEY,
+    name_key TEXT NOT NULL UNIQUE,
+    document TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+CREATE TABLE namespace (
+    only INTEGER PRIMARY KEY CHECK (only = 1),
+    next_entity_id INTEGER NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    rules TEXT NOT NULL,
+    rules_checksum INTEGER NOT NULL,
+    namespace_id TEXT NOT NULL
+) STRICT;
+CREATE TABLE unfinished (
+    id INTEGER PRIMARY KEY,
+    document TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
+    is_final INTEGER NOT NULL
+) STRICT;
+"""
+# Its rows are few and small.
+_CATALOGUE_PAGE_BYTES: Final = 4096
 _RAISE: Final = "UPDATE namespace SET next_entity_id = ?1 WHERE next_entity_id < ?1"
-SCHEMA_VERSION: Final = len(_MIGRATIONS)
 REPAIR: Final = "restore a copy of it, or run `shardbus check --repair`"
-UNFINISHED_VERSION: Final = 2
-"""The schema that brought the id of the namespace, and what is being created or deleted."""
-UNFINISHED_MAX: Final = 10_000
-"""Creations and deletions that were not finished; beyond these nothing is created."""
-
-
-@final
-class MemoryCatalogue:
-    """The catalogue for tests and simulation: keeps documents, as the durable one does."""
-
-    def __init__(self, created_at_ms: int = 0, namespace_id: str = "") -> None:
-        self._created_at_ms = created_at_ms
-        self._namespace_id = namespace_id
-        self._documents: dict[int, str] = {}
-        self._unfinished: dict[int, tuple[str, bool]] = {}
-        self._rules = "[]"
-        self._next_entity_id = 1
-
-    def created_at_ms(self) -> int:
-        return self._created_at_ms
-
-    def namespace_id(self) -> str:
-        return self._namespace_id
-
-    def entities(self) -> list[Entity]:
-        return [entity_from_json(document) for document in self._documents.values()]
-
-    def damaged(self) -> list[int]:
-        return []
-
-    def rules(self) -> list[AccessRule]:
-        return rules_from_json(self._rules)
-
-    def unfinished(self) -> list[Unfinished]:
-        return [
-            Unfinished(entity_from_json(document), is_final=is_final)
-            for document, is_final in self._unfinished.values()
-        ]
-
-    def reserve_id(self) -> int:
-        self._next_entity_id += 1
-        return self._next_entity_id - 1
-
-    def raise_ids(self, above: int) -> None:
-        self._next_entity_id = max(self._next_entity_id, above + 1)
-
-    def begin(self, entity: Entity) -> None:
-        _check_unfinished(len(self._unfinished))
-        self._unfinished[entity.entity_id] = (entity.to_json(), False)
-
-    def put(self, entity: Entity) -> None:
-        self._documents[entity.entity_id] = entity.to_json()
-        self._unfinished.pop(entity.entity_id, None)
-
-    def remove(self, *entity_ids: int) -> None:
-        for entity_id in entity_ids:
-            document = self._documents.pop(entity_id, None)
-            if document is not None:
-                self._unfinished[entity_id] = (document, True)
-
-    def finish(self, *entity_ids: int) -> None:
-        for entity_id in entity_ids:
-            self._unfinished.pop(entity_id, None)
-
-    def copy(self) -> MemoryCatalogue:
-        """What a backup of it would hold."""
-        copied = MemoryCatalogue(self._created_at_ms, self._namespace_id)
-        copied._documents = dict(self._documents)
-        copied._unfinished = dict(self._unfinished)
-        copied._rules = self._rules
-        copied._next_entity_id = self._next_entity_id
-        return copied
-
-    def set_rules(self, rules: Sequence[AccessRule]) -> None:
-        self._rules = _rules_to_json(rules)
-
-    def close(self) -> None:
-        self._documents.clear()
 
 
 @final
@@ -146,9 +72,9 @@ class SqliteCatalogue:
     ) -> None:
         """Open the file, or make it with mode 0600; `now_ms` is when a new namespace begins.
 
-        `namespace_id` is for a namespace that has no id yet: a new one, or one from before there
-        were ids. Of `reserve_bytes`, which are those of a store, a part is kept here for a full
-        disk: then entities can be deleted and changed, but no new one gets an id.
+        `namespace_id` is for a new namespace. Of `reserve_bytes`, which are those of a store, a
+        part is kept here for a full disk: then entities can be deleted and changed, but no new one
+        gets an id.
         """
         self._path = path
         self._room = self._guarded(lambda: Room(path, reserve_bytes, RESERVE_PART))
@@ -222,7 +148,7 @@ class SqliteCatalogue:
     def begin(self, entity: Entity) -> None:
         """Note that fragments of an entity are about to be made, before it is recorded."""
         row = (entity.entity_id, entity.to_json())
-        _check_unfinished(self._guarded(lambda: self._number("SELECT count(*) FROM unfinished")))
+        check_unfinished(self._guarded(lambda: self._number("SELECT count(*) FROM unfinished")))
         self._write_all(
             (
                 "INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?, 0)",
@@ -269,10 +195,13 @@ class SqliteCatalogue:
         )
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
-        text = _rules_to_json(rules)
+        text = rules_to_json(rules)
         self._write(
             "UPDATE namespace SET rules = ?, rules_checksum = ?", (text, checksum_of(0, text))
         )
+
+    def size_bytes(self) -> int:
+        return database_bytes(self._path)
 
     def snapshot(self) -> SqliteSnapshot:
         """What it holds now; in memory, since nobody else can read a file that is ours alone."""
@@ -351,71 +280,50 @@ class SqliteCatalogue:
 
 
 def _open(path: Path, now_ms: int, namespace_id: str) -> sqlite3.Connection:
-    # One that is there is SQLite's alone to open: its locks go when anybody closes the file.
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    if not path.exists() or path.stat().st_size == 0:
+        _make(path, now_ms, namespace_id)
+    refuse_strange(path)
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=0.0, cached_statements=32
     )
     try:
-        _prepare(connection, path, now_ms, namespace_id)
+        # First of all: what processes would share, and needs room for, is then kept in memory.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        # Takes the exclusive lock at once, so that a second process is told when it opens.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, now_ms: int, namespace_id: str) -> None:
-    # First of all: what processes would share, and needs room for, is then kept in memory.
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    # Read before anything is written: a file that is not ours must stay as it is.
-    application_id = _pragma(connection, "application_id")
-    version = _pragma(connection, "user_version")
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if application_id != APPLICATION_ID and (application_id or tables):
+def _make(path: Path, now_ms: int, namespace_id: str) -> None:
+    def fill(made: sqlite3.Connection) -> None:
+        made.executescript(_TABLES)
+        row = (1, 1, now_ms, "[]", checksum_of(0, "[]"), namespace_id)
+        made.execute("INSERT INTO namespace VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    make(path, APPLICATION_ID, fill, _CATALOGUE_PAGE_BYTES)
+
+
+def refuse_strange(path: Path) -> None:
+    """StoreError for a file that is no catalogue of this build; it stays as it is."""
+    found = ids_in(path)
+    if found is None:
+        raise StoreError(
+            f"{path} is not a catalogue of Shardbus, or is damaged: restore a copy of it. Without "
+            "it no message can be assigned to its entity; `shardbus check` says what can be done"
+        )
+    application_id, version = found
+    if application_id != APPLICATION_ID:
         raise StoreError(
             f"{path} is a database, but not a catalogue of Shardbus, and was left as it is; "
             "restore the catalogue, or name another data directory"
         )
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} was written by a later version of Shardbus (schema {version}, this program "
-            f"knows {SCHEMA_VERSION}): use that version"
-        )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    # Takes the exclusive lock at once, so that a second process is told when it opens. All in one
-    # transaction: a file that has tables and no namespace is damaged.
-    connection.execute("BEGIN IMMEDIATE")
-    for number in range(version, SCHEMA_VERSION):
-        for statement in _MIGRATIONS[number].split(";"):
-            connection.execute(statement)
-    if version < SCHEMA_VERSION:
-        # Written even if they are the same, for which a full disk has no room.
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    if version == 0:
-        connection.execute(
-            "INSERT INTO namespace VALUES (1, 1, ?, '[]', ?, ?)",
-            (now_ms, checksum_of(0, "[]"), namespace_id),
-        )
-    connection.execute(
-        "UPDATE namespace SET namespace_id = ? WHERE namespace_id = ''", (namespace_id,)
-    )
-    connection.execute("COMMIT")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    value: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
-    return value
-
-
-def _check_unfinished(count: int) -> None:
-    if count >= UNFINISHED_MAX:
-        raise StoreError(
-            f"{count} creations and deletions are not finished, and there may be no more: see to "
-            "it that every broker can be reached"
-        )
+    refuse_other(path, version)
 
 
 def sound_entity(row: tuple[int, str, int]) -> Entity | None:
@@ -433,18 +341,6 @@ def checksum_of(entity_id: int, document: str) -> int:
     return zlib.crc32(document.encode("utf-8", "surrogatepass"), entity_id & 0xFFFFFFFF)
 
 
-def _rules_to_json(rules: Sequence[AccessRule]) -> str:
-    return json.dumps([rule.to_document() for rule in rules], separators=(",", ":"))
-
-
-def rules_from_json(text: str) -> list[AccessRule]:
-    """The rules of a record; ValueError when it is none."""
-    documents: object = json.loads(text)
-    if not isinstance(documents, list):
-        raise ValueError("the access rules are not a list")
-    return [rule_from_document(document) for document in documents]
-
-
 def _explained(path: Path, error: Exception) -> str:
     text = str(error)
     if "entity.name_key" in text:
@@ -453,9 +349,4 @@ def _explained(path: Path, error: Exception) -> str:
         return f"{path}: {no_room_text(path)} ({text})"
     if "locked" in text:
         return f"{path} is in use by another process: stop that one, or use another data directory"
-    if "not a database" in text:
-        return (
-            f"{path} is not a catalogue of Shardbus, or is damaged: restore a copy of it. Without "
-            "it no message can be assigned to its entity; `shardbus check` says what can be done"
-        )
     return f"{path}: {text}"

@@ -9,21 +9,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
 
-from shardbus.core.access import AccessRule
-from shardbus.core.entity import Entity
-from shardbus.stores.base import StoreError, Unfinished
+from shardbus.stores.base import OtherBuild, StoreError, Unfinished
+from shardbus.stores.base_catalogue import rules_from_json
+from shardbus.stores.base_check import CatalogueReport
 from shardbus.stores.catalogue import (
     APPLICATION_ID,
-    UNFINISHED_VERSION,
     SqliteCatalogue,
     checksum_of,
-    rules_from_json,
+    refuse_strange,
     sound_entity,
 )
-from shardbus.stores.damage import REPAIR, Damage
-from shardbus.stores.database import store_error, user_version
+from shardbus.stores.database import store_error
 from shardbus.stores.membership import Holding
 from shardbus.stores.salvage import Row, Salvage, integer, open_unchanged
 from shardbus.stores.swapping import fold_log, put_in_place, remove_file
@@ -32,30 +29,11 @@ from shardbus.stores.swapping import fold_log, put_in_place, remove_file
 PAGE_FAULTS_MAX = 20
 
 
-@final
-class CatalogueReport:
-    """What the catalogue knows. `is_known` is false when it cannot be read as a whole."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.namespace_id = ""
-        self.created_at_ms = 0
-        self.next_entity_id = 1
-        self.entities: list[Entity] = []
-        self.unfinished: list[Unfinished] = []
-        self.damaged_ids: list[int] = []
-        self.rules: list[AccessRule] = []
-        self.damages: list[Damage] = []
-        self.is_known = False
-
-    def add(self, what: str, meaning: str, advice: str = REPAIR) -> Damage:
-        damage = Damage(self.file, what, meaning=meaning, advice=advice)
-        self.damages.append(damage)
-        return damage
-
-
 def check_catalogue(path: Path) -> CatalogueReport:
-    """Examine the catalogue of a directory that nobody serves; nothing is changed."""
+    """Examine the catalogue of a directory that nobody serves; nothing is changed.
+
+    OtherBuild when another build made it.
+    """
     report = CatalogueReport(path.name)
     if not path.exists() or path.stat().st_size == 0:
         report.add(
@@ -64,6 +42,13 @@ def check_catalogue(path: Path) -> CatalogueReport:
             "restore a copy of it, or make a new one with `shardbus check --adopt`",
         )
         return report
+    try:
+        refuse_strange(path)
+    except OtherBuild:
+        raise
+    except StoreError:
+        # It is told below, and what can be done about it.
+        pass
     connection = open_unchanged(path)
     try:
         _read(connection, report)
@@ -151,21 +136,18 @@ def _read(connection: sqlite3.Connection, report: CatalogueReport) -> None:
     salvage = Salvage(connection)
     for row in salvage.rows("entity", "id", "document, checksum, name_key"):
         _add_entity(report, row)
-    has_unfinished = user_version(connection) >= UNFINISHED_VERSION
-    if has_unfinished:
-        for row in salvage.rows("unfinished", "id", "document, checksum, is_final"):
-            _add_unfinished(report, row)
+    for row in salvage.rows("unfinished", "id", "document, checksum, is_final"):
+        _add_unfinished(report, row)
     for place in salvage.unreadable:
         report.add(f"a page cannot be read: {place}", "entities may be missing")
-    columns = "created_at_ms, next_entity_id, rules, rules_checksum"
-    only = _namespace(connection, columns + (", namespace_id" if has_unfinished else ""))
+    only = _namespace(connection)
     report.is_known = True
     if only is None:
         report.add("the record of the namespace is lost", "the server cannot start")
         return
     report.created_at_ms = max(integer(only[0]), 0)
     report.next_entity_id = max(integer(only[1]), 1)
-    report.namespace_id = str(only[4]) if has_unfinished else ""
+    report.namespace_id = str(only[4])
     try:
         if checksum_of(0, str(only[2])) != only[3]:
             raise ValueError
@@ -178,7 +160,8 @@ def _read(connection: sqlite3.Connection, report: CatalogueReport) -> None:
         )
 
 
-def _namespace(connection: sqlite3.Connection, columns: str) -> Row | None:
+def _namespace(connection: sqlite3.Connection) -> Row | None:
+    columns = "created_at_ms, next_entity_id, rules, rules_checksum, namespace_id"
     try:
         found: Row | None = connection.execute(f"SELECT {columns} FROM namespace").fetchone()
     except sqlite3.Error:

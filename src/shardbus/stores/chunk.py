@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -31,6 +31,7 @@ from shardbus.core.change import Counters, LineCounters, Remember
 from shardbus.core.limits import DIGEST_BYTES, SEQUENCE_COUNTER_BITS, SEQUENCE_COUNTER_MASK
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SET_ASIDE, Entry
 from shardbus.core.session_key import session_key
+from shardbus.stores.base_record import EXPIRES_AT_MS, HOLE, SIZE_BYTES, Record
 
 COUNTER_BITS: Final = 43
 COUNTER_MAX: Final = (1 << COUNTER_BITS) - 1
@@ -48,19 +49,12 @@ FORMAT_VERSION: Final = 1
 SCATTERED_VERSION: Final = 2
 SHARED_VERSION: Final = 3
 ADOPTED_VERSION: Final = 4
-# Of states of messages and of counters; those of version 1 are still read.
-KEPT_VERSION: Final = 2
-# Begins the name of a session whose state is kept aside: no text begins so.
-ASIDE: Final = b"\xff"
 # Of the pieces of stages that have payloads beside them.
 PIECE_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
 _RECORD: Final = Struct("<qqIQ")
 _CHECKSUM: Final = Struct("<Q")
-_VERSION: Final = Struct("<H")
-_STATE_1_START: Final = Struct("<HqBBqqIIiiI")
 _STATE_START: Final = Struct("<HqBBqqIIiiIiq")
-_COUNTERS_1: Final = Struct("<H8q")
 _COUNTERS: Final = Struct("<H17q")
 _SESSION_STATE_START: Final = Struct("<HqqI")
 _MOMENT: Final = Struct("<q")
@@ -74,10 +68,6 @@ _SHARED_MARK: Final = SHARED_VERSION.to_bytes(2, "little")
 _ADOPTED_MARK: Final = ADOPTED_VERSION.to_bytes(2, "little")
 CHECKSUM_BYTES: Final = 8
 
-Record = tuple[int, int, int, int]
-"""Enqueued at, expires at, payload bytes, checksum of the payload."""
-HOLE: Final[Record] = (0, 0, 0, 0)
-"""Stands for a number that no message of the chunk has. No payload has this size and checksum."""
 Spot = tuple[int, int, int]
 """Position, which of the parts, and where in it a payload begins."""
 
@@ -132,11 +122,6 @@ def session_of(entry: Entry) -> bytes | None:
 def session_name(session_id: str) -> bytes:
     """The name under which a store keeps a session, however its id is spelled."""
     return encoded(session_key(session_id))
-
-
-def aside_name(name: bytes) -> bytes:
-    """The name of a session that became one with another, for the sake of its state."""
-    return ASIDE + name
 
 
 def record_of(entry: Entry, payload: bytes) -> Record:
@@ -285,7 +270,7 @@ def _adopted_spots(head: bytes) -> tuple[list[Spot], list[int]]:
     start = 0
     for position, record in enumerate(records):
         spots.append((position, 0, start))
-        start += record[2]
+        start += record[SIZE_BYTES]
     return spots, [_adopted_part(head)]
 
 
@@ -324,10 +309,6 @@ def assembled(head: bytes, bodies: dict[int, bytes]) -> bytes:
     return b"".join(payloads)
 
 
-def is_intact(payload: bytes, digest: int) -> bool:
-    return int(xxh3_64_intdigest(payload)) == digest
-
-
 def due_of(records: list[Record], gone: int) -> tuple[int, bool]:
     """The earliest expiry of what is left, and whether it may change when more leaves.
 
@@ -339,7 +320,7 @@ def due_of(records: list[Record], gone: int) -> tuple[int, bool]:
     for position, record in enumerate(records):
         if gone >> position & 1:
             continue
-        expires_at = record[1]
+        expires_at = record[EXPIRES_AT_MS]
         if expires_at == NEVER_MS:
             has_immortal = True
             continue
@@ -374,7 +355,7 @@ def pack_state(key: int, entry: Entry) -> bytes:
     session = encoded(entry.session_id)
     data = (
         _STATE_START.pack(
-            KEPT_VERSION,
+            FORMAT_VERSION,
             key,
             entry.line,
             entry.state,
@@ -399,37 +380,45 @@ def pack_state(key: int, entry: Entry) -> bytes:
 def unpack_state(key: int, base: int, data: bytes) -> Entry | None:
     """The message without its payload, None if the record is damaged."""
     end = len(data) - CHECKSUM_BYTES
-    if end < _STATE_1_START.size:
+    if end < _STATE_START.size:
         return None
     if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end])):
         return None
-    version: int = _VERSION.unpack_from(data, 0)[0]
-    layout = _STATE_START if version == KEPT_VERSION else _STATE_1_START
-    if version not in (FORMAT_VERSION, KEPT_VERSION) or end < layout.size:
+    (
+        version,
+        stored_key,
+        line,
+        state,
+        enqueued_at_ms,
+        expires_at_ms,
+        size_bytes,
+        delivery_count,
+        reason_bytes,
+        description_bytes,
+        modified_bytes,
+        session_bytes,
+        delayed_until_ms,
+    ) = _STATE_START.unpack_from(data, 0)
+    if version != FORMAT_VERSION or stored_key != key:
         return None
-    fields: tuple[int, ...] = layout.unpack_from(data, 0)
-    if fields[1] != key:
-        return None
-    is_old = version == FORMAT_VERSION
-    reason_bytes, description_bytes, modified_bytes = fields[8], fields[9], fields[10]
-    session_bytes = -1 if is_old else fields[11]
-    description_at = layout.size + max(reason_bytes, 0)
+    reason_at = _STATE_START.size
+    description_at = reason_at + max(reason_bytes, 0)
     modified_at = description_at + max(description_bytes, 0)
     session_at = modified_at + modified_bytes
     return Entry(
         sequence_of(base, key),
         None,
-        fields[6],
-        enqueued_at_ms=fields[4],
-        expires_at_ms=fields[5],
-        delivery_count=fields[7],
-        line=fields[2],
-        state=fields[3],
-        reason=_text_at(data, layout.size, reason_bytes),
+        size_bytes,
+        enqueued_at_ms=enqueued_at_ms,
+        expires_at_ms=expires_at_ms,
+        delivery_count=delivery_count,
+        line=line,
+        state=state,
+        reason=_text_at(data, reason_at, reason_bytes),
         description=_text_at(data, description_at, description_bytes),
         modified=data[modified_at:session_at],
         session_id=_text_at(data, session_at, session_bytes),
-        delayed_until_ms=NEVER_MS if is_old else fields[12],
+        delayed_until_ms=delayed_until_ms,
     )
 
 
@@ -437,15 +426,14 @@ def spelled_in(start: bytes, end: bytes) -> bytes | None:
     """The session in the record of a message, of which only its start and its end are at hand."""
     if len(start) < _STATE_START.size:
         return None
-    fields: tuple[int, ...] = _STATE_START.unpack_from(start, 0)
-    size = fields[11]
-    if fields[0] != KEPT_VERSION or not 0 <= size <= len(end) - CHECKSUM_BYTES:
+    *_, size, _ = _STATE_START.unpack_from(start, 0)
+    if not 0 <= size <= len(end) - CHECKSUM_BYTES:
         return None
     return end[len(end) - CHECKSUM_BYTES - size : len(end) - CHECKSUM_BYTES]
 
 
 def pack_counters(local: int, counters: Counters) -> bytes:
-    fields: list[int] = [KEPT_VERSION, counters.last_counter]
+    fields: list[int] = [FORMAT_VERSION, counters.last_counter]
     for line in counters.lines:
         fields += (line.count, line.size_bytes, line.deferred, line.scheduled)
     fields += (counters.set_aside, counters.states, counters.state_bytes, counters.duplicates)
@@ -456,25 +444,22 @@ def pack_counters(local: int, counters: Counters) -> bytes:
 def unpack_counters(local: int, data: bytes) -> Counters | None:
     """The counters of a fragment, None if the record is damaged."""
     end = len(data) - CHECKSUM_BYTES
-    if end not in (_COUNTERS.size, _COUNTERS_1.size):
+    if end != _COUNTERS.size:
         return None
     if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end], seed=local)):
         return None
-    version: int = _VERSION.unpack_from(data, 0)[0]
-    if version == FORMAT_VERSION and end == _COUNTERS_1.size:
-        old: tuple[int, ...] = _COUNTERS_1.unpack_from(data, 0)
-        lines = [LineCounters(old[at], old[at + 1]) for at in (2, 4, 6)]
-        return Counters(old[1], lines, old[8])
-    if version != KEPT_VERSION or end != _COUNTERS.size:
+    fields: tuple[int, ...] = _COUNTERS.unpack_from(data, 0)
+    version, last_counter = fields[:2]
+    set_aside, states, state_bytes, duplicates = fields[-4:]
+    if version != FORMAT_VERSION:
         return None
-    new: tuple[int, ...] = _COUNTERS.unpack_from(data, 0)
     return Counters(
-        new[1],
-        [LineCounters(new[at], new[at + 1], new[at + 2], new[at + 3]) for at in (2, 6, 10)],
-        new[14],
-        states=new[15],
-        state_bytes=new[16],
-        duplicates=new[17],
+        last_counter,
+        [LineCounters(*fields[at : at + 4]) for at in (2, 6, 10)],
+        set_aside,
+        states=states,
+        state_bytes=state_bytes,
+        duplicates=duplicates,
     )
 
 
@@ -489,8 +474,17 @@ def session_state_bytes(name: bytes, data: bytes) -> int:
     return max(len(data) - _SESSION_STATE_START.size - len(name) - CHECKSUM_BYTES, 0)
 
 
-def unpack_session_state(data: bytes) -> tuple[int, bytes, int, bytes] | None:
-    """Local number, name, when it was set, and the state; None if the record is damaged."""
+class SessionState(NamedTuple):
+    """The state of a session, with the session as it was spelled when it was set."""
+
+    local: int
+    name: bytes
+    set_at_ms: int
+    state: bytes
+
+
+def unpack_session_state(data: bytes) -> SessionState | None:
+    """What `pack_session_state` packed, None if the record is damaged."""
     end = len(data) - CHECKSUM_BYTES
     name_at = _SESSION_STATE_START.size
     if end < name_at:
@@ -501,7 +495,7 @@ def unpack_session_state(data: bytes) -> tuple[int, bytes, int, bytes] | None:
     state_at = name_at + name_bytes
     if version != FORMAT_VERSION or state_at > end:
         return None
-    return local, data[name_at:state_at], set_at_ms, data[state_at:end]
+    return SessionState(local, data[name_at:state_at], set_at_ms, data[state_at:end])
 
 
 def spelled_in_state(start: bytes) -> bytes | None:

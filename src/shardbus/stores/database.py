@@ -1,4 +1,4 @@
-"""The file of a SQLite store: how it is made, opened, locked and brought up to date."""
+"""The file of a SQLite store: how it is made, recognised, opened and locked."""
 
 from __future__ import annotations
 
@@ -6,32 +6,23 @@ import fcntl
 import logging
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Final, final
 
-from shardbus.core.session_key import session_key_of
-from shardbus.stores.base import StoreError
-from shardbus.stores.chunk import ASIDE, aside_name
+from shardbus.stores.base import OtherBuild, StoreError
+from shardbus.stores.base_files import sync_directory
 from shardbus.stores.room import Room, is_no_room, no_room_text
+from shardbus.stores.rows import KINDS
 
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x53424D53
-SCHEMA_VERSION: Final = 7
-SESSIONS_VERSION: Final = 2
-"""The schema that brought sessions, their states and remembered ids."""
-TOPICS_VERSION: Final = 3
-"""The schema that brought kept records and shared payloads."""
-STAGES_VERSION: Final = 4
-"""The schema that brought stages."""
-KEPT_PAYLOADS_VERSION: Final = 5
-"""The schema that brought payloads beside the pieces of stages."""
-NAMESPACE_VERSION: Final = 6
-"""The schema that brought the id of the namespace to which a store belongs."""
-SESSION_KEYS_VERSION: Final = 7
-"""The schema in which sessions have the keys of their ids for names."""
+SCHEMA_VERSION: Final = 8
+"""Of stores and of the catalogue. Files with another one are refused."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).
@@ -175,29 +166,28 @@ def spare_bytes_of(connection: sqlite3.Connection) -> int:
 
 def prepare(path: Path, page_bytes: int = PAGE_BYTES) -> None:
     """Make the file if there is none; refuse one that is not ours, without touching it."""
-    if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
-        needed = ".".join(str(part) for part in SQLITE_VERSION_MIN)
-        raise StoreError(
-            f"SQLite {sqlite3.sqlite_version} is too old: Shardbus needs {needed} or newer"
-        )
     try:
         if not path.exists():
-            _make(path, page_bytes)
+            make(path, APPLICATION_ID, lambda made: made.executescript(_schema()), page_bytes)
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a directory")
-        is_whole = path.stat().st_size >= _HEADER_BYTES
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened; check path and rights ({error})") from error
-    ids = _ids_in_header(path) if is_whole else None
-    if ids is None:
+    recognise(path)
+
+
+def recognise(path: Path) -> None:
+    """StoreError for a file that is no store of this build; it stays as it is."""
+    found = ids_in(path)
+    if found is None:
         raise StoreError(f"{path}: not a SQLite file, so not a store of Shardbus; left as it is")
-    application_id, version = ids
+    application_id, version = found
     if application_id != APPLICATION_ID:
         raise StoreError(f"{path}: a SQLite file of something else; left as it is")
-    _refuse_newer(path, version)
+    refuse_other(path, version)
 
 
-def _ids_in_header(path: Path) -> tuple[int, int] | None:
+def ids_in(path: Path) -> tuple[int, int] | None:
     """The application id and the version of the schema in a file; None if SQLite did not make it.
 
     SQLite reads it, without a lock or a look at the log. Whoever opens the file himself takes from
@@ -205,19 +195,55 @@ def _ids_in_header(path: Path) -> tuple[int, int] | None:
     it then thinks that it is the last, and removes the log to which this one goes on writing.
     """
     try:
-        connection = _connect(path, "ro&immutable=1")
+        if path.stat().st_size < _HEADER_BYTES:
+            return None
+        found = _ids(path, "ro&immutable=1")
+        log_path, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+        if found != (0, 0) or not log_path.exists():
+            return found
+        # Earlier builds left the first page of a catalogue in its log. To read that, SQLite makes
+        # an index, which goes again: nothing may be changed.
+        has_index = index.exists()
         try:
-            return _pragma(connection, "application_id"), user_version(connection)
+            return _ids(path, "ro")
         finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:
+            if not has_index:
+                index.unlink(missing_ok=True)
+    except (sqlite3.DatabaseError, OSError) as error:
         if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
             return None
         raise store_error(path, error) from error
 
 
+def _ids(path: Path, mode: str) -> tuple[int, int]:
+    connection = _connect(path, mode)
+    try:
+        return _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    finally:
+        connection.close()
+
+
+def refuse_other(path: Path, version: int) -> None:
+    """OtherBuild for a file whose schema this build does not have."""
+    if version == SCHEMA_VERSION:
+        return
+    is_earlier = version < SCHEMA_VERSION
+    why = (
+        f"made by an earlier build of Shardbus, before the first release (schema {version}; this "
+        f"build has {SCHEMA_VERSION}), and files of those builds are not brought up to date"
+        if is_earlier
+        else f"made by a later build of Shardbus (schema {version}; this build has "
+        f"{SCHEMA_VERSION})"
+    )
+    raise OtherBuild(
+        f"{path} was {why}. Nothing was changed. Serve this data directory with the build that "
+        "made it: there `shardbus export` writes its entities into a file and `shardbus receive` "
+        "its messages. Or start this build with a new --data-dir"
+    )
+
+
 def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.Connection:
-    """A connection for the one writer, on the newest schema.
+    """A connection for the one writer.
 
     With a reserve the log is kept so short that the reserve can take a copy of it.
     """
@@ -236,7 +262,6 @@ def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
         # Debian builds SQLite so that it overwrites what is deleted, which doubles the writing.
         connection.execute("PRAGMA secure_delete = OFF")
-        _migrate(connection, path)
         opened.pop_all()
     return connection
 
@@ -247,12 +272,12 @@ def open_reader(path: Path, *, is_alone: bool = False) -> sqlite3.Connection:
     One that `is_alone` is content with a file system that takes nothing, not even what readers
     share: nobody may write the file meanwhile.
     """
+    recognise(path)
     connection = _connect(path, _alone_mode(path) if is_alone else "rw")
     with ExitStack() as opened:
         opened.callback(connection.close)
         connection.execute("PRAGMA query_only = ON")
         connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
-        _refuse_newer(path, user_version(connection))
         opened.pop_all()
     return connection
 
@@ -264,7 +289,15 @@ def _alone_mode(path: Path) -> str:
     return "ro" if has_log else "ro&immutable=1"
 
 
-def _make(path: Path, page_bytes: int) -> None:
+def make(
+    path: Path, application_id: int, fill: Callable[[sqlite3.Connection], object], page_bytes: int
+) -> None:
+    """A new file of ours with what `fill` puts into it, in place of none or of an empty one."""
+    if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
+        needed = ".".join(str(part) for part in SQLITE_VERSION_MIN)
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: Shardbus needs {needed} or newer"
+        )
     # Made aside and renamed, so that a crash leaves either no file or a whole one.
     aside = path.with_name(path.name + ".new")
     for leftover in (aside, aside.with_name(aside.name + "-journal")):
@@ -275,20 +308,19 @@ def _make(path: Path, page_bytes: int) -> None:
         connection.execute(f"PRAGMA page_size = {page_bytes}")
         connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        _migrate(connection, aside)
+        connection.execute(f"PRAGMA application_id = {application_id}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        fill(connection)
     finally:
         connection.close()
     aside.rename(path)
     sync_directory(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _schema() -> str:
+    """The statements that make a store, in one transaction."""
+    text = resources.files("shardbus.stores").joinpath("schema/store.sql").read_text("utf-8")
+    return f"BEGIN IMMEDIATE;\n{Template(text).substitute(KINDS)}\nCOMMIT;"
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -302,67 +334,17 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     )
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    version = user_version(connection)
-    _refuse_newer(path, version)
-    if version < SESSION_KEYS_VERSION:
-        connection.create_function("keyed", 1, session_key_of)
-        connection.create_function("aside", 1, aside_name)
-    for number, script in _migrations():
-        if number > version:
-            connection.executescript(
-                f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
-            )
-    if SESSIONS_VERSION <= version < SESSION_KEYS_VERSION:
-        _tell_asides(connection, path)
-
-
-def _tell_asides(connection: sqlite3.Connection, path: Path) -> None:
-    sql = "SELECT count(*) FROM session WHERE name >= ?"
-    asides = int(connection.execute(sql, (ASIDE,)).fetchone()[0])
-    if asides:
-        log.warning(
-            "%s: session ids that differ only in upper and lower case are one session now; it has "
-            "the state that was set last, and %d others are kept beside it (session_state)",
-            path,
-            asides,
-        )
-
-
-def _migrations() -> list[tuple[int, str]]:
-    schema = resources.files("shardbus.stores").joinpath("schema")
-    scripts = sorted(f.name for f in schema.iterdir() if f.name.endswith(".sql"))
-    return [(int(name[:4]), schema.joinpath(name).read_text("utf-8")) for name in scripts]
-
-
-def _refuse_newer(path: Path, version: int) -> None:
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: written by a newer Shardbus (schema {version}, this one knows "
-            f"{SCHEMA_VERSION}); start that version, or name another file"
-        )
-
-
-def user_version(connection: sqlite3.Connection) -> int:
-    return _pragma(connection, "user_version")
-
-
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def namespace_of(connection: sqlite3.Connection) -> str:
     """The id of the namespace to which a store belongs; empty if it belongs to none."""
-    if user_version(connection) < NAMESPACE_VERSION:
-        return ""
     row = connection.execute("SELECT namespace_id FROM namespace").fetchone()
     return "" if row is None else str(row[0])
 
 
 def highest_entity_id(connection: sqlite3.Connection) -> int:
     """The highest entity id of all fragments ever made in a store; 0 if there were none."""
-    sql = "SELECT max(highest) FROM entity_ids"
-    if user_version(connection) < NAMESPACE_VERSION:
-        sql = "SELECT max(entity_id) FROM fragment"
-    row = connection.execute(sql).fetchone()
+    row = connection.execute("SELECT max(highest) FROM entity_ids").fetchone()
     return int(row[0] or 0)

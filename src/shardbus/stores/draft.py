@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.message import Entry
+from shardbus.stores.base_record import Record
 from shardbus.stores.breath import Breath
 from shardbus.stores.chunk import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
     CHUNK_SPAN_MAX,
-    Record,
     Spot,
 )
 

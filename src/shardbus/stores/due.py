@@ -7,7 +7,8 @@ from typing import Final, final
 from shardbus.core.message import NEVER_MS, SCHEDULED, Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base import Due
-from shardbus.stores.chunk import Record, sequence_base, sequence_of, unpack_state
+from shardbus.stores.base_record import EXPIRES_AT_MS, Record
+from shardbus.stores.chunk import sequence_base, sequence_of, unpack_state
 from shardbus.stores.page import ChunkRow, EntryRow, chunk_rows, entry_of
 from shardbus.stores.reader import Lookup, Snapshot
 
@@ -225,7 +226,7 @@ def _due_in_chunk(
     expired: list[Entry] = []
     next_due_ms = NEVER_MS
     for position, record in enumerate(records):
-        expires_at = record[1]
+        expires_at = record[EXPIRES_AT_MS]
         if expires_at == NEVER_MS or row.gone >> position & 1:
             continue
         if claimed.count and claimed.contains(sequence_of(base, row.first + position)):

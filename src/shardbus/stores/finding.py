@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol, final
 
 from shardbus.core.change import Counters, LineCounters, new_counters
 from shardbus.core.message import ACTIVE, DEFERRED, SET_ASIDE, Entry
+from shardbus.stores.base_check import Damage, StoreReport
+from shardbus.stores.base_record import SIZE_BYTES, Record
 from shardbus.stores.chunk import (
     COUNTER_MAX,
-    Record,
-    encoded,
     holes_of,
     sequence_base,
     sequence_of,
@@ -19,7 +19,6 @@ from shardbus.stores.chunk import (
     unpack_head,
     unpack_state,
 )
-from shardbus.stores.damage import Damage, StoreReport
 from shardbus.stores.salvage import Row, blob, integer
 from shardbus.stores.staged import StagedPiece
 
@@ -69,8 +68,8 @@ class Piece:
 
     def payload(self, position: int) -> bytes:
         assert self.records is not None
-        offset = sum(record[2] for record in self.records[:position])
-        return self.body[offset : offset + self.records[position][2]]
+        offset = sum(record[SIZE_BYTES] for record in self.records[:position])
+        return self.body[offset : offset + self.records[position][SIZE_BYTES]]
 
 
 @final
@@ -85,7 +84,7 @@ class Aside:
             integer, row[:6]
         )
         self.data = blob(row[6])
-        self.session = integer(row[7]) if len(row) > 7 else -1
+        self.session = integer(row[7])
         self.stored = stored
         self.head = stored.head
         self.body = stored.body
@@ -99,12 +98,6 @@ class Aside:
         """The session under which it should be found; None: under none."""
         entry = self.entry(base)
         return None if entry is None else session_of(entry)
-
-    def spelled_name(self, base: int) -> bytes | None:
-        """That in a file whose sessions do not have the keys of their ids for names."""
-        entry = self.entry(base)
-        is_named = entry is not None and session_of(entry) is not None
-        return encoded(entry.session_id) if entry is not None and is_named else None
 
 
 def count_in(line: LineCounters, state: int, size_bytes: int) -> None:
@@ -126,7 +119,7 @@ class Owner:
         self.local, self.entity_id, self.number = map(integer, row[:3])
         self.is_deleted = integer(row[4]) == 1
         # Whether the file says that it ever had a chunk with parts.
-        self.has_parts = len(row) > 5 and integer(row[5]) == 1
+        self.has_parts = integer(row[5]) == 1
         self.base = sequence_base(self.number)
         self.stored: Counters | None = unpack_counters(self.local, blob(row[3]))
         self.counted = new_counters()
@@ -157,7 +150,7 @@ class Sink(Protocol):
         ...
 
     def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
-        """The sound state of a session, under the name by which it is listed or should be."""
+        """The sound state of a session, under the name by which it should be listed."""
         ...
 
     def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import final
 
-from shardbus.stores.chunk import HOLE, is_shared, unpack_head, unpack_spots
+from shardbus.stores.base_record import HOLE, SIZE_BYTES
+from shardbus.stores.chunk import is_shared, unpack_head, unpack_spots
 
 
 @final
@@ -28,5 +29,5 @@ class Head:
                     return parts[part], start
         offset = 0
         for record in (self.records or [])[:position]:
-            offset += record[2]
+            offset += record[SIZE_BYTES]
         return 0, offset

@@ -15,9 +15,19 @@ from pathlib import Path
 from typing import Final, Literal, final
 
 from shardbus.stores.base import MessageStore, StoreError
-from shardbus.stores.database import highest_entity_id, namespace_of, prepare, store_error
+from shardbus.stores.catalogue import APPLICATION_ID as CATALOGUE_ID
+from shardbus.stores.database import (
+    APPLICATION_ID,
+    highest_entity_id,
+    ids_in,
+    namespace_of,
+    prepare,
+    refuse_other,
+    store_error,
+)
 from shardbus.stores.late import LateStore
 from shardbus.stores.salvage import open_unchanged
+from shardbus.stores.snapshot import SqliteSnapshot, database_bytes, open_snapshot
 from shardbus.stores.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -36,6 +46,18 @@ def broker_index(path: Path) -> int:
     """Whose store a file is; -1 if it is none."""
     found = _STORE.fullmatch(path.name)
     return int(found[1]) if found is not None else -1
+
+
+def refuse_other_builds(data_dir: Path) -> None:
+    """OtherBuild when another build made a file of a data directory; nothing is changed."""
+    for path in (data_dir / CATALOGUE, *store_files(data_dir)):
+        try:
+            found = ids_in(path) if path.is_file() else None
+        except StoreError:
+            # Whoever opens it says what is wrong.
+            continue
+        if found is not None and found[0] in (APPLICATION_ID, CATALOGUE_ID):
+            refuse_other(path, found[1])
 
 
 @final
@@ -67,7 +89,7 @@ def holding_of(path: Path) -> Holding:
 
 
 def id_for_catalogue(catalogue: Path, *, new_id: str) -> str:
-    """The id for a catalogue that has none, because it is new or comes from an old version.
+    """The id for a catalogue that is new.
 
     It is that of the stores beside it if they have one, otherwise `new_id`. StoreError, and
     nothing is changed, when there is no catalogue although a store holds fragments: a new one would
@@ -107,7 +129,7 @@ class _Unclaimed(StoreError):
 
 @final
 class StoreFile:
-    """The file of a broker's store, which is opened for one namespace. A `broker.Membership`.
+    """The file of a broker's store, which is opened for one namespace. A `base_package.KeptStore`.
 
     `store` raises StoreError until the file has joined a namespace; what `join` was asked for is
     tried again whenever the store is needed. A store that cannot be written is read.
@@ -126,8 +148,20 @@ class StoreFile:
         self._asking = threading.Lock()
 
     @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
     def namespace_id(self) -> str:
         return self._namespace_id
+
+    def size_bytes(self) -> int:
+        return database_bytes(self.path)
+
+    def snapshot(self) -> SqliteSnapshot:
+        # One that could not be opened yet says why.
+        self.store.fragments()
+        return open_snapshot(self.path)
 
     def open_own(self) -> None:
         """Open a file that belongs to a namespace, for that one; StoreError if it cannot be."""
@@ -147,7 +181,7 @@ class StoreFile:
             raise
         except StoreError as error:
             self.store.to_read()
-            log.error("%s starts with a store that can only be read: %s", self.path.stem, error)
+            log.error("%s starts with a store that can only be read: %s", self.name, error)
 
     def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
         with self._asking:

@@ -6,12 +6,17 @@ from typing import final
 
 from shardbus.core.message import Entry
 from shardbus.stores.base import Page
+from shardbus.stores.base_record import (
+    ENQUEUED_AT_MS,
+    EXPIRES_AT_MS,
+    HOLE,
+    SIZE_BYTES,
+    Record,
+    is_whole,
+)
 from shardbus.stores.chunk import (
     CHUNK_SPAN_MAX,
-    HOLE,
-    Record,
     holes_of,
-    is_intact,
     sequence_of,
     unpack_gap,
     unpack_head,
@@ -87,10 +92,10 @@ class PageBuilder:
         key = row.first
         gone = row.gone
         for record in records:
-            end = offset + record[2]
+            end = offset + record[SIZE_BYTES]
             if key >= start_key and not gone & 1:
                 self._add_aside_before(key)
-                if self.is_stopped or not self._takes(key, record[2]):
+                if self.is_stopped or not self._takes(key, record[SIZE_BYTES]):
                     self.is_stopped = True
                     return
                 self._add_record(key, record, None if body is None else body[offset:end])
@@ -110,12 +115,10 @@ class PageBuilder:
     def _add_record(self, key: int, record: Record, payload: bytes | None) -> None:
         if record == HOLE:
             return
-        if payload is not None and not (
-            len(payload) == record[2] and is_intact(payload, record[3])
-        ):
+        if payload is not None and not is_whole(payload, record):
             self.damaged.append(sequence_of(self.base, key))
             return
-        self._bytes += record[2]
+        self._bytes += record[SIZE_BYTES]
         entry = entry_of(self.base, key, record)
         entry.payload = payload
         self.entries.append(entry)
@@ -158,7 +161,11 @@ class PageBuilder:
 def entry_of(base: int, key: int, record: Record) -> Entry:
     """A message that is as its sender left it, without its payload."""
     return Entry(
-        sequence_of(base, key), None, record[2], enqueued_at_ms=record[0], expires_at_ms=record[1]
+        sequence_of(base, key),
+        None,
+        record[SIZE_BYTES],
+        enqueued_at_ms=record[ENQUEUED_AT_MS],
+        expires_at_ms=record[EXPIRES_AT_MS],
     )
 
 

@@ -23,12 +23,10 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base import Page
+from shardbus.stores.base_record import HOLE, SIZE_BYTES, Record, is_whole
 from shardbus.stores.chunk import (
     COUNTER_MAX,
-    HOLE,
-    Record,
     assembled,
-    is_intact,
     is_shared,
     key_of,
     parts_of,
@@ -123,7 +121,8 @@ Bytes = dict[int, tuple[bytes, bytes]]
 class Ask:
     """A request for messages of one line of one fragment, from a sequence number on.
 
-    With `session`, the encoded name of one, of that session of the main line alone.
+    With `session`, the encoded name of one, of that session of the main line alone. Those that are
+    active, unless `states` says otherwise; with payloads, unless it `is_for_heads`.
     """
 
     def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
@@ -139,6 +138,8 @@ class Ask:
     ) -> None:
         self.local = local
         self.session = session
+        self.states: tuple[int, ...] = READABLE
+        self.is_for_heads = False
         self.base = sequence_base(number)
         self.line = line
         self.count_max = count_max
@@ -203,26 +204,16 @@ class Lookup:
 class Reader(Lookup):
     """The reads of a store, each of them on one state of the database."""
 
-    def page(self, ask: Ask, states: tuple[int, ...]) -> Page:
+    def page(self, ask: Ask) -> Page:
+        """The one scan: what left its chunks and the chunks, merged until a bound is reached."""
         builder = PageBuilder(ask.base, ask.count_max, ask.bytes_max)
         if ask.is_beyond or ask.count_max < 1:
             return builder.finish(False)
         with Snapshot(self.connection):
-            self._add_aside(builder, ask, states)
+            self._add_aside(builder, ask)
             # What has a session is in no other chunks than its own.
             has_chunks = ask.line == MAIN_LINE and ask.session is None
             has_more = has_chunks and self._add_chunks(builder, ask)
-        return builder.finish(has_more)
-
-    def heads(self, ask: Ask) -> Page:
-        """What `page` finds of active messages, without payloads: not even read."""
-        builder = PageBuilder(ask.base, ask.count_max, ask.bytes_max)
-        if ask.is_beyond or ask.count_max < 1:
-            return builder.finish(False)
-        with Snapshot(self.connection):
-            for row in self._rows_aside(builder, ask, READABLE):
-                builder.aside.append((row.key, unpack_state(row.key, ask.base, row.data)))
-            has_more = ask.line == MAIN_LINE and self._add_heads(builder, ask)
         return builder.finish(has_more)
 
     def payloads(
@@ -284,12 +275,10 @@ class Reader(Lookup):
                 if position < len(records) and records[position] != HOLE:
                     found[key] = entry_of(base, key, records[position])
 
-    def _rows_aside(
-        self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]
-    ) -> list[EntryRow]:
+    def _add_aside(self, builder: PageBuilder, ask: Ask) -> None:
         """As much of what left its chunks as the builder may need; it is told where more begins."""
         rows: list[EntryRow] = []
-        for state in states:
+        for state in ask.states:
             rows += self._entries_from(ask, state)
         rows.sort(key=_key)
         size_bytes = 0
@@ -300,11 +289,11 @@ class Reader(Lookup):
                 builder.barrier = row.key
                 break
             stop += 1
-        return rows[:stop]
-
-    def _add_aside(self, builder: PageBuilder, ask: Ask, states: tuple[int, ...]) -> None:
-        rows = self._rows_aside(builder, ask, states)
-        for row, payload in self.own_payloads(rows):
+        if ask.is_for_heads:
+            for row in rows[:stop]:
+                builder.aside.append((row.key, unpack_state(row.key, ask.base, row.data)))
+            return
+        for row, payload in self.own_payloads(rows[:stop]):
             entry = None if payload is None else unpack_state(row.key, ask.base, row.data)
             if entry is not None and ask.session not in (None, session_of(entry)):
                 entry = None
@@ -320,38 +309,38 @@ class Reader(Lookup):
         session = (ask.local, ask.session, state, ask.start_key, ask.high_key, limit)
         return entry_rows(self.text(_ENTRIES_IN_SESSION, session))
 
+    def _add_chunks(self, builder: PageBuilder, ask: Ask) -> bool:
+        """Give the builder chunks until it is full; True if there is more than it took."""
+        limit = HEADS_MAX if ask.is_for_heads else ask.count_max + 2
+        rows = self._chunk_rows(ask, ask.start_key, limit)
+        while rows and builder.has_room():
+            at = 0
+            while at < len(rows) and builder.has_room():
+                stop = len(rows) if ask.is_for_heads else _enough(rows, at, builder)
+                self._add_group(builder, ask, rows[at:stop])
+                at = stop
+            if at < len(rows) or builder.is_stopped:
+                return True
+            if len(rows) < limit:
+                return False
+            rows = self._chunk_rows(ask, rows[-1].first + rows[-1].span, limit)
+        return len(rows) > 0
+
     def _chunk_rows(self, ask: Ask, start_key: int, limit: int) -> list[ChunkRow]:
         parameters = (ask.low_key, start_key, ask.high_key, limit)
         return chunk_rows(self.text(CHUNKS_FROM, parameters))
 
-    def _add_heads(self, builder: PageBuilder, ask: Ask) -> bool:
-        """Like `_add_chunks`, but the bodies stay where they are."""
-        start_key = ask.start_key
-        rows = self._chunk_rows(ask, start_key, HEADS_MAX)
-        while rows and builder.has_room():
-            found = self.heads_of([row.number for row in rows])
+    def _add_group(self, builder: PageBuilder, ask: Ask, rows: list[ChunkRow]) -> None:
+        numbers = [row.number for row in rows]
+        if ask.is_for_heads:
+            heads = self.heads_of(numbers)
             for row in rows:
-                builder.add_chunk(row, ask.start_key, found.get(row.number, b""), None)
-            if len(rows) < HEADS_MAX or builder.is_stopped:
-                return False
-            start_key = rows[-1].first + rows[-1].span
-            rows = self._chunk_rows(ask, start_key, HEADS_MAX)
-        return len(rows) > 0
-
-    def _add_chunks(self, builder: PageBuilder, ask: Ask) -> bool:
-        """Give the builder chunks until it is full; True if there is more than it took."""
-        limit = ask.count_max + 2
-        rows = self._chunk_rows(ask, ask.start_key, limit)
-        at = 0
-        while at < len(rows) and builder.has_room():
-            stop = _enough(rows, at, builder)
-            group = rows[at:stop]
-            found = self.chunks([row.number for row in group])
-            for row in group:
-                head, body = found.get(row.number, NOTHING)
-                builder.add_chunk(row, ask.start_key, head, body)
-            at = stop
-        return at < len(rows) or len(rows) == limit
+                builder.add_chunk(row, ask.start_key, heads.get(row.number, b""), None)
+            return
+        found = self.chunks(numbers)
+        for row in rows:
+            head, body = found.get(row.number, NOTHING)
+            builder.add_chunk(row, ask.start_key, head, body)
 
     def _find_in_chunks(self, keys: list[int], found: dict[int, bytes]) -> None:
         held = self._holding(keys)
@@ -417,9 +406,9 @@ def _whole(key: int, record: tuple[bytes, bytes]) -> bytes | None:
     """The payload of a chunk of one message, None if it is damaged or missing."""
     head, body = record
     records = unpack_head(key, head)
-    if records is None or len(records) != 1 or records[0][2] != len(body):
+    if records is None or len(records) != 1 or not is_whole(body, records[0]):
         return None
-    return body if is_intact(body, records[0][3]) else None
+    return body
 
 
 def _slice(
@@ -431,13 +420,14 @@ def _slice(
         return
     wanted = set(keys)
     offset = 0
-    for position, (_, _, size, digest) in enumerate(records):
+    for position, record in enumerate(records):
         key = row.first + position
+        end = offset + record[SIZE_BYTES]
         if key in wanted:
-            payload = body[offset : offset + size]
-            if len(payload) == size and is_intact(payload, digest):
+            payload = body[offset:end]
+            if is_whole(payload, record):
                 found[key] = payload
-        offset += size
+        offset = end
 
 
 def _first_bytes(keys: list[int], found: dict[int, Entry], bytes_max: int) -> list[int]:

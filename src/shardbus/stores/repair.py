@@ -13,17 +13,14 @@ from typing import Final, final
 
 from shardbus.core.change import Counters, new_counters
 from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
-from shardbus.core.session_key import session_key_of
+from shardbus.stores.base_check import Progress, Repaired
+from shardbus.stores.base_record import HOLE, SIZE_BYTES, is_whole
 from shardbus.stores.check import examine, not_there
 from shardbus.stores.chunk import (
-    ASIDE,
     CHUNK_SPAN_MAX,
     COUNTER_MAX,
-    HOLE,
-    aside_name,
     assembled,
     due_of,
-    is_intact,
     local_of,
     pack_counters,
     pack_gap,
@@ -33,7 +30,6 @@ from shardbus.stores.chunk import (
     unpack_session_state,
     unpack_spots,
 )
-from shardbus.stores.damage import StoreReport
 from shardbus.stores.database import (
     FileLock,
     open_writer,
@@ -43,24 +39,12 @@ from shardbus.stores.database import (
 from shardbus.stores.finding import Aside, Nowhere, Owner, Piece, Place, Stored, count_in
 from shardbus.stores.salvage import Salvage, blob, integer, open_unchanged
 from shardbus.stores.staged import StagedPiece
-from shardbus.stores.survey import Progress
 from shardbus.stores.swapping import fold_log, put_in_place, remove_file
 
 # Where counters are lost, or records of what was forwarded may be, sequence numbers go on this far
 # behind the last one that was found, so that none is given out twice.
 COUNTER_SKIP: Final = 1 << 32
 ROWS_PER_COMMIT: Final = 5_000
-
-
-@final
-class Repaired:
-    """What became of a file: `kept_as` is the old one's name, "" when it was left in place."""
-
-    def __init__(self, report: StoreReport, kept_as: str, served: int, set_aside: int) -> None:
-        self.report = report
-        self.kept_as = kept_as
-        self.served = served
-        self.set_aside = set_aside
 
 
 def repair_store(path: Path, progress: Progress) -> Repaired:
@@ -151,7 +135,7 @@ class Copy:
         for at in piece.lost:
             record = piece.records[at]
             self.keep(first + at, pack_head(first + at, [record]), piece.payload(at))
-            self._set_aside(owner, first + at, MAIN_LINE, record[2])
+            self._set_aside(owner, first + at, MAIN_LINE, record[SIZE_BYTES])
             piece.gone |= 1 << at
         self._add_chunk(owner, piece)
 
@@ -170,23 +154,14 @@ class Copy:
         self._count(owner, aside.key, aside.line, aside.size_bytes, aside.state)
 
     def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
-        session = self._session(owner, name if name.startswith(ASIDE) else session_key_of(name))
-        size_bytes = _state_of(data)[1]
-        sql = "SELECT set_at, data FROM session_state WHERE session = ?"
-        other = self._connection.execute(sql, (session,)).fetchone()
-        if other is not None and other != (set_at_ms, data):
-            # In a file of before, two spellings of an id were two sessions: that whose state was
-            # set last goes on, as when a file is brought up to date.
-            if set_at_ms > other[0]:
-                sql = "UPDATE session_state SET set_at = ?, data = ? WHERE session = ?"
-                self._write(sql, (set_at_ms, data, session))
-                set_at_ms, data = other
-            session = self._session(owner, aside_name(_state_of(data)[0]))
+        session = self._session(owner, name)
         sql = "INSERT OR IGNORE INTO session_state VALUES (?, ?, ?)"
         if self._write(sql, (session, set_at_ms, data)):
+            found = unpack_session_state(data)
+            assert found is not None, "a survey tells of sound states alone"
             counters = self._counters[owner.local]
             counters.states += 1
-            counters.state_bytes += size_bytes
+            counters.state_bytes += len(found.state)
 
     def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
         self._write("INSERT INTO remembered VALUES (?, ?, ?)", (key, at_ms, data))
@@ -269,7 +244,7 @@ class Copy:
             return
         number = self._add_bytes(owner, piece.stored)
         due_at_ms, is_mixed = due_of(records, piece.gone)
-        size = sum(record[2] for record in records)
+        size = sum(record[SIZE_BYTES] for record in records)
         row = (first, number, count, size, due_at_ms, int(is_mixed))
         self._write("INSERT INTO place VALUES (?, ?, ?, ?, ?, ?)", row)
         if piece.gone:
@@ -277,7 +252,7 @@ class Copy:
             self._write("INSERT INTO gap VALUES (?, ?)", (number, gap))
         for position, record in enumerate(records):
             if not piece.gone >> position & 1:
-                self._count(owner, first + position, MAIN_LINE, record[2], 0)
+                self._count(owner, first + position, MAIN_LINE, record[SIZE_BYTES], 0)
 
     def _add_bytes(self, owner: Owner, stored: Stored) -> int:
         number, self._next_number = self._next_number, self._next_number + 1
@@ -360,18 +335,11 @@ class Copy:
         return is_new
 
 
-def _state_of(data: bytes) -> tuple[bytes, int]:
-    """The session in the sound record of a state, and how large the state is."""
-    found = unpack_session_state(data)
-    assert found is not None
-    return found[1], len(found[3])
-
-
 def _is_whole(piece: Piece) -> bool:
     offset = 0
     for record in piece.records or []:
-        size = record[2]
-        if record != HOLE and not is_intact(piece.body[offset : offset + size], record[3]):
+        end = offset + record[SIZE_BYTES]
+        if record != HOLE and not is_whole(piece.body[offset:end], record):
             return False
-        offset += size
+        offset = end
     return True

@@ -45,12 +45,12 @@ SELECT group_concat(hex(name) || ' ' || coalesce((
 _NAMES: Final = f"""
 {_SPELLED} FROM (
     SELECT id, name, rank FROM session
-    WHERE local = ?1 AND name < x'ff' ORDER BY name LIMIT ?2 OFFSET ?3)
+    WHERE local = ?1 ORDER BY name LIMIT ?2 OFFSET ?3)
 """
 _NAMES_UPDATED: Final = f"""
 {_SPELLED} FROM (
     SELECT id, name, rank FROM session JOIN session_state ON session = id
-    WHERE local = ?1 AND name < x'ff' AND set_at > ?4 ORDER BY name LIMIT ?2 OFFSET ?3)
+    WHERE local = ?1 AND set_at > ?4 ORDER BY name LIMIT ?2 OFFSET ?3)
 """
 _STATE: Final = """
 SELECT data FROM session_state
@@ -103,12 +103,12 @@ class SessionReader(Lookup):
         if row is None:
             return None
         found = unpack_session_state(row[0]) if isinstance(row[0], bytes) else None
-        if found is None or (found[0], session_key_of(found[1])) != (local, name):
+        if found is None or (found.local, session_key_of(found.name)) != (local, name):
             raise StoreError(
                 f"the state of session {decoded(name)!r} is damaged; set it anew, or restore a "
                 "copy of the file"
             )
-        return found[3]
+        return found.state
 
 
 def _spelled(line: str) -> str:

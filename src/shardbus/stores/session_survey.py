@@ -9,8 +9,6 @@ from typing import Final, final
 from shardbus.core.message import ACTIVE
 from shardbus.core.session_key import session_key_of
 from shardbus.stores.chunk import (
-    ASIDE,
-    aside_name,
     local_of,
     sequence_of,
     session_state_bytes,
@@ -18,7 +16,6 @@ from shardbus.stores.chunk import (
     unpack_remembered,
     unpack_session_state,
 )
-from shardbus.stores.database import SESSION_KEYS_VERSION, user_version
 from shardbus.stores.finding import Aside, Findings, Owner, Sink
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
 
@@ -56,7 +53,6 @@ class SessionSurvey:
         findings: Findings,
         owners: Mapping[int, Owner],
     ) -> None:
-        self._has_keys = user_version(connection) >= SESSION_KEYS_VERSION
         self._connection = connection
         self._salvage = salvage
         self._findings = findings
@@ -72,8 +68,7 @@ class SessionSurvey:
     def saw(self, owner: Owner, aside: Aside) -> None:
         """A message; a lost one still counts where its row says it is."""
         listed = self._listed(aside.session)
-        base = owner.base
-        name = aside.session_name(base) if self._has_keys else aside.spelled_name(base)
+        name = aside.session_name(owner.base)
         if aside.is_lost:
             name = None if listed is None else listed[1]
         elif listed != (None if name is None else (owner.local, name)):
@@ -121,10 +116,9 @@ class SessionSurvey:
             data = blob(row[2])
             listed = self._listed(integer(row[0]))
             found = unpack_session_state(data)
-            local, listed_name = listed or (-1, b"")
-            name = listed_name.removeprefix(ASIDE)
+            local, name = listed or (-1, b"")
             if found is not None:
-                local, name = found[0], found[1]
+                local, name = found.local, found.name
             owner = self._owners.get(local)
             if owner is None:
                 self._findings.add(
@@ -139,16 +133,10 @@ class SessionSurvey:
                     what = f"the state of session {name!r} fails its checksum"
                     self._findings.add(what, "it cannot be read", owner)
                     continue
-                should = self._state_name(name, listed_name)
-                if (listed, integer(row[1])) != ((local, should), found[2]):
+                key = session_key_of(name)
+                if (listed, integer(row[1])) != ((local, key), found.set_at_ms):
                     self._wrong.add(owner, f"the state of session {name!r} is not as it is listed")
-                sink.state(owner, should, found[2], data)
-
-    def _state_name(self, name: bytes, listed: bytes) -> bytes:
-        """Under which name the state of a session should be listed."""
-        if not self._has_keys:
-            return name
-        return aside_name(name) if listed.startswith(ASIDE) else session_key_of(name)
+                sink.state(owner, key, found.set_at_ms, data)
 
     def _remembered(self, sink: Sink) -> None:
         for row in self._salvage.rows("remembered", "key", "at_ms, data"):

@@ -42,7 +42,7 @@ from shardbus.stores.database import (
 )
 from shardbus.stores.directory import RECENT_MAX
 from shardbus.stores.due import DueReader
-from shardbus.stores.reader import BROWSABLE, READABLE, Ask, Reader
+from shardbus.stores.reader import BROWSABLE, Ask, Reader
 from shardbus.stores.room import Room, is_no_room, no_room_text
 from shardbus.stores.session import ImageReader, SessionReader
 from shardbus.stores.writer import Writer
@@ -82,6 +82,9 @@ class SqliteStore:
         self.is_read_only = to_read
         # Everything opened so far is given back when the next step fails.
         with ExitStack() as opened, Translated(self.path):
+            if self.path.exists():
+                # Before anything is made beside it.
+                prepare(self.path)
             if not to_read:
                 lock = FileLock(self.path)
                 opened.callback(lock.release)
@@ -210,16 +213,14 @@ class SqliteStore:
     def read_line(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        ask = self._ask(fragment, line, after, count_max, bytes_max)
-        with Translated(self.path):
-            return self._reader.page(ask, READABLE)
+        return self._page(self._ask(fragment, line, after + 1, count_max, bytes_max))
 
     def read_heads(
         self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        ask = self._ask(fragment, line, after, count_max, bytes_max)
-        with Translated(self.path):
-            return self._reader.heads(ask)
+        ask = self._ask(fragment, line, after + 1, count_max, bytes_max)
+        ask.is_for_heads = True
+        return self._page(ask)
 
     def browse(
         self,
@@ -232,17 +233,9 @@ class SqliteStore:
         session_id: str | None = None,
     ) -> Page:
         assert session_id is None or line == MAIN_LINE, "only the main line has sessions"
-        ask = Ask(
-            self._local(fragment),
-            fragment.number,
-            line,
-            start=start,
-            count_max=count_max,
-            bytes_max=bytes_max,
-            session=None if session_id is None else session_name(session_id),
-        )
-        with Translated(self.path):
-            return self._reader.page(ask, BROWSABLE)
+        ask = self._ask(fragment, line, start, count_max, bytes_max, session_id)
+        ask.states = BROWSABLE
+        return self._page(ask)
 
     def read_entries(
         self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
@@ -254,27 +247,12 @@ class SqliteStore:
     def read_session(
         self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
     ) -> Page:
-        ask = Ask(
-            self._local(fragment),
-            fragment.number,
-            MAIN_LINE,
-            start=after + 1,
-            count_max=count_max,
-            bytes_max=bytes_max,
-            session=session_name(session_id),
+        return self._page(
+            self._ask(fragment, MAIN_LINE, after + 1, count_max, bytes_max, session_id)
         )
-        with Translated(self.path):
-            return self._reader.page(ask, READABLE)
 
     def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
-        ask = Ask(
-            self._local(fragment),
-            fragment.number,
-            MAIN_LINE,
-            start=after + 1,
-            count_max=count_max,
-            bytes_max=0,
-        )
+        ask = self._ask(fragment, MAIN_LINE, after + 1, count_max, 0)
         with Translated(self.path):
             return self._sessions.waiting(ask)
 
@@ -394,16 +372,27 @@ class SqliteStore:
                     raise
 
     def _ask(
-        self, fragment: FragmentId, line: int, after: int, count_max: int, bytes_max: int
+        self,
+        fragment: FragmentId,
+        line: int,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
     ) -> Ask:
         return Ask(
             self._local(fragment),
             fragment.number,
             line,
-            start=after + 1,
+            start=start,
             count_max=count_max,
             bytes_max=bytes_max,
+            session=None if session_id is None else session_name(session_id),
         )
+
+    def _page(self, ask: Ask) -> Page:
+        with Translated(self.path):
+            return self._reader.page(ask)
 
     def _local(self, fragment: FragmentId) -> int:
         local = self._locals.get(fragment)

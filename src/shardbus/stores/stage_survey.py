@@ -11,7 +11,6 @@ from shardbus.stores.salvage import Row, Salvage, blob, integer
 from shardbus.stores.staged import StagedPiece, unpack_staged
 
 _LOST: Final = "its stage cannot be published any more: it has to be staged again"
-_COLUMNS: Final = "local, stage, piece, data"
 
 
 @final
@@ -30,12 +29,9 @@ class StageSurvey:
         self._parts = parts
         self._owners = owners
 
-    def run(self, sink: Sink, *, has_parts: bool) -> None:
-        """`has_parts` is False for a file that is older than payloads beside pieces."""
-        columns = f"{_COLUMNS}, parts" if has_parts else _COLUMNS
-        for row in self._salvage.rows("stage", "id", columns):
-            listed = listed_parts(row[5]) if has_parts else []
-            self._piece(sink, row, [] if listed is None else listed)
+    def run(self, sink: Sink) -> None:
+        for row in self._salvage.rows("stage", "id", "local, stage, piece, data, parts"):
+            self._piece(sink, row, listed_parts(row[5]) or [])
 
     def _piece(self, sink: Sink, row: Row, listed: list[int]) -> None:
         name, packed = (integer(row[1]), blob(row[2]), integer(row[3])), blob(row[4])

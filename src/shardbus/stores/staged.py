@@ -17,12 +17,12 @@ from xxhash import xxh3_64_intdigest
 
 from shardbus.core.change import Adopt
 from shardbus.core.message import NEVER_MS
+from shardbus.stores.base_record import Record
 from shardbus.stores.chunk import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
     FORMAT_VERSION,
     PIECE_VERSION,
-    Record,
     due_of,
     pack_adopted,
     pack_versioned,

@@ -7,39 +7,28 @@ therefore find the same.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import merge
 from typing import Final, final
 
 from shardbus.core.change import LineCounters
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SET_ASIDE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.stores.base_check import Progress, StoreReport
+from shardbus.stores.base_record import SIZE_BYTES, is_whole
 from shardbus.stores.chunk import (
     CHUNK_SPAN_MAX,
     due_of,
     head_key,
-    is_intact,
     local_of,
     sequence_of,
     unpack_gap,
     unpack_head,
-)
-from shardbus.stores.damage import StoreReport
-from shardbus.stores.database import (
-    KEPT_PAYLOADS_VERSION,
-    SESSIONS_VERSION,
-    STAGES_VERSION,
-    TOPICS_VERSION,
-    user_version,
 )
 from shardbus.stores.finding import Aside, Findings, Owner, Piece, Place, Sink, Stored
 from shardbus.stores.part_survey import PartSurvey
 from shardbus.stores.salvage import Salvage, Unreadable, blob, integer
 from shardbus.stores.session_survey import SessionSurvey
 from shardbus.stores.stage_survey import StageSurvey
-
-Progress = Callable[[int], None]
-"""Called with the bytes that were read since the last time."""
-
 
 _PLACE_COLUMNS: Final = "chunk, count, size, due_at"
 _SERVED_NOT: Final = "it is not served"
@@ -66,32 +55,21 @@ class Survey:
         self._stages = StageSurvey(self._salvage, self._findings, self._parts, self.owners)
         self._sink = sink
         self._progress = progress
-        # A file that was not opened since has none of what later schemas brought.
-        self._has_sessions = user_version(connection) >= SESSIONS_VERSION
-        self._has_parts = user_version(connection) >= TOPICS_VERSION
-        self._has_stages = user_version(connection) >= STAGES_VERSION
-        self._has_kept_payloads = user_version(connection) >= KEPT_PAYLOADS_VERSION
 
     def run(self) -> None:
         self._connection.execute("CREATE TEMP TABLE named (id INTEGER PRIMARY KEY)")
-        columns = "entity_id, number, counters, is_deleted"
-        if self._has_parts:
-            columns += ", has_parts"
+        columns = "entity_id, number, counters, is_deleted, has_parts"
         for row in self._salvage.rows("fragment", "local", columns):
             owner = Owner(row)
             self.owners[owner.local] = owner
             if not owner.is_deleted:
                 self._sink.fragment(owner)
         self._walk()
-        if self._has_sessions:
-            self._sessions.finish(self._sink)
-        if self._has_parts:
-            self._sessions.records(self._sink)
-        if self._has_stages:
-            self._stages.run(self._sink, has_parts=self._has_kept_payloads)
+        self._sessions.finish(self._sink)
+        self._sessions.records(self._sink)
+        self._stages.run(self._sink)
         self._strays()
-        if self._has_parts:
-            self._parts.finish(self.owners)
+        self._parts.finish(self.owners)
         for unreadable in self._salvage.unreadable:
             self._findings.add("a page cannot be read: " + unreadable, "what was on it is lost")
         for owner in self.owners.values():
@@ -129,9 +107,7 @@ class Survey:
         return merge(older, recent)
 
     def _entries(self) -> Iterator[Aside]:
-        columns = "line, state, size, due_at, chunk, data"
-        if self._has_sessions:
-            columns += ", session"
+        columns = "line, state, size, due_at, chunk, data, session"
         for row in self._salvage.rows("entry", "key", columns):
             number = integer(row[5])
             yield Aside(row, self._chunk(number) if number > 0 else Stored(b"", b""))
@@ -197,7 +173,7 @@ class Survey:
             )
         place, first, offset = piece.place, piece.place.first, 0
         for position, record in enumerate(piece.records):
-            end = offset + record[2]
+            end = offset + record[SIZE_BYTES]
             is_gone = bool(piece.gone >> position & 1)
             if first + position in changed and not is_gone:
                 # The entry is newer: it was written when the message left its chunk.
@@ -207,9 +183,8 @@ class Survey:
                     owner, f"message {first + position} is in a chunk and among the changed"
                 )
             if not is_gone:
-                self._saw(owner, first + position, MAIN_LINE, record[2], 0)
-                payload = piece.body[offset:end]
-                if len(payload) != record[2] or not is_intact(payload, record[3]):
+                self._saw(owner, first + position, MAIN_LINE, record[SIZE_BYTES], 0)
+                if not is_whole(piece.body[offset:end], record):
                     piece.lost.append(position)
             offset = end
         if piece.lost:
@@ -353,7 +328,7 @@ def _entry_fault(aside: Aside, base: int) -> str:
     if (entry.line, entry.state) != (aside.line, aside.state):
         return f"the entry of message {entry.sequence_number} contradicts itself"
     records = unpack_head(aside.key, aside.head)
-    if records is None or len(records) != 1 or not is_intact(aside.body, records[0][3]):
+    if records is None or len(records) != 1 or not is_whole(aside.body, records[0]):
         return f"the payload of message {entry.sequence_number} is damaged or missing"
     return ""
 

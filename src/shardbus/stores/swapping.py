@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from shardbus.stores.base import StoreError
-from shardbus.stores.database import sync_directory
+from shardbus.stores.base_files import sync_directory
 
 COPIES_MAX: Final = 1_000
 

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from shardbus.core.change import Adopt, StagePut, new_counters
 from shardbus.stores.base import FragmentCommit, FragmentId, NotStored, StoreError
-from shardbus.stores.batch import APPEND, COLUMNS, HAS_PARTS, Batch, Cell
+from shardbus.stores.batch import Batch
 from shardbus.stores.chunk import (
     COUNTER_MAX,
     LOCALS_MAX,
@@ -20,6 +20,7 @@ from shardbus.stores.chunk import (
 from shardbus.stores.directory import Chunk, Directory, Known, listed_chunks
 from shardbus.stores.head import Head
 from shardbus.stores.reader import Lookup
+from shardbus.stores.rows import COLUMNS, Cell, Rows
 from shardbus.stores.staged import Adopted, StagedPiece, unpack_staged
 
 # Rows of one INSERT; a commit that needs more takes several, in a transaction around them.
@@ -78,7 +79,7 @@ SELECT part, count(*) AS count FROM chunk_part WHERE chunk IN (
     SELECT chunk FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
 GROUP BY part
 """
-# What kind 19 of `work` does for one chunk, for all that go next; {} is one of the queries above.
+# What `Rows.release_chunk` does for one, for all that go next; {} is one of the queries above.
 _RELEASE: Final = (
     """
     UPDATE part_users SET users = users - count FROM ({}) AS going
@@ -277,15 +278,15 @@ class Writer(Lookup):
         return directory
 
     def _store(self, batch: Batch) -> None:
-        count = batch.row_count()
+        cells = batch.rows.cells
         is_full = batch.directory.recent_count > self._recent_max
-        if count <= ROWS_MAX and not is_full and not batch.stages:
-            self._insert(batch.cells)
+        if batch.rows.count() <= ROWS_MAX and not is_full and not batch.stages:
+            self._insert(cells)
             return
         self.connection.execute("BEGIN IMMEDIATE")
         step = ROWS_MAX * COLUMNS
-        for start in range(0, len(batch.cells), step):
-            self._insert(batch.cells[start : start + step])
+        for start in range(0, len(cells), step):
+            self._insert(cells[start : start + step])
         if batch.stages:
             self._store_stages(batch)
         if batch.directory.recent_count > self._recent_max:
@@ -294,14 +295,14 @@ class Writer(Lookup):
         self.connection.execute("COMMIT")
 
     def _store_stages(self, batch: Batch) -> None:
-        cells: list[Cell] = []
+        rows = Rows()
         adopted: list[int] = []
         for local, change in batch.stages:
             if isinstance(change, Adopt):
-                adopted.append(self._adopt(local, change, batch, cells))
-                if len(cells) >= ADOPT_ROWS_MAX * COLUMNS:
-                    self._insert(cells)
-                    cells = []
+                adopted.append(self._adopt(local, change, batch, rows))
+                if rows.count() >= ADOPT_ROWS_MAX:
+                    self._insert(rows.cells)
+                    rows = Rows()
                 continue
             if adopted:
                 # Before their stage ends, which would take their parts with it.
@@ -311,7 +312,7 @@ class Writer(Lookup):
                 self._put_piece(local, change, batch.known)
             else:
                 self._drop_pieces(_PIECES, (local, change.stage))
-        self._insert(cells)
+        self._insert(rows.cells)
         if adopted:
             self.connection.execute(_DROP_PIECES, (str(adopted),))
 
@@ -340,7 +341,7 @@ class Writer(Lookup):
             self.connection.execute(_DROP_PIECES, (str(pieces),))
         return len(pieces)
 
-    def _adopt(self, local: int, change: Adopt, batch: Batch, cells: list[Cell]) -> int:
+    def _adopt(self, local: int, change: Adopt, batch: Batch, rows: Rows) -> int:
         """Make chunks of the parts of a piece, which lie where they are; the row of the piece."""
         name = (local, change.stage, change.piece)
         row = self.connection.execute(_PIECE_DATA, name).fetchone()
@@ -353,16 +354,16 @@ class Writer(Lookup):
         known = batch.known
         if local not in known.has_parts:
             known.has_parts.add(local)
-            cells += (HAS_PARTS, local, *[None] * (COLUMNS - 2))
+            rows.has_parts(local)
         position = 0
         for part in piece.parts:
             key = key_of(local, counter_of(change.first) + position)
-            self._add_adopted(Adopted(key, part, change, position), batch, cells)
+            self._add_adopted(Adopted(key, part, change, position), batch, rows)
             position += len(part.sizes)
         number: int = row[0]
         return number
 
-    def _add_adopted(self, adopted: Adopted, batch: Batch, cells: list[Cell]) -> None:
+    def _add_adopted(self, adopted: Adopted, batch: Batch, rows: Rows) -> None:
         number = batch.known.next_chunk
         batch.known.next_chunk += 1
         chunk = Chunk(
@@ -373,19 +374,7 @@ class Writer(Lookup):
             adopted.due_at_ms,
             adopted.is_mixed,
         )
-        cells += (
-            APPEND,
-            adopted.first,
-            number,
-            adopted.count,
-            adopted.size_bytes,
-            adopted.due_at_ms,
-            1 if adopted.is_mixed else 0,
-            adopted.head,
-            str([adopted.part]),
-            None,
-            None,
-        )
+        rows.append(chunk, adopted.head, str([adopted.part]))
         batch.directory.add_recent(chunk)
 
     def _insert(self, cells: list[Cell]) -> None:

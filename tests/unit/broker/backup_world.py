@@ -25,7 +25,9 @@ from shardbus.core.entity import QueueSpec
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.base import FragmentId
+from shardbus.stores.base_backup import Snapshot
 from shardbus.stores.catalogue import SqliteCatalogue
+from shardbus.stores.snapshot import database_bytes, open_snapshot
 from shardbus.stores.sqlite import SqliteStore
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
 
@@ -36,6 +38,19 @@ NEAR, FAR = 0, 1
 TXN = bytes(16)
 # Longer than a transaction over both stores takes.
 LATE_S = 0.05
+
+
+class OpenFile:
+    """The file of a store that is open here."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def size_bytes(self) -> int:
+        return database_bytes(self._path)
+
+    def snapshot(self) -> Snapshot:
+        return open_snapshot(self._path)
 
 
 class BackupWorld:
@@ -88,12 +103,10 @@ class BackupWorld:
 
     def _parts(self) -> list[LocalPart]:
         parts = [
-            self.part(broker.name, StoreStill(storage, store.path))
+            self.part(broker.name, StoreStill(storage, OpenFile(store.path)))
             for broker, storage, store in zip(self.brokers, self.storages, self.stores, strict=True)
         ]
-        still = CatalogueStill(
-            self.catalogue, self._catalogue_worker, self.directory / "catalogue.db"
-        )
+        still = CatalogueStill(self.catalogue, self._catalogue_worker)
         return [*parts, self.part("catalogue", still)]
 
     def part(self, name: str, still: Still) -> LocalPart:

@@ -8,7 +8,7 @@ from shardbus.core.command import Send
 from shardbus.core.entity import Entity
 from shardbus.core.message import Message
 from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.house import House
 

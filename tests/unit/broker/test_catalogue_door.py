@@ -26,7 +26,7 @@ from shardbus.core.access import LISTEN, AccessRule
 from shardbus.core.document import Fields
 from shardbus.core.errors import Unavailable
 from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.simulation.world import VirtualLoop
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.wires import new_entity

@@ -13,7 +13,7 @@ from shardbus.core.errors import Unavailable
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.base import FragmentId
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.house import House, send_of
 

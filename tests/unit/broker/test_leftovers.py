@@ -10,7 +10,8 @@ from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics, out_of_
 from shardbus.core.entity import Entity
 from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND, Refused, Unavailable
 from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.catalogue import UNFINISHED_MAX, MemoryCatalogue
+from shardbus.stores.base_catalogue import UNFINISHED_MAX
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost
 from tests.unit.broker.topics import create_subscription, create_topic
 from tests.unit.broker.world import World, create

@@ -20,7 +20,7 @@ from shardbus.core.entity import QueueSpec
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.simulation.faults import Disk
 from tests.simulation.world import EPOCH_MS, Crash, VirtualClock, VirtualLoop, VirtualWorker
 

@@ -9,7 +9,7 @@ from shardbus.core.access import AccessRule
 from shardbus.core.entity import Entity
 from shardbus.core.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.base import FragmentId, StoreError, Unfinished
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost, InlineWorker, SetClock
 
 

@@ -3,14 +3,9 @@
 import pytest
 
 from shardbus.core.bounds import Bounds
-from shardbus.core.change import Change, RecordChange, StagePut
 from shardbus.core.command import Done, Finish, Prepare
 from shardbus.core.errors import STAGE_LOST, TOO_LARGE, Refused
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.packing import packed_integer
-from shardbus.core.records import STAGE
-from shardbus.core.runs import runs_of
-from shardbus.core.stages import packed_piece
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, StagingDesk
 
@@ -86,23 +81,6 @@ def test_the_time_to_live_of_the_entity_ends_what_was_staged() -> None:
 
     found = [delivery.entry.expires_at_ms - desk.now_ms for delivery in desk.receive(9)]
     assert found == [500, 100, 500]
-
-
-def test_a_stage_that_an_earlier_version_kept_is_published(desk: StagingDesk) -> None:
-    """Its record does not tell what is packed, because all of it is."""
-    messages = [Message(b"one"), Message(b"two", ttl_ms=5)]
-    data = packed_piece(messages)
-    numbers = (2, len(data), desk.now_ms + 60_000)
-    record = b"".join([packed_integer(number) for number in numbers]) + runs_of([1]).pack()
-    changes: list[Change] = [StagePut(NAME, 1, data), RecordChange(STAGE, NAME, record)]
-    desk.shelf.commit(changes, desk.fragment.counters)
-    desk.reload()
-    assert desk.held() == {NAME: 2}
-    assert desk.fragment.size_bytes() == len(data)
-
-    desk.publish()
-
-    assert desk.payloads(9) == [b"one", b"two"]
 
 
 def test_what_must_be_read_to_be_published_has_a_closer_bound() -> None:

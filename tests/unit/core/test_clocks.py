@@ -19,12 +19,9 @@ from shardbus.core.limits import (
     LEASE_MS_MIN,
     OWNER_MS_MAX,
     PRODUCER_KEPT_MS,
-    STAGE_MS_MAX,
     STAGE_MS_MIN,
 )
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
-from shardbus.core.records import STAGE
-from shardbus.core.stages import OpenStage, stage_change
 from tests.unit.core.claims import ReadingDesk
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 from tests.unit.core.staged import NAME, PRODUCER, StagingDesk
@@ -138,23 +135,6 @@ def test_a_stage_is_kept_as_long_as_was_said(is_reloaded: bool, by_ms: int) -> N
     assert desk.held() == {NAME: 1}
 
     desk.wait(1)
-    assert desk.held() == {}
-
-
-def test_a_stage_that_was_kept_until_a_moment_is_kept_for_a_bounded_time() -> None:
-    """Records of before say until when, by a clock that may have been set since."""
-    desk = StagingDesk()
-    desk.stage(b"a")
-    stage = OpenStage(NAME)
-    stage.amount.add(1, 1, is_packed=False)
-    stage.lifetime_ms = desk.now_ms + 1_700_000_000_000
-    data = stage_change(stage).data
-    assert data is not None
-    desk.shelf.kept.records[STAGE, NAME] = data
-    desk.reload()
-    assert desk.held() == {NAME: 1}
-
-    desk.wait(STAGE_MS_MAX)
     assert desk.held() == {}
 
 

@@ -34,10 +34,9 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.core.limits import DECIDE_MS_MAX, PREPARED_BYTES_MAX, ROLLBACK_KEPT_MS
+from shardbus.core.limits import PREPARED_BYTES_MAX, ROLLBACK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, Message
-from shardbus.core.prepared import Prepared, pack_prepared, unpack_decision, unpack_prepared
-from shardbus.core.records import PREPARED
+from shardbus.core.prepared import unpack_decision, unpack_prepared
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 TXN = bytes(range(16))
@@ -359,18 +358,6 @@ def test_a_decision_is_waited_for_as_long_as_was_said_whatever_the_wall_clock_sa
     assert not in_doubt(desk).promised[0].is_over
 
     desk.now_ms += LATER_MS
-    assert in_doubt(desk).promised[0].is_over
-
-
-def test_what_was_to_wait_until_a_moment_waits_for_a_bounded_time() -> None:
-    """Records of before say until when, by a clock that may have been set since."""
-    desk = Desk()
-    prepared = Prepared(DECIDER, desk.now_ms + 24 * 3_600_000, [], [], [])
-    desk.shelf.kept.records[PREPARED, TXN] = pack_prepared(prepared)
-    desk.reload()
-    assert not in_doubt(desk).promised[0].is_over
-
-    desk.now_ms += DECIDE_MS_MAX
     assert in_doubt(desk).promised[0].is_over
 
 

@@ -20,7 +20,7 @@ from shardbus.gateway.http.metrics import Metrics
 from shardbus.gateway.http.site import Site
 from shardbus.gateway.listener import Listener, Protocols
 from shardbus.gateway.tls import development_certificate, server_context
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost, InlineWorker
 
 T = TypeVar("T")

@@ -15,14 +15,15 @@ from shardbus import __version__
 from shardbus.app.failures import CommandError, Usage
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.core.document import Fields
-from shardbus.stores.database import sync_directory
-from shardbus.stores.membership import CATALOGUE
+from shardbus.stores.base_backup import CATALOGUE_NAME, broker_name, copy_name
+from shardbus.stores.base_files import sync_directory
 
 FILE: Final = "manifest.json"
 FORMAT: Final = 1
 MANIFEST_BYTES_MAX: Final = 1024 * 1024
 
-_STORE: Final = re.compile(r"broker-(0|[1-9]\d?)\.db", re.ASCII)
+CATALOGUE: Final = copy_name(CATALOGUE_NAME)
+_STORE: Final = re.compile(r"(broker-(?:0|[1-9]\d?))\.db", re.ASCII)
 _PIPELINE: Final = re.compile(rf"{PIPELINES}/[A-Za-z0-9][A-Za-z0-9._-]*\.json", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -37,6 +38,11 @@ class ManifestFile:
     sha256: str
     fragments: int = 0
     messages: int = 0
+
+    def part(self) -> str:
+        """The store of which it is a copy, or the catalogue; empty for any other file."""
+        found = _STORE.fullmatch(self.name)
+        return CATALOGUE_NAME if self.name == CATALOGUE else found[1] if found else ""
 
     def to_document(self) -> dict[str, str | int]:
         return {
@@ -168,7 +174,8 @@ def _check_names(names: list[str]) -> None:
     if len(set(names)) < len(names):
         raise ValueError("it names a file twice")
     stores = {name for name in names if _STORE.fullmatch(name)}
-    needed = {CATALOGUE, *(f"broker-{index}.db" for index in range(max(1, len(stores))))}
+    indices = range(max(1, len(stores)))
+    needed = {CATALOGUE, *(copy_name(broker_name(index)) for index in indices)}
     missing = sorted(needed - set(names))
     if missing:
         raise ValueError(f"it does not name {', '.join(missing)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 from shardbus.app.backups.definitions import read_definitions, write_definitions
@@ -13,22 +12,22 @@ from shardbus.app.check_report import unserved
 from shardbus.app.console import Console, Json
 from shardbus.app.failures import CommandError, Usage
 from shardbus.app.progress import Progress
+from shardbus.app.store_kinds import stores_of
 from shardbus.gateway.http.moment import format_moment
 from shardbus.stores.base import StoreError
-from shardbus.stores.database import FileLock
-from shardbus.stores.membership import CATALOGUE, store_files
-from shardbus.stores.snapshot import unserved_snapshot
+from shardbus.stores.base_backup import CATALOGUE_NAME, Snapshot, copy_name
+from shardbus.stores.base_package import Stores
 
 
 def run_offline(console: Console, data_dir: Path, target: Path) -> int:
     """The exit code; raises CommandError, and leaves no target, when it cannot be made."""
-    if not data_dir.is_dir() or not (data_dir / CATALOGUE).exists():
-        raise Usage(f"{data_dir} holds no {CATALOGUE}: name the data directory of a server")
-    with unserved(data_dir), ExitStack() as locks:
-        stores = store_files(data_dir)
-        for path in stores:
-            locks.callback(FileLock(path.resolve()).release)
-        manifest = _backed_up(data_dir, [*stores, data_dir / CATALOGUE], target)
+    stores = stores_of(data_dir)
+    if not data_dir.is_dir() or not stores.has_catalogue():
+        raise Usage(
+            f"there is no catalogue ({stores.describe()}): name the data directory of a server"
+        )
+    with unserved(data_dir), stores.held():
+        manifest = _backed_up(data_dir, stores, target)
     if isinstance(manifest, Exception):
         raise CommandError(f"{manifest}; there is no backup") from manifest
     document: dict[str, Json] = {
@@ -47,7 +46,7 @@ def run_offline(console: Console, data_dir: Path, target: Path) -> int:
     return 0
 
 
-def _backed_up(data_dir: Path, files: list[Path], target: Path) -> Manifest | Exception:
+def _backed_up(data_dir: Path, stores: Stores, target: Path) -> Manifest | Exception:
     """What was made, or why nothing was: not raised, which would look like a lock that is taken."""
     try:
         target.mkdir(mode=0o700)
@@ -56,7 +55,7 @@ def _backed_up(data_dir: Path, files: list[Path], target: Path) -> Manifest | Ex
     except OSError as error:
         raise Usage(f"{target} cannot be made: {error.strerror}") from error
     try:
-        return _written(data_dir, files, target)
+        return _written(data_dir, stores, target)
     except (StoreError, OSError) as error:
         shutil.rmtree(target, ignore_errors=True)
         return error
@@ -65,9 +64,10 @@ def _backed_up(data_dir: Path, files: list[Path], target: Path) -> Manifest | Ex
         raise
 
 
-def _written(data_dir: Path, files: list[Path], target: Path) -> Manifest:
+def _written(data_dir: Path, stores: Stores, target: Path) -> Manifest:
     now_ms = time.time_ns() // 1_000_000
-    copies = [_copied(path, target / path.name) for path in files]
+    names = [*stores.names(), CATALOGUE_NAME]
+    copies = [_copied(stores.unserved_snapshot(name), target / copy_name(name)) for name in names]
     copies += write_definitions(target, read_definitions(data_dir))
     manifest = new_manifest(
         target.name, began_at_ms=now_ms, cut_at_ms=now_ms, hold_ms=0, files=copies
@@ -76,9 +76,8 @@ def _written(data_dir: Path, files: list[Path], target: Path) -> Manifest:
     return manifest
 
 
-def _copied(source: Path, target: Path) -> ManifestFile:
-    snapshot = unserved_snapshot(source)
-    progress = Progress(f"copying {source.name}, bytes", snapshot.size_bytes())
+def _copied(snapshot: Snapshot, target: Path) -> ManifestFile:
+    progress = Progress(f"copying {target.name}, bytes", snapshot.size_bytes())
     done_bytes = 0
 
     def watch(now_bytes: int) -> None:

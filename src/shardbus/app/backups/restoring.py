@@ -18,8 +18,10 @@ from shardbus.app.console import Console, Json
 from shardbus.app.failures import CommandError, Usage
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.app.progress import Progress
+from shardbus.app.store_kinds import stores_of
 from shardbus.gateway.http.moment import format_moment
-from shardbus.stores.database import sync_directory
+from shardbus.stores.base import StoreError
+from shardbus.stores.base_files import sync_directory
 
 BLOCK_BYTES: Final = 1024 * 1024
 
@@ -32,6 +34,7 @@ def run_restore(console: Console, backup: Path, data_dir: Path) -> int:
     _check_there(backup, manifest)
     with _beside(target) as aside:
         _copy_all(backup, manifest, aside)
+        _take_in(manifest, aside)
         verdict = examined(aside)
         _put_in_place(aside, target)
     document: dict[str, Json] = {
@@ -150,6 +153,17 @@ def _copy_definition(backup: Path, file: ManifestFile, aside: Path) -> bool:
     write_new(aside / file.name, at_rest(content))
     sync_directory(aside / PIPELINES)
     return True
+
+
+def _take_in(manifest: Manifest, aside: Path) -> None:
+    """Make stores of the copies."""
+    stores = stores_of(aside)
+    try:
+        for file in manifest.files:
+            if file.part():
+                stores.restore(file.part(), aside / file.name)
+    except StoreError as error:
+        raise CommandError(f"{error}; nothing was restored") from error
 
 
 def _put_in_place(aside: Path, target: Path) -> None:

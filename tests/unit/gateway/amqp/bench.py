@@ -26,7 +26,7 @@ from shardbus.gateway.amqp.rule_view import payload_format
 from shardbus.gateway.amqp.server import AmqpServer
 from shardbus.gateway.amqp.throttle import Throttle
 from shardbus.gateway.amqp.transactions import TransactionRules
-from shardbus.stores.catalogue import MemoryCatalogue
+from shardbus.stores.memory_catalogue import MemoryCatalogue
 from tests.simulation.world import EPOCH_MS, VirtualWorker
 from tests.unit.broker.house import House
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, Client, plain
