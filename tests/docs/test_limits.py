@@ -194,6 +194,10 @@ SAID: Final = {
         piece_parts.PARTS_MAX,
         piece_parts.IDLE_MS_MAX // SECOND,
     ],
+    "of those, such of the tokens": [
+        piece_parts.CLIENT_BYTES_MAX // MB,
+        piece_parts.CLIENT_PIECES_MAX,
+    ],
     "good tokens": [admission.ADMITTED_MAX, admission.ADMITTED_S],
 }
 

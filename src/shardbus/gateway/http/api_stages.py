@@ -198,7 +198,7 @@ class StagePages:
         part = call.query.integer("part", 0, PARTS_MAX)
         if parts == 1:
             return call.request.body
-        key = entity.entity_id, call.rule, piece
+        key = _client_of(call), entity.entity_id, call.rule, piece
         size_max = entity.spec.message_kb_max * 1024
         return self._parts.add(key, part, parts, call.request.body, size_max)
 
@@ -243,6 +243,13 @@ class StagePages:
         stages = call.body.texts("stages", most=STAGES_MAX)
         await handle.staging.prolong(stages)
         return {"stages": len(stages)}
+
+
+def _client_of(call: Call) -> str:
+    """The access rule that signed the token, as whose all that show such tokens count."""
+    grant = call.request.grant
+    assert grant is not None, "the route needs a right"
+    return f"{grant.owner}/{grant.signer.rule_name}"
 
 
 def _posted(path: str, body: str, schema: str, summary: str) -> Route:
