@@ -94,6 +94,7 @@ def _encode_owned(
         writer.i64(command.ordinal)
         writer.count(command.count_max)
         writer.i64(command.bytes_max)
+        writer.i64(command.done)
         return CLAIM
     if isinstance(command, CompleteClaim):
         writer.i64(command.ordinal)
@@ -119,7 +120,8 @@ def decode_reader(tag: int, reader: Reader) -> ReaderCommand:
         return ReadClaim(line, name, ordinal, after, bytes_max, reader.data())
     owner = reader.data()
     if tag == CLAIM:
-        return Claim(line, name, owner, reader.i64(), reader.u32(), reader.i64())
+        ordinal, count_max, bytes_max = reader.i64(), reader.u32(), reader.i64()
+        return Claim(line, name, owner, ordinal, count_max, bytes_max, reader.i64())
     if tag == COMPLETE_CLAIM:
         return CompleteClaim(line, name, owner, reader.i64())
     if tag == OPEN_READER:
@@ -140,6 +142,7 @@ def encode_read(writer: Writer, answer: ReaderReply, encode_entry: EncodeEntry) 
             _encode_summary(writer, claim)
         return READER_OPENED
     if isinstance(answer, Claimed):
+        writer.i64(answer.completed)
         writer.u8(answer.is_more)
         writer.u8(answer.claim is not None)
         if answer.claim is not None:
@@ -172,8 +175,8 @@ def decode_read(tag: int, reader: Reader, decode_entry: DecodeEntry) -> ReaderRe
         claims = [_decode_summary(reader) for _ in range(reader.count(_SUMMARY_BYTES))]
         return ReaderOpened(reader_id, completed, last, lost, claims)
     if tag == CLAIMED:
-        is_more = reader.flag()
-        return Claimed(_decode_summary(reader) if reader.flag() else None, is_more)
+        completed, is_more = reader.i64(), reader.flag()
+        return Claimed(_decode_summary(reader) if reader.flag() else None, is_more, completed)
     if tag == CLAIM_RUNS:
         size_bytes, packed = reader.i64(), reader.data()
         try:

@@ -235,7 +235,7 @@ _transferring = st.one_of(
 _reading = st.one_of(
     st.builds(OpenReader, _lines, _texts, _bytes, _i64, _bytes),
     st.builds(KeepReader, _lines, _texts, _bytes),
-    st.builds(Claim, _lines, _texts, _bytes, _i64, _u32, _i64),
+    st.builds(Claim, _lines, _texts, _bytes, _i64, _u32, _i64, _i64),
     st.builds(DescribeClaim, _lines, _texts, _i64, _bytes),
     st.builds(ReadClaim, _lines, _texts, _i64, _i64, _i64, _bytes),
     st.builds(CompleteClaim, _lines, _texts, _bytes, _i64),
@@ -325,7 +325,7 @@ replies = st.one_of(
     st.builds(Outstanding, _i64, _u32),
     st.builds(Sources, _numbers),
     st.builds(ReaderOpened, _bytes, _i64, _i64, _i64, st.lists(_summaries, max_size=3)),
-    st.builds(Claimed, st.none() | _summaries, st.booleans()),
+    st.builds(Claimed, st.none() | _summaries, st.booleans(), _i64),
     st.builds(ClaimRuns, _runs, _i64),
     st.builds(ClaimRead, st.lists(_entries(_bytes), max_size=3), _i64, st.booleans()),
     st.builds(Completed, _i64),

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.host import EntityStatistics
+from shardbus.broker.readers import Advanced, Wish
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.command import Claimed, ReaderOpened, ReaderStatus
 from shardbus.core.errors import INVALID_ARGUMENT, Refused, Unavailable
@@ -178,61 +179,47 @@ class ReaderPages:
         return _reached(call, reached.missing)
 
     async def _claim(self, call: Call) -> Document:
-        place = self._places.receivable(call.name)
+        place = self._places.place(call.name)
         wanted = call.body.objects("claims", _WANTED, most=CLAIMS_AT_ONCE_MAX)
+        done = _done(call.body, "done") if call.body.has("done") else {}
         reader, owner = _reader(call.body), _owner(call.body)
-        by_fragment: dict[int, list[Members]] = {}
+        try:
+            self._places.receivable(call.name)
+        except Refused:
+            # What was read while messages were given is done all the same.
+            await place.handle.readers.complete(place.line, reader, owner, done)
+            raise
+        wishes: dict[int, list[Wish]] = {number: [] for number in done}
         for one in wanted:
-            by_fragment.setdefault(_fragment(one), []).append(one)
-        claiming = [
-            self._claim_in(place, number, (reader, owner), asked)
-            for number, asked in by_fragment.items()
-        ]
-        claims: list[Document] = []
-        missing: dict[int, Unavailable] = {}
-        for number, made, failure in await _all(claiming):
-            claims += made
-            if failure is not None:
-                missing[number] = failure
-        return {"claims": claims, "missing": _missing(missing)}
-
-    async def _claim_in(
-        self, place: Place, number: int, who: tuple[str, bytes], asked: list[Members]
-    ) -> tuple[int, list[Document], Unavailable | None]:
-        """Claims of one fragment are made one after the other: each ordinal needs the last."""
-        made: list[Document] = []
-        for one in asked:
-            ordinal = one.integer("ordinal", least=1)
-            try:
-                claimed = await place.handle.readers.claim(
-                    number,
-                    place.line,
-                    *who,
-                    ordinal,
-                    count_max=one.integer("count_max", CLAIM_COUNT_MAX, CLAIM_COUNT_MAX, least=1),
-                    bytes_max=one.integer("bytes_max", BYTES_MAX, BYTES_MAX, least=1),
+            wishes.setdefault(_fragment(one), []).append(_wish(one))
+        advanced = await _all(
+            [
+                place.handle.readers.advance(
+                    number, place.line, reader, owner, asked, done.get(number, 0)
                 )
-            except Unavailable as failure:
-                return number, made, failure
-            made.append(_claimed(number, ordinal, claimed))
-            if claimed.claim is None or not claimed.is_more:
-                break
-        return number, made, None
+                for number, asked in wishes.items()
+            ]
+        )
+        found = dict(zip(wishes, advanced, strict=True))
+        return {
+            "claims": [
+                _claimed(number, wish.ordinal, claimed)
+                for number, one in found.items()
+                for wish, claimed in zip(wishes[number], one.claims, strict=False)
+            ],
+            "completed": _told_completed({number: found[number].completed for number in done}),
+            "missing": _missing(
+                {number: one.failure for number, one in found.items() if one.failure is not None}
+            ),
+        }
 
     async def _complete(self, call: Call) -> Document:
         place = self._places.place(call.name)
-        ordinals = {
-            _fragment(one): one.integer("ordinal")
-            for one in call.body.objects("claims", _DONE, most=CLAIMS_AT_ONCE_MAX)
-        }
         completed = await place.handle.readers.complete(
-            place.line, _reader(call.body), _owner(call.body), ordinals
+            place.line, _reader(call.body), _owner(call.body), _done(call.body, "claims")
         )
         return {
-            "completed": [
-                {"fragment": number, "ordinal": ordinal}
-                for number, ordinal in completed.found.items()
-            ],
+            "completed": _told_completed(completed.found),
             "missing": _missing(completed.missing),
         }
 
@@ -267,17 +254,15 @@ class ReaderPages:
         return {"count": whole}
 
 
-async def _all(
-    claiming: list[Coroutine[object, object, tuple[int, list[Document], Unavailable | None]]],
-) -> list[tuple[int, list[Document], Unavailable | None]]:
+async def _all(work: list[Coroutine[object, object, Advanced]]) -> list[Advanced]:
     """Side by side; a refusal is raised when all have ended, so that none is left half made."""
-    answers = await asyncio.gather(*claiming, return_exceptions=True)
-    made: list[tuple[int, list[Document], Unavailable | None]] = []
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    advanced: list[Advanced] = []
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
-        made.append(answer)
-    return made
+        advanced.append(answer)
+    return advanced
 
 
 def _stamp(place: Place, statistics: EntityStatistics) -> str:
@@ -311,6 +296,26 @@ def _reader_id(body: Members) -> bytes:
         return bytes.fromhex(text)
     except ValueError:
         raise Refused(INVALID_ARGUMENT, "reader_id must be what open answered.") from None
+
+
+def _wish(body: Members) -> Wish:
+    return Wish(
+        body.integer("ordinal", least=1),
+        body.integer("count_max", CLAIM_COUNT_MAX, CLAIM_COUNT_MAX, least=1),
+        body.integer("bytes_max", BYTES_MAX, BYTES_MAX, least=1),
+    )
+
+
+def _done(body: Members, name: str) -> dict[int, int]:
+    """Up to where each fragment is to complete."""
+    return {
+        _fragment(one): one.integer("ordinal")
+        for one in body.objects(name, _DONE, most=CLAIMS_AT_ONCE_MAX)
+    }
+
+
+def _told_completed(completed: Mapping[int, int]) -> list[Document]:
+    return [{"fragment": number, "ordinal": ordinal} for number, ordinal in completed.items()]
 
 
 def _fragment(body: Members) -> int:

@@ -117,7 +117,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
         ("fragment", "ordinal"),
     ),
     "NewClaims": body_of(
-        {**_WHO, "claims": list_of(reference("NewClaim"))}, ("reader", "owner", "claims")
+        {
+            **_WHO,
+            "claims": list_of(reference("NewClaim")),
+            "done": described(
+                list_of(reference("DoneClaim")),
+                "What to complete on the way: a claim that is made completes one by its commit.",
+            ),
+        },
+        ("reader", "owner", "claims"),
     ),
     "MadeClaim": object_of(
         {
@@ -127,7 +135,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "is_more": described(FLAG, "Whether the next claim may find something."),
         }
     ),
-    "Claims": object_of({"claims": list_of(reference("MadeClaim")), "missing": _MISSING}),
+    "Claims": object_of(
+        {
+            "claims": list_of(reference("MadeClaim")),
+            "completed": list_of(reference("CompletedFragment")),
+            "missing": _MISSING,
+        }
+    ),
     "DoneClaim": body_of({"fragment": _NUMBER, "ordinal": COUNT}, ("fragment", "ordinal")),
     "DoneClaims": body_of(
         {**_WHO, "claims": list_of(reference("DoneClaim"))}, ("reader", "owner", "claims")
