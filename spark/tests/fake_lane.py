@@ -250,9 +250,10 @@ class FakeLane(flight.FlightServerBase):
             answer["readers"] = [{"reader": "r", "fragments": told}]
             missing += [{"number": number, "message": "out"} for number in self.list_misses]
         elif kind == "claim":
+            answer["completed"] = [d for part in reached for d in _complete(part, body, "done")]
             answer["claims"] = [made for part in reached for made in _claim(part, body)]
         elif kind == "complete":
-            answer["completed"] = [done for part in reached for done in _complete(part, body)]
+            answer["completed"] = [d for part in reached for d in _complete(part, body, "claims")]
         return answer
 
 
@@ -283,7 +284,7 @@ def _claim_of(part: Fragment, ordinal: int) -> Document:
 
 
 def _claim(part: Fragment, body: Mapping[str, object]) -> Iterator[Document]:
-    for wanted in _of(part, body):
+    for wanted in _of(part, body, "claims"):
         ordinal = wanted["ordinal"]
         if ordinal == part.last + 1 and part.waiting:
             count = min(wanted["count_max"], max(wanted.get("bytes_max", 1 << 40) // ROW_BYTES, 1))
@@ -292,8 +293,8 @@ def _claim(part: Fragment, body: Mapping[str, object]) -> Iterator[Document]:
         yield _claim_of(part, ordinal)
 
 
-def _complete(part: Fragment, body: Mapping[str, object]) -> Iterator[Document]:
-    for wanted in _of(part, body):
+def _complete(part: Fragment, body: Mapping[str, object], name: str) -> Iterator[Document]:
+    for wanted in _of(part, body, name):
         ordinal = wanted["ordinal"]
         if part.completed < ordinal and ordinal not in part.claims:
             raise flight.FlightServerError(f"claim-lost: Claim {ordinal} is lost.")
@@ -302,7 +303,7 @@ def _complete(part: Fragment, body: Mapping[str, object]) -> Iterator[Document]:
         yield {"fragment": part.number, "ordinal": part.completed}
 
 
-def _of(part: Fragment, body: Mapping[str, object]) -> list[dict[str, int]]:
-    claims = body["claims"]
+def _of(part: Fragment, body: Mapping[str, object], name: str) -> list[dict[str, int]]:
+    claims = body.get(name, [])
     assert isinstance(claims, list)
     return [claim for claim in claims if claim["fragment"] == part.number]

@@ -37,6 +37,24 @@ def test_nothing_leaves_the_bus_before_spark_asks_for_what_comes_after(lane: Fak
     assert lane.left() == 0
 
 
+def test_the_claims_of_a_batch_complete_the_one_before(lane: FakeLane) -> None:
+    """P2: one request and one commit of each fragment for both."""
+    lane.send(5)
+    stream = consuming(lane)
+    start = stream.initialOffset()
+    first = plan(stream, start)
+    run(stream, start, first)
+    lane.send(5)
+    lane.asked.clear()
+
+    second = plan(stream, first)
+
+    assert lane.left() == 10
+    assert lane.asked.count("claim") == 1
+    assert "complete" not in lane.asked
+    assert len(run(stream, first, second)) == 10
+
+
 def test_when_nothing_is_new_the_end_is_the_start_letter_for_letter(lane: FakeLane) -> None:
     lane.send(5)
     stream = consuming(lane)

@@ -30,7 +30,7 @@ from shardbus.gateway.amqp import (
     totals,
     transactions,
 )
-from shardbus.gateway.flight import admission, bus, pieces, places
+from shardbus.gateway.flight import admission, bus, kept_stores, pieces, places
 from shardbus.gateway.http import (
     api_readers,
     connection,
@@ -195,6 +195,11 @@ SAID: Final = {
         piece_parts.PARTS_MAX,
         piece_parts.IDLE_MS_MAX // SECOND,
     ],
+    "of those, such of the tokens": [
+        piece_parts.CLIENT_BYTES_MAX // MB,
+        piece_parts.CLIENT_PIECES_MAX,
+    ],
+    "stores that stay open": [kept_stores.KEPT_MAX, kept_stores.KEPT_S_MAX],
     "good tokens": [admission.ADMITTED_MAX, admission.ADMITTED_S],
 }
 

@@ -123,6 +123,7 @@ class Driver:
         chance, task = self._town.chance, self._task
         place, ordinal = self._place(gateway, number), self._last[number] + 1
         was_owner = self._book.owns(place, self._owner)
+        done = self._done(place, number) if chance.random() < 0.5 else 0
         work = self._readers(gateway).claim(
             number,
             task.line,
@@ -131,6 +132,7 @@ class Driver:
             ordinal,
             count_max=chance.choice([1, 5, 50]),
             bytes_max=chance.choice([100, 10_000]),
+            done=done,
         )
         asked_s = self._town.loop.time()
         claimed = await self._town.attempt(gateway, work)
@@ -140,12 +142,26 @@ class Driver:
             return True
         self._heard(number, asked_s)
         self._book.obeyed(place, self._owner, was_owner=was_owner)
+        if done:
+            if not self._is_dropped(number, place):
+                self._book.completed(ClaimPlace(place, claimed.completed))
+            self._book.events["completed by the next"] += 1
+            self._open[number] = [each for each in self._open[number] if each > claimed.completed]
         if claimed.claim is None:
             return True
         self._book.events["claimed"] += 1
         self._last[number] = ordinal
         self._open[number].append(ordinal)
         return await self._read(gateway, number, ordinal)
+
+    def _done(self, place: ReaderPlace, number: int) -> int:
+        """Up to where all that is open was read."""
+        done = 0
+        for ordinal in self._open[number]:
+            if not self._book.has_read(ClaimPlace(place, ordinal)):
+                break
+            done = ordinal
+        return done
 
     async def _read_some(self, gateway: Gateway, number: int) -> bool:
         if not self._open[number]:

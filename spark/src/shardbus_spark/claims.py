@@ -159,20 +159,30 @@ class Claims:
                 )
 
     def make(
-        self, rows: Mapping[int, int], bytes_max: int, claims_max: int = CLAIMS_MAX
+        self,
+        rows: Mapping[int, int],
+        bytes_max: int,
+        claims_max: int = CLAIMS_MAX,
+        *,
+        done: Mapping[int, int] | None = None,
     ) -> tuple[dict[int, int], str]:
         """Claim about so many messages of each fragment: how many it were, and why some could
         not be asked, which is left for later.
+
+        What was claimed up to `done` is completed on the way, where anything is claimed.
         """
         left = dict(rows)
         made: dict[int, int] = {}
         missing: list[Document] = []
         while asked := self._next(left, bytes_max, claims_max):
-            answer = self._act("claim", {"claims": asked})
+            behind = self._behind(done or {})
+            answer = self._act("claim", {"claims": asked, **({"done": behind} if behind else {})})
             claims, out = _objects(answer, "claims"), _objects(answer, "missing")
             told = [_number(claim, "fragment") for claim in claims]
             told += [_number(part, "number") for part in out]
             _check_answered([_number(claim, "fragment") for claim in asked], told, "claim")
+            if behind:
+                self._note_completed(_objects(answer, "completed"))
             missing += out
             for claim in asked:
                 left[_number(claim, "fragment")] -= _number(claim, "count_max")
@@ -190,24 +200,31 @@ class Claims:
 
     def complete(self, ordinals: Mapping[int, int]) -> None:
         """Remove what was claimed up to these; what is done already is not asked again."""
-        behind = [
-            {"fragment": number, "ordinal": ordinal}
-            for number, ordinal in ordinals.items()
-            if number in self._fragments and ordinal > self._fragments[number].completed
-        ]
+        behind = self._behind(ordinals)
         if not behind:
             return
         answer = self._act("complete", {"claims": behind})
         completed, out = _objects(answer, "completed"), _objects(answer, "missing")
+        self._note_completed(completed)
+        if out:
+            raise Unavailable(f"fragments are out of reach: {out}")
+        told = [_number(part, "fragment") for part in completed]
+        _check_answered([part["fragment"] for part in behind], told, "complete")
+
+    def _behind(self, ordinals: Mapping[int, int]) -> list[Document]:
+        """Those of these that are not known to be completed."""
+        return [
+            {"fragment": number, "ordinal": ordinal}
+            for number, ordinal in ordinals.items()
+            if number in self._fragments and ordinal > self._fragments[number].completed
+        ]
+
+    def _note_completed(self, completed: Iterable[Document]) -> None:
         for part in completed:
             known = self._fragments[_number(part, "fragment")]
             known.completed = max(known.completed, _number(part, "ordinal"))
             for ordinal in [one for one in known.open if one <= known.completed]:
                 del known.open[ordinal]
-        if out:
-            raise Unavailable(f"fragments are out of reach: {out}")
-        told = [_number(part, "fragment") for part in completed]
-        _check_answered([part["fragment"] for part in behind], told, "complete")
 
     def pieces(
         self, number: int, after: int, ordinal: int, rows_max: int

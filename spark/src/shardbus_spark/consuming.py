@@ -91,8 +91,8 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         claims = self._checked(start)
         done = positions(start, CLAIMS)
-        self._complete(done)
         if is_once(limit) and self._left is None:
+            self._complete(done)
             if not self._options.is_finishing:
                 self._make_all(claims)
             ends = claims.taken_after(done, NO_LIMIT, 0)
@@ -103,8 +103,11 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deadline_s = time.monotonic() + (RETRY_S if is_bounded else 0.0)
         while True:
             ends = claims.taken_after(done, *batch)
-            problem = "" if ends else self._make(claims, *batch)
+            problem = "" if ends else self._advance(claims, *batch, done)
             ends = ends or claims.taken_after(done, *batch)
+            if not self._complete(done) and not ends:
+                # What was lost may wait again.
+                continue
             if ends:
                 return self._end(claims, start, ends)
             is_late = time.monotonic() + POLL_S > deadline_s
@@ -196,7 +199,15 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return claims
 
-    def _make(self, claims: Claims, rows_max: int, bytes_max: int) -> str:
+    def _advance(self, claims: Claims, rows_max: int, bytes_max: int, done: dict[int, int]) -> str:
+        """Claim what a batch may hold, by the same commits that complete the one before."""
+        try:
+            return self._make(claims, rows_max, bytes_max, self._still_ours(done))
+        except ClaimLost as error:
+            self._lost(error)
+        return self._make(claims, rows_max, bytes_max, {})
+
+    def _make(self, claims: Claims, rows_max: int, bytes_max: int, done: dict[int, int]) -> str:
         """Claim what a batch may hold; why some fragments could not be asked, if so."""
         left = self._left
         waiting = claims.waiting(is_whole=left is not None)
@@ -206,7 +217,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             waiting = {number: min(count, left.get(number, 0)) for number, count in waiting.items()}
         if bytes_max:
             rows_max = min(rows_max, claims.rows_within(bytes_max))
-        made, problem = claims.make(shared(waiting, rows_max), bytes_max)
+        made, problem = claims.make(shared(waiting, rows_max), bytes_max, done=done)
         if left is not None:
             for number, count in made.items():
                 left[number] -= count
@@ -232,29 +243,36 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = positions(start, CLAIMS)
         return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
 
-    def _complete(self, ordinals: dict[int, int]) -> None:
-        """What cannot be completed now is completed with the next batch."""
+    def _complete(self, ordinals: dict[int, int]) -> bool:
+        """False when some were lost. What cannot be completed now is with the next batch."""
         claims = self._opened()
-        if not self._options.fails_on_data_loss:
-            ordinals = {
-                number: ordinal
-                for number, ordinal in ordinals.items()
-                if ordinal > claims.lost(number)
-            }
         try:
-            claims.complete(ordinals)
+            claims.complete(self._still_ours(ordinals))
         except Unavailable as error:
             log.warning("completing waits for the next batch: %s", error)
         except ClaimLost as error:
-            text = (
-                f"messages that this query has read went back to receivers before it could remove "
-                f"them, and may be received again: {error} Choose a longer leaseMs. To go on all "
-                "the same, set failOnDataLoss to false"
-            )
-            if self._options.fails_on_data_loss:
-                raise DataLoss(text) from error
-            log.warning("%s", text)
-            claims.open()
+            self._lost(error)
+            return False
+        return True
+
+    def _still_ours(self, ordinals: dict[int, int]) -> dict[int, int]:
+        """Without those that are known to be lost, if that is accepted."""
+        if self._options.fails_on_data_loss:
+            return ordinals
+        claims = self._opened()
+        return {number: last for number, last in ordinals.items() if last > claims.lost(number)}
+
+    def _lost(self, error: ClaimLost) -> None:
+        """DataLoss, unless it is accepted: then what is left is learned anew."""
+        text = (
+            f"messages that this query has read went back to receivers before it could remove "
+            f"them, and may be received again: {error} Choose a longer leaseMs. To go on all "
+            "the same, set failOnDataLoss to false"
+        )
+        if self._options.fails_on_data_loss:
+            raise DataLoss(text) from error
+        log.warning("%s", text)
+        self._opened().open()
 
     def _read(self, address: Address, ticket: str) -> Iterator[pa.RecordBatch]:
         try:

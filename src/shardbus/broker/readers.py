@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar, final
 
 from shardbus.broker.answers import Answer
-from shardbus.broker.asking import ask, ask_all, to_port
+from shardbus.broker.asking import ask, ask_all, failure_of, to_port
 from shardbus.broker.dispatch import FragmentPort
 from shardbus.core.command import (
     ALL_LINES,
@@ -35,7 +35,13 @@ from shardbus.core.command import (
     ReleaseClaims,
 )
 from shardbus.core.command import Readers as KnownReaders
-from shardbus.core.errors import INVALID_ARGUMENT, READER_NOT_FOUND, Refused, Unavailable
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    READER_NOT_FOUND,
+    SERVER_BUSY,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.limits import CLAIM_COUNT_MAX, CLAIMS_MAX, LEASE_MS_DEFAULT
 from shardbus.core.message import Entry
 
@@ -44,6 +50,8 @@ T = TypeVar("T")
 # What is read at once of a claim, unless a single message is larger.
 PIECE_BYTES_MAX: Final = 1024 * 1024
 CLAIM_BYTES_MAX: Final = 1 << 40
+# Claims of one fragment that are completed by one commit, unless a new one is made by the same.
+COMPLETED_TOGETHER_MAX: Final = 4
 
 
 @final
@@ -53,6 +61,31 @@ class Spread(Generic[T]):
     def __init__(self, found: dict[int, T], missing: dict[int, Unavailable]) -> None:
         self.found = found
         self.missing = missing
+
+
+@final
+class Wish:
+    """A claim that is to be made: its ordinal, and how much it may have at most."""
+
+    def __init__(self, ordinal: int, count_max: int, bytes_max: int) -> None:
+        self.ordinal = ordinal
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+
+
+@final
+class Advanced:
+    """The claims of a fragment that were made, in order, and up to where all are completed.
+
+    With a failure there may be more of either.
+    """
+
+    def __init__(
+        self, claims: list[Claimed], completed: int, failure: Unavailable | None = None
+    ) -> None:
+        self.claims = claims
+        self.completed = completed
+        self.failure = failure
 
 
 @final
@@ -131,11 +164,17 @@ class Readers:
         return spread(dict(zip(ordinals, answers, strict=True)), _completed)
 
     async def _complete(self, number: int, command: CompleteClaim) -> Answer:
-        """One claim for each command, until all are done."""
+        """One claim for each command, until all are done; some commands have one commit."""
+        together = 1
         for _ in range(CLAIMS_MAX):
-            [answer] = await ask_all([to_port(self._ports[number], command)])
-            if not isinstance(answer, Completed) or answer.completed >= command.ordinal:
-                return answer
+            answers = await ask_all([to_port(self._ports[number], command)] * together)
+            failure = failure_of(answers)
+            if failure is not None:
+                return failure
+            completed = _completed(answers[-1])
+            if completed >= command.ordinal:
+                return answers[-1]
+            together = min(command.ordinal - completed, COMPLETED_TOGETHER_MAX)
         return Unavailable("More claims are completed than a reader can have.", is_unknown=True)
 
     # In one fragment.
@@ -150,16 +189,74 @@ class Readers:
         *,
         count_max: int = CLAIM_COUNT_MAX,
         bytes_max: int = CLAIM_BYTES_MAX,
+        done: int = 0,
     ) -> Claimed:
         """Set the next messages of a fragment aside under an ordinal; repeat it to be told again.
 
-        After an Unavailable the claim may have been made: the same ordinal tells what it has.
+        The oldest claim is completed by the same commit if it is not above `done`. After an
+        Unavailable both may have happened: the same ordinal tells what the claim has.
         """
         self._check([number])
-        command = Claim(line, name, owner, ordinal, count_max, bytes_max)
+        command = Claim(line, name, owner, ordinal, count_max, bytes_max, done)
         answer = await ask(self._ports[number], command)
         assert isinstance(answer, Claimed)
         return answer
+
+    async def advance(
+        self,
+        number: int,
+        line: int,
+        name: str,
+        owner: bytes,
+        wishes: Sequence[Wish],
+        done: int = 0,
+    ) -> Advanced:
+        """Make the next claims of a fragment, until nothing waits, and complete those up to `done`.
+
+        Each claim that is made completes one, so that both take one commit.
+        """
+        claims: list[Claimed] = []
+        completed = 0
+        try:
+            for wish in wishes:
+                claimed = await self._advance(number, CompleteClaim(line, name, owner, done), wish)
+                claims.append(claimed)
+                completed = claimed.completed
+                if claimed.claim is None or not claimed.is_more:
+                    break
+            if completed < done:
+                command = CompleteClaim(line, name, owner, done)
+                completed = await self._completed_to(number, command)
+        except Unavailable as failure:
+            return Advanced(claims, completed, failure)
+        return Advanced(claims, completed)
+
+    async def _advance(self, number: int, done: CompleteClaim, wish: Wish) -> Claimed:
+        """One claim; when there is no room for it, all that is done goes first."""
+        for ordinal in (done.ordinal, 0):
+            try:
+                return await self.claim(
+                    number,
+                    done.line,
+                    done.name,
+                    done.owner,
+                    wish.ordinal,
+                    count_max=wish.count_max,
+                    bytes_max=wish.bytes_max,
+                    done=ordinal,
+                )
+            except Refused as refusal:
+                if refusal.kind is not SERVER_BUSY or not ordinal:
+                    raise
+                await self._completed_to(number, done)
+        raise AssertionError("the last turn returns or raises")
+
+    async def _completed_to(self, number: int, command: CompleteClaim) -> int:
+        self._check([number])
+        answer = await self._complete(number, command)
+        if isinstance(answer, Refused | Unavailable):
+            raise answer
+        return _completed(answer)
 
     async def describe(
         self, number: int, line: int, name: str, ordinal: int, reader_id: bytes = b""

@@ -147,7 +147,7 @@ class Claiming(Handler):
         if command.ordinal != reader.last() + 1 or self._why_no_claim(reader, command) is not None:
             return None
         line = self._ledger.lines[command.line]
-        room = self._room(command)
+        room = self._room(reader, command)
         front = line.front(room)
         count_max = room - len(front)
         bytes_max = command.bytes_max - sum([entry.size_bytes for entry in front])
@@ -269,26 +269,41 @@ class Claiming(Handler):
     # Claiming.
 
     def _claim(self, reader: Reader, command: Claim, now_ms: int) -> Claimed:
+        if command.done >= command.ordinal > 0:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"Claim {command.ordinal} cannot be completed by the command that makes it: name "
+                f"an ordinal below it as done, not {command.done}.",
+            )
+        ending = self._to_complete(reader, command.done)
+        known = reader.claims.get(command.ordinal)
+        if known is None:
+            if command.ordinal != reader.last() + 1:
+                raise self._not_open(reader, command.ordinal)
+            refusal = self._why_no_claim(reader, command)
+            if refusal is not None:
+                raise refusal
+            known = self._new_claim(reader, command, now_ms)
+        if ending is not None:
+            self._end(reader, ending)
+        line = self._ledger.lines[command.line]
+        is_more = len(line) > 0 or line.has_tail
+        return Claimed(None if known is None else known.summary(), is_more, reader.completed)
+
+    def _new_claim(self, reader: Reader, command: Claim, now_ms: int) -> OpenClaim | None:
+        """What waits, set aside; None when nothing does."""
         ledger = self._ledger
         line = ledger.lines[command.line]
-        known = reader.claims.get(command.ordinal)
-        if known is not None:
-            return Claimed(known.summary(), len(line) > 0 or line.has_tail)
-        if command.ordinal != reader.last() + 1:
-            raise self._not_open(reader, command.ordinal)
-        refusal = self._why_no_claim(reader, command)
-        if refusal is not None:
-            raise refusal
-        entries = ledger.take_some(line, self._room(command), command.bytes_max, now_ms)
-        is_more = len(line) > 0 or line.has_tail
+        room = self._room(reader, command)
+        entries = ledger.take_some(line, room, command.bytes_max, now_ms)
         if not entries:
-            return Claimed(None, is_more)
+            return None
         runs = runs_of([entry.sequence_number for entry in entries])
         size_bytes = sum([entry.size_bytes for entry in entries])
         claim = OpenClaim(command.ordinal, runs, size_bytes)
         self._table.add_claim(reader, claim)
         ledger.changes.append(claim_change(reader, claim))
-        return Claimed(claim.summary(), is_more)
+        return claim
 
     def _why_no_claim(self, reader: Reader, command: Claim) -> Refused | None:
         """Why no new claim can be made, whatever waits."""
@@ -298,13 +313,14 @@ class Claiming(Handler):
                 f"A claim is of 1 to {CLAIM_COUNT_MAX} messages and of at least one byte, not of "
                 f"{command.count_max} messages of {command.bytes_max} bytes.",
             )
-        if len(reader.claims) >= CLAIMS_MAX:
+        is_ending = _oldest_up_to(reader, command.done) is not None
+        if len(reader.claims) - is_ending >= CLAIMS_MAX:
             return Refused(
                 SERVER_BUSY,
                 f"Reader '{reader.name}' has {len(reader.claims)} open claims in fragment "
                 f"{self._fragment_number}, which is the most it may have: complete some first.",
             )
-        if self._room(command) < 1:
+        if self._room(reader, command) < 1:
             return Refused(
                 SERVER_BUSY,
                 f"What is claimed in fragment {self._fragment_number} is in "
@@ -313,9 +329,11 @@ class Claiming(Handler):
             )
         return None
 
-    def _room(self, command: Claim) -> int:
+    def _room(self, reader: Reader, command: Claim) -> int:
         """How many messages a claim may take: in the worst case none follows another."""
-        return min(command.count_max, self._ledger.bounds.claim_runs_max - self._table.run_count)
+        ending = _oldest_up_to(reader, command.done)
+        run_count = self._table.run_count - (0 if ending is None else len(ending.runs))
+        return min(command.count_max, self._ledger.bounds.claim_runs_max - run_count)
 
     def _open_claim(self, reader: Reader, ordinal: int) -> OpenClaim:
         claim = reader.claims.get(ordinal)
@@ -369,13 +387,21 @@ class Claiming(Handler):
     # The ends of claims.
 
     def _complete(self, reader: Reader, ordinal: int) -> Completed:
-        claim = reader.oldest()
-        if claim is None or claim.ordinal > ordinal:
-            if ordinal > reader.completed:
-                raise self._not_open(reader, ordinal)
-            return Completed(reader.completed)
-        if ordinal > reader.last():
+        claim = self._to_complete(reader, ordinal)
+        if claim is not None:
+            self._end(reader, claim)
+        return Completed(reader.completed)
+
+    def _to_complete(self, reader: Reader, ordinal: int) -> OpenClaim | None:
+        """The oldest claim, if completing up to an ordinal ends it; None when all are done."""
+        claim = _oldest_up_to(reader, ordinal)
+        is_done = claim is None and ordinal <= reader.completed
+        if not is_done and (claim is None or ordinal > reader.last()):
             raise self._not_open(reader, ordinal)
+        return claim
+
+    def _end(self, reader: Reader, claim: OpenClaim) -> None:
+        """Its messages go, in the commit that says so."""
         ledger = self._ledger
         self._table.remove_claim(reader, claim)
         counters = ledger.counters.lines[reader.line]
@@ -386,7 +412,6 @@ class Claiming(Handler):
             ledger.changes.append(Remove(claim.runs.numbers()))
         ledger.changes.append(RecordChange(CLAIM, claim_key(reader, claim.ordinal), None))
         ledger.changes.append(reader_change(reader))
-        return Completed(reader.completed)
 
     def _release(self, reader: Reader) -> None:
         if not reader.claims:
@@ -448,6 +473,11 @@ def _check_free(reader: Reader, owner: bytes, steady_ms: int) -> None:
             f"{steady_ms - reader.heard_ms} ms ago. Give each reader a name of its own, or wait "
             f"until nothing was heard for {OWNER_MS_MAX} ms.",
         )
+
+
+def _oldest_up_to(reader: Reader, ordinal: int) -> OpenClaim | None:
+    claim = reader.oldest()
+    return None if claim is None or claim.ordinal > ordinal else claim
 
 
 def _piece(claim: OpenClaim, after: int) -> list[int]:

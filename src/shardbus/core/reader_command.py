@@ -79,14 +79,31 @@ class Claim(AboutReaders):
 
     A new ordinal is one more than the last. At most `count_max` (CLAIM_COUNT_MAX) messages of
     together `bytes_max`, but always one if one waits.
+
+    With `done`, an ordinal below that of the claim, the oldest open claim is completed by the same
+    commit if its ordinal is not above that. Refused as `CompleteClaim` would be; then nothing is
+    claimed either. 0 completes nothing.
     """
 
     FIELDS = fields(
-        line=LINE, name=TEXT, owner=DATA, ordinal=NUMBER, count_max=COUNT, bytes_max=NUMBER
+        line=LINE,
+        name=TEXT,
+        owner=DATA,
+        ordinal=NUMBER,
+        count_max=COUNT,
+        bytes_max=NUMBER,
+        done=NUMBER,
     )
 
-    def __init__(
-        self, line: int, name: str, owner: bytes, ordinal: int, count_max: int, bytes_max: int
+    def __init__(  # noqa: PLR0913 - a record
+        self,
+        line: int,
+        name: str,
+        owner: bytes,
+        ordinal: int,
+        count_max: int,
+        bytes_max: int,
+        done: int = 0,
     ) -> None:
         self.line = line
         self.name = name
@@ -94,6 +111,7 @@ class Claim(AboutReaders):
         self.ordinal = ordinal
         self.count_max = count_max
         self.bytes_max = bytes_max
+        self.done = done
 
 
 @final
@@ -251,14 +269,15 @@ class ReaderOpened(Declared):
 class Claimed(Declared):
     """What is set aside under an ordinal; None: nothing waited, and the ordinal is still free.
 
-    `is_more` says that a next claim may find something.
+    `is_more` says that a next claim may find something. All claims up to `completed` are done.
     """
 
-    FIELDS = fields(claim=maybe(record(ClaimSummary)), is_more=FLAG)
+    FIELDS = fields(claim=maybe(record(ClaimSummary)), is_more=FLAG, completed=NUMBER)
 
-    def __init__(self, claim: ClaimSummary | None, is_more: bool) -> None:
+    def __init__(self, claim: ClaimSummary | None, is_more: bool, completed: int) -> None:
         self.claim = claim
         self.is_more = is_more
+        self.completed = completed
 
 
 @final

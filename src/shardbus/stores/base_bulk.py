@@ -112,6 +112,10 @@ class BulkSource(Protocol):
         """What is asked for from a sequence number on, a few megabytes of it."""
         ...
 
+    def is_current(self) -> bool:
+        """Whether the store that would be opened now is the same one."""
+        ...
+
 
 OpenSource = Callable[[str], BulkSource]
 """Opens the store of a broker by the broker's name; StoreError when that cannot be."""

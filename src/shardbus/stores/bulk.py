@@ -55,6 +55,8 @@ class BulkReader(Lookup):
         self._path = path
         self._slab_bytes = slab_bytes
         self._entries_max = entries_max
+        # Looked at first: of one that is replaced in between we must not believe that we have it.
+        self._file = _file_of(path)
         with Translated(path):
             super().__init__(open_reader(path))
             self.connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
@@ -70,6 +72,10 @@ class BulkReader(Lookup):
         trace: TracebackType | None,
     ) -> None:
         self.connection.close()
+
+    def is_current(self) -> bool:
+        """Whether the file is still the one that was opened."""
+        return self._file is not None and self._file == _file_of(self._path)
 
     def local(self, fragment: FragmentId) -> int:
         """What a fragment is called in this file; UnknownFragment when it is not there."""
@@ -209,3 +215,12 @@ def _add_chunk(slab: Slab, base: int, row: ChunkRow, kept: int, head: bytes, bod
     for position in range(row.span):
         if (kept & ~holes) >> position & 1:
             slab.damaged.append(first_number + position)
+
+
+def _file_of(path: Path) -> tuple[int, int] | None:
+    """What tells a file from any other that had its name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

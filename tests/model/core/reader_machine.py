@@ -95,47 +95,84 @@ class ReaderMachine(FragmentMachine):
         step=steps,
         count_max=counts,
         bytes_max=st.sampled_from([1, 4, 100]),
+        done_step=st.none() | steps,
     )
-    def claim_any(
-        self, line: int, name: str, owner: bytes, step: int, count_max: int, bytes_max: int
+    def claim_any(  # noqa: PLR0913 - who, where, what and how much
+        self,
+        line: int,
+        name: str,
+        owner: bytes,
+        step: int,
+        count_max: int,
+        bytes_max: int,
+        done_step: int | None,
     ) -> None:
         reader = self.model.reader(line, name)
         ordinal = step + (0 if reader is None else reader.last)
-        self.claim(line, name, owner, ordinal, count_max, bytes_max)
+        done = 0
+        if done_step is not None and reader is not None:
+            done = max(0, reader.completed + 1 + done_step)
+        self.claim(line, name, owner, ordinal, count_max, bytes_max, done)
 
-    @rule(line=lines, name=names, count_max=counts, bytes_max=st.sampled_from([4, 100]))
-    def claim_next(self, line: int, name: str, count_max: int, bytes_max: int) -> None:
-        """What drivers do all day."""
+    @rule(
+        line=lines,
+        name=names,
+        count_max=counts,
+        bytes_max=st.sampled_from([4, 100]),
+        is_done=st.booleans(),
+    )
+    def claim_next(
+        self, line: int, name: str, count_max: int, bytes_max: int, is_done: bool
+    ) -> None:
+        """What drivers do all day: the next claim, which may complete the last, if not lost."""
         self.ready(line, name)
         reader = self.model.reader(line, name)
         if reader is not None:
-            self.claim(line, name, reader.owner, reader.last + 1, count_max, bytes_max)
+            done = reader.last if is_done else 0
+            self.claim(line, name, reader.owner, reader.last + 1, count_max, bytes_max, done)
 
-    def claim(
-        self, line: int, name: str, owner: bytes, ordinal: int, count_max: int, bytes_max: int
+    def claim(  # noqa: PLR0913 - who, where, what and how much
+        self,
+        line: int,
+        name: str,
+        owner: bytes,
+        ordinal: int,
+        count_max: int,
+        bytes_max: int,
+        done: int = 0,
     ) -> None:
         now_ms = self.desk.now_ms
         reader = self.model.reader(line, name)
         available = self.model.available(line, None, now_ms)
-        room = min(count_max, self.bounds.claim_runs_max - self.run_count())
+        ending = reader.open[0] if reader and reader.open and reader.open[0] <= done else 0
+        run_count = self.run_count((reader, ending) if reader and ending else None)
+        room = min(count_max, self.bounds.claim_runs_max - run_count)
 
-        reply = self.ask(Claim(line, name, owner, ordinal, count_max, bytes_max))
+        reply = self.ask(Claim(line, name, owner, ordinal, count_max, bytes_max, done))
 
         if self.is_shut_out(reply, reader, owner):
             return
         assert reader is not None
         if isinstance(reply, Refused):
-            if ordinal == reader.last + 1:
+            if 0 < ordinal <= done:
+                assert reply.kind is INVALID_ARGUMENT
+            elif done > (reader.last if ending else reader.completed):
+                self.check_not_open(reply, reader, done)
+            elif ordinal == reader.last + 1:
                 assert reply.kind is SERVER_BUSY and room < 1
             else:
                 self.check_not_open(reply, reader, ordinal)
             return
         assert isinstance(reply, Claimed)
+        assert done < ordinal and (ending or done <= reader.completed)
         reader.heard_ms = now_ms
         if ordinal not in reader.open:
             assert ordinal == reader.last + 1
             expected = _fitting(available[:room], bytes_max)
             self.take_claim(reader, ordinal, expected, reply)
+        if ending:
+            self.model.complete(reader)
+        assert reply.completed == reader.completed
         self.settle_down()
 
     def take_claim(
@@ -191,7 +228,7 @@ class ReaderMachine(FragmentMachine):
     @rule(line=lines, name=names)
     def work_on_a_claim(self, line: int, name: str) -> None:
         """Claim, read and complete, as a batch of a driver does."""
-        self.claim_next(line, name, 3, 100)
+        self.claim_next(line, name, 3, 100, False)
         self.read_claim(line, name, 0)
         reader = self.model.reader(line, name)
         if reader is not None and reader.open:
@@ -298,10 +335,14 @@ class ReaderMachine(FragmentMachine):
         else:
             assert refusal.kind is (CLAIM_LOST if ordinal in reader.lost else CLAIM_COMPLETED)
 
-    def run_count(self) -> int:
-        """How many pieces the claims have."""
+    def run_count(self, without: tuple[ReaderModel, int] | None = None) -> int:
+        """How many pieces the claims have, or all but one of them."""
         claimed = {e.number: (e.reader, e.ordinal) for e in self.model.messages if e.reader}
-        return sum(claimed.get(number - 1) != claim for number, claim in claimed.items())
+        return sum(
+            claimed.get(number - 1) != claim
+            for number, claim in claimed.items()
+            if claim != without
+        )
 
 
 def _fitting(messages: list[Modelled], bytes_max: int) -> list[Modelled]:

@@ -1,17 +1,21 @@
 """Readers over all fragments of an entity: claims, leases and fragments that are away."""
 
+from collections.abc import Callable
+
 import pytest
 
 from shardbus.broker.browse import BrowseCursor
-from shardbus.broker.readers import PIECE_BYTES_MAX, Readers
+from shardbus.broker.readers import PIECE_BYTES_MAX, Readers, Wish
 from shardbus.broker.remote import RemoteBroker
-from shardbus.core.command import RELEASE, ClaimSummary
+from shardbus.broker.runner import ReplyTo, Runner
+from shardbus.core.command import NO_SESSION, RELEASE, Claim, ClaimSummary, Command
 from shardbus.core.errors import (
     CLAIM_LOST,
     INVALID_ARGUMENT,
     READER_IN_USE,
     READER_LOST,
     READER_NOT_FOUND,
+    SERVER_BUSY,
     Refused,
     Unavailable,
 )
@@ -87,6 +91,69 @@ def test_many_claims_are_completed_by_one_call(queue: Queue) -> None:
 
     assert completed.found == {0: 5}
     assert queue.house.disk.kept.load(FragmentId(1, 0)).counters.lines[MAIN_LINE].count == 1
+
+
+def test_the_next_claims_complete_those_before_with_a_commit_for_both(queue: Queue) -> None:
+    """P2: a batch of three claims, and the next one of two."""
+    readers = readers_of(queue)
+    fill(queue, 6)
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
+    for ordinal in (1, 2, 3):
+        claim(queue, 0, ordinal, 1)
+    before = len(queue.house.disk.transactions)
+
+    wishes = [Wish(4, 1, 100), Wish(5, 1, 100)]
+    advanced = queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, wishes, 3))
+
+    assert [each.claim.ordinal for each in advanced.claims if each.claim] == [4, 5]
+    assert (advanced.completed, advanced.failure) == (3, None)
+    assert len(queue.house.disk.transactions) - before == 3
+    assert [read(queue, 0, ordinal) for ordinal in (4, 5)] == [[b"0-3"], [b"0-4"]]
+
+
+class Full:
+    """A fragment that has no room for a claim until all that is done is completed."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None:
+        if isinstance(command, Claim) and command.done:
+            reply_to(Refused(SERVER_BUSY, "complete some claims first"))
+            return
+        self._runner.submit(command, reply_to)
+
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        raise NotImplementedError
+
+    unwatch = watch
+    is_available = True
+
+
+def test_what_is_done_makes_room_for_the_next_claim(queue: Queue) -> None:
+    fill(queue)
+    queue.do(readers_of(queue).open(MAIN_LINE, NAME, OWNER, ID))
+    for ordinal in (1, 2, 3):
+        claim(queue, 0, ordinal, 1)
+    readers = Readers([Full(queue.runners[0])], [0])
+
+    advanced = queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, [Wish(4, 1, 100)], 3))
+
+    assert advanced.completed == 3
+    assert read(queue, 0, 4) == [b"0-3"]
+
+
+def test_a_lost_claim_is_not_passed_over_by_the_next(queue: Queue) -> None:
+    readers = readers_of(queue)
+    fill(queue)
+    queue.do(readers.open(MAIN_LINE, NAME, OWNER, ID))
+    claim(queue, 0, 1)
+    queue.do(readers.release(MAIN_LINE, NAME, OWNER))
+
+    with pytest.raises(Refused) as refused:
+        queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, [Wish(2, 1, 100)], 1))
+
+    assert refused.value.kind is CLAIM_LOST
 
 
 def test_a_large_claim_is_read_in_pieces(queue: Queue) -> None:

@@ -50,7 +50,7 @@ class ReadingDesk(Desk):
     def keep(self, name: str = NAME, owner: bytes = OWNER, *, line: int = MAIN_LINE) -> None:
         assert isinstance(self.do(KeepReader(line, name, owner)), Done)
 
-    def claimed(
+    def claimed(  # noqa: PLR0913 - all but the first two by keyword
         self,
         ordinal: int,
         count_max: int = CLAIM_COUNT_MAX,
@@ -59,8 +59,9 @@ class ReadingDesk(Desk):
         name: str = NAME,
         owner: bytes = OWNER,
         line: int = MAIN_LINE,
+        done: int = 0,
     ) -> Claimed:
-        claimed = self.do(Claim(line, name, owner, ordinal, count_max, bytes_max))
+        claimed = self.do(Claim(line, name, owner, ordinal, count_max, bytes_max, done))
         assert isinstance(claimed, Claimed)
         return claimed
 

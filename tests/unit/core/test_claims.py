@@ -9,6 +9,7 @@ from shardbus.core.command import (
     DEAD_LETTER,
     RELEASE,
     Claim,
+    Claimed,
     CompleteClaim,
     Purge,
     Purged,
@@ -190,6 +191,73 @@ def test_a_claim_is_completed_in_one_small_commit() -> None:
 
     assert [len(c.sequence_numbers) for c in changes if isinstance(c, Remove)] == [100]
     assert len(changes) == 3
+
+
+def test_the_next_claim_completes_the_oldest_in_the_same_commit() -> None:
+    """P2: a driver that is done with a batch asks for the next one, and both are stored at once."""
+    desk = ReadingDesk()
+    sent(desk, 5)
+    desk.open()
+    desk.claim(1, 2)
+
+    outcome = desk.fragment.apply(
+        Claim(MAIN_LINE, NAME, OWNER, 2, 2, 1 << 30, 1), desk.now_ms, desk.steady_ms
+    )
+
+    assert isinstance(outcome.reply, Claimed)
+    assert (outcome.reply.completed, outcome.reply.is_more) == (1, True)
+    assert outcome.reply.claim is not None
+    assert facts(outcome.reply.claim) == (2, 2, 2, 3, 4)
+    removed = [c.sequence_numbers for c in outcome.changes if isinstance(c, Remove)]
+    assert removed == [[1, 2]]
+    assert len(outcome.changes) == 4
+
+
+def test_a_claim_that_completes_may_be_repeated_and_may_find_nothing() -> None:
+    desk = ReadingDesk()
+    sent(desk, 3)
+    desk.open()
+    desk.claim(1, 2)
+
+    first = desk.claimed(2, done=1)
+    again = desk.claimed(2, done=1)
+    nothing = desk.claimed(3, done=2)
+
+    assert first.claim is not None and again.claim is not None
+    assert facts(first.claim) == facts(again.claim) == (2, 1, 1, 3, 3)
+    assert [each.completed for each in (first, again, nothing)] == [1, 1, 2]
+    assert nothing.claim is None
+    assert sorted(desk.shelf.entries) == []
+    assert counts(desk) == (0, 0)
+
+
+def test_a_claim_completes_one_claim_the_oldest() -> None:
+    desk = ReadingDesk()
+    sent(desk, 4)
+    desk.open()
+    for ordinal in (1, 2, 3):
+        desk.claim(ordinal, 1)
+
+    assert desk.claimed(4, done=3).completed == 1
+    assert desk.claimed(4, done=3).completed == 2
+    assert desk.numbers(3) == [3]
+
+
+def test_a_claim_that_cannot_complete_claims_nothing() -> None:
+    """A lost claim is not passed over: its messages may have been received by others."""
+    desk = ReadingDesk()
+    sent(desk, 3)
+    desk.open()
+    desk.claim(1, 1)
+    desk.release()
+
+    for ordinal, done, kind in ((2, 1, CLAIM_LOST), (2, 2, INVALID_ARGUMENT)):
+        with pytest.raises(Refused) as refused:
+            desk.claimed(ordinal, done=done)
+        assert refused.value.kind is kind
+
+    assert desk.fragment.claimed() == 0
+    assert desk.claim(2) == [1, 2, 3]
 
 
 def test_what_was_never_claimed_cannot_be_completed_or_read() -> None:
@@ -459,6 +527,8 @@ def test_claims_that_nobody_completes_are_bounded() -> None:
     assert refusal(desk, CLAIMS_MAX + 1) is SERVER_BUSY
     desk.complete(1)
     assert len(desk.claim(CLAIMS_MAX + 1)) == 1
+    sent(desk, 1)
+    assert desk.claimed(CLAIMS_MAX + 2, 1, done=2).completed == 2
 
 
 def test_the_pieces_of_all_claims_are_bounded() -> None:
@@ -471,5 +541,5 @@ def test_the_pieces_of_all_claims_are_bounded() -> None:
     assert desk.claim(1, 2) == [1, 3]
     assert desk.claim(2, 9) == [5]
     assert refusal(desk, 3) is SERVER_BUSY
-    desk.complete(1)
-    assert desk.claim(3, 9) == [7, 9]
+    assert desk.claimed(3, 9, done=1).completed == 1
+    assert desk.numbers(3) == [7, 9]

@@ -19,6 +19,7 @@ from shardbus.gateway.flight.admission import TOKEN, Admission, Guests, token_of
 from shardbus.gateway.flight.bus import WAITS_MAX, Bus, entity_path
 from shardbus.gateway.flight.claimed import ClaimAsk, claimed
 from shardbus.gateway.flight.describing import Described, with_first_numbers
+from shardbus.gateway.flight.kept_stores import KeptStores
 from shardbus.gateway.flight.peers import connections, hang_up, peer_name
 from shardbus.gateway.flight.places import (
     FIRST_S_MAX,
@@ -89,11 +90,13 @@ class Lane(flight.FlightServerBase):
         self._places = Places(self._hang_up, streams_max=streams_max, waits_s_max=waits_s_max)
         self._put_places = Places(self._hang_up, streams_max=streams_max, waits_s_max=waits_s_max)
         self._bus = bus
-        self._stores = stores
+        self._stores = KeptStores(stores)
         self._waits = threading.BoundedSemaphore(WAITS_MAX)
         super().__init__(location, tls_certificates=tls, middleware={TOKEN: Guests(self.admission)})
         both = (self._places, self._put_places)
-        self._watch = Watch(both, lambda: connections(self.port), self._hang_up)
+        self._watch = Watch(
+            both, lambda: connections(self.port), self._hang_up, self._stores.close_idle
+        )
 
     @property
     def streams_open(self) -> int:
@@ -111,6 +114,7 @@ class Lane(flight.FlightServerBase):
     def shutdown(self) -> None:
         self._watch.close()
         super().shutdown()
+        self._stores.close()
 
     def list_actions(  # type: ignore[override]  # the stubs say Action, the server wants types
         self, context: flight.ServerCallContext

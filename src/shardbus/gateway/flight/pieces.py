@@ -8,8 +8,9 @@ of one line keep their order; between lines there is none to keep.
 
 from __future__ import annotations
 
-from hashlib import sha1
 from typing import Final, final
+
+from xxhash import xxh3_128_intdigest
 
 from shardbus.core.errors import TOO_LARGE, Refused
 from shardbus.core.placement import even_hash_starts
@@ -23,7 +24,7 @@ MESSAGE_BYTES_MAX: Final = 102_400 * 1024
 HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of all lines together."""
 _AROUND_BYTES: Final = 16
-_DIGEST_BYTES: Final = 16
+_DIGESTS: Final = 1 << 128
 
 
 @final
@@ -77,7 +78,7 @@ class Pieces:
         """What all rows that were taken in are known by, in whatever order and batches they came;
         those of several stages are added, modulo 2 ** 128.
         """
-        return f"{self._digests_sum % (1 << 8 * _DIGEST_BYTES):032x}"
+        return f"{self._digests_sum % _DIGESTS:032x}"
 
     def spread(self, fragments: int) -> None:
         """Have a line for each fragment from now on, once a piece was taken."""
@@ -92,8 +93,7 @@ class Pieces:
         self._drafts = drafts
         self._messages = drafts.encoded()
         for message in self._messages:
-            digest = sha1(message, usedforsecurity=False).digest()
-            self._digests_sum += int.from_bytes(digest[:_DIGEST_BYTES], "big")
+            self._digests_sum += int(xxh3_128_intdigest(message))
         self._places = drafts.places(self._hash_starts)
         self._row = 0
 

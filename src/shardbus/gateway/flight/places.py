@@ -167,11 +167,19 @@ class Places:
 
 @final
 class Watch:
-    """A thread that ends silent streams and connections, until it is closed."""
+    """A thread that ends silent streams and connections, until it is closed.
+
+    `look` is called each time, too.
+    """
 
     def __init__(
-        self, places: Sequence[Places], connections: Callable[[], list[Connection]], hang_up: HangUp
+        self,
+        places: Sequence[Places],
+        connections: Callable[[], list[Connection]],
+        hang_up: HangUp,
+        look: Callable[[], None],
     ) -> None:
+        self._look = look
         self._places = places
         self._connections = connections
         self._hang_up = hang_up
@@ -185,6 +193,7 @@ class Watch:
 
     def _run(self) -> None:
         while not self._closing.wait(LOOK_EACH_S):
+            self._look()
             busy: set[str] = set()
             for places in self._places:
                 places.end_silent()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Final, final
 
 from msgspec import UNSET
 
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.host import EntityStatistics
+from shardbus.broker.readers import Advanced, Wish
 from shardbus.core.access import LISTEN, MANAGE
 from shardbus.core.command import Claimed, ReaderStatus
 from shardbus.core.command import ReaderOpened as Opened
@@ -31,12 +32,12 @@ from shardbus.gateway.http.api_readers_schemas import (
     Claims,
     Completed,
     CompletedFragment,
+    DoneClaim,
     DoneClaims,
     DroppedReader,
     MadeClaim,
     MissingFragment,
     NamedReader,
-    NewClaim,
     NewClaims,
     OpenClaim,
     OpenedFragment,
@@ -195,54 +196,46 @@ class ReaderPages:
         return _reached(call.body, reached.missing)
 
     async def _claim(self, call: Call[NewClaims]) -> Claims:
-        place = self._places.receivable(call.name)
-        by_fragment: dict[int, list[NewClaim]] = {}
+        place = self._places.place(call.name)
+        done = _done(call.body.done)
+        try:
+            self._places.receivable(call.name)
+        except Refused:
+            # What was read while messages were given is done all the same.
+            await place.handle.readers.complete(place.line, *_who(call.body), done)
+            raise
+        wishes: dict[int, list[Wish]] = {number: [] for number in done}
         for one in call.body.claims:
-            by_fragment.setdefault(one.fragment, []).append(one)
-        claiming = [
-            self._claim_in(place, number, _who(call.body), asked)
-            for number, asked in by_fragment.items()
-        ]
-        claims: list[MadeClaim] = []
-        missing: dict[int, Unavailable] = {}
-        for number, made, failure in await _all(claiming):
-            claims += made
-            if failure is not None:
-                missing[number] = failure
-        return Claims(claims=claims, missing=_missing(missing))
-
-    async def _claim_in(
-        self, place: Place, number: int, who: tuple[str, bytes], asked: list[NewClaim]
-    ) -> tuple[int, list[MadeClaim], Unavailable | None]:
-        """Claims of one fragment are made one after the other: each ordinal needs the last."""
-        made: list[MadeClaim] = []
-        for one in asked:
-            try:
-                claimed = await place.handle.readers.claim(
-                    number,
-                    place.line,
-                    *who,
-                    one.ordinal,
-                    count_max=one.count_max,
-                    bytes_max=one.bytes_max,
+            wish = Wish(one.ordinal, one.count_max, one.bytes_max)
+            wishes.setdefault(one.fragment, []).append(wish)
+        advanced = await _all(
+            [
+                place.handle.readers.advance(
+                    number, place.line, *_who(call.body), asked, done.get(number, 0)
                 )
-            except Unavailable as failure:
-                return number, made, failure
-            made.append(_claimed(one, claimed))
-            if claimed.claim is None or not claimed.is_more:
-                break
-        return number, made, None
+                for number, asked in wishes.items()
+            ]
+        )
+        found = dict(zip(wishes, advanced, strict=True))
+        return Claims(
+            claims=[
+                _claimed(number, wish.ordinal, claimed)
+                for number, one in found.items()
+                for wish, claimed in zip(wishes[number], one.claims, strict=False)
+            ],
+            completed=_told_completed({number: found[number].completed for number in done}),
+            missing=_missing(
+                {number: one.failure for number, one in found.items() if one.failure is not None}
+            ),
+        )
 
     async def _complete(self, call: Call[DoneClaims]) -> Completed:
         place = self._places.place(call.name)
-        ordinals = {one.fragment: one.ordinal for one in call.body.claims}
-        completed = await place.handle.readers.complete(place.line, *_who(call.body), ordinals)
+        completed = await place.handle.readers.complete(
+            place.line, *_who(call.body), _done(call.body.claims)
+        )
         return Completed(
-            completed=[
-                CompletedFragment(fragment=number, ordinal=ordinal)
-                for number, ordinal in completed.found.items()
-            ],
-            missing=_missing(completed.missing),
+            completed=_told_completed(completed.found), missing=_missing(completed.missing)
         )
 
     async def _runs(self, call: Call[AskedClaims]) -> ClaimRuns:
@@ -276,17 +269,15 @@ class ReaderPages:
         return CheckedClaims(count=whole)
 
 
-async def _all(
-    claiming: list[Coroutine[object, object, tuple[int, list[MadeClaim], Unavailable | None]]],
-) -> list[tuple[int, list[MadeClaim], Unavailable | None]]:
+async def _all(work: list[Coroutine[object, object, Advanced]]) -> list[Advanced]:
     """Side by side; a refusal is raised when all have ended, so that none is left half made."""
-    answers = await asyncio.gather(*claiming, return_exceptions=True)
-    made: list[tuple[int, list[MadeClaim], Unavailable | None]] = []
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    advanced: list[Advanced] = []
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
-        made.append(answer)
-    return made
+        advanced.append(answer)
+    return advanced
 
 
 def _stamp(place: Place, statistics: EntityStatistics) -> str:
@@ -311,6 +302,17 @@ def _reader_id(body: AskedClaims) -> bytes:
         return bytes.fromhex(body.reader_id)
     except ValueError:
         raise Refused(INVALID_ARGUMENT, "reader_id must be what open answered.") from None
+
+
+def _done(claims: Sequence[DoneClaim]) -> dict[int, int]:
+    """Up to where each fragment is to complete."""
+    return {one.fragment: one.ordinal for one in claims}
+
+
+def _told_completed(completed: Mapping[int, int]) -> list[CompletedFragment]:
+    return [
+        CompletedFragment(fragment=number, ordinal=ordinal) for number, ordinal in completed.items()
+    ]
 
 
 def _ordinals(body: AskedClaims) -> range:
@@ -344,11 +346,11 @@ def _opened(number: int, opened: Opened) -> OpenedFragment:
     )
 
 
-def _claimed(asked: NewClaim, claimed: Claimed) -> MadeClaim:
+def _claimed(number: int, ordinal: int, claimed: Claimed) -> MadeClaim:
     claim = claimed.claim
     return MadeClaim(
-        fragment=asked.fragment,
-        ordinal=asked.ordinal,
+        fragment=number,
+        ordinal=ordinal,
         count=0 if claim is None else claim.count,
         size_bytes=0 if claim is None else claim.size_bytes,
         first=0 if claim is None else claim.first,

@@ -120,8 +120,21 @@ class NewClaim(Body, kw_only=True, frozen=True):
     bytes_max: Annotated[int, Meta(ge=1, le=BYTES_MAX, examples=[8_000_000])] = BYTES_MAX
 
 
+class DoneClaim(Body, kw_only=True, frozen=True):
+    fragment: _Number
+    ordinal: Annotated[Count, Meta(examples=[1])]
+
+
 class NewClaims(Reader, kw_only=True, frozen=True):
     claims: Annotated[list[NewClaim], Meta(max_length=CLAIMS_AT_ONCE_MAX)]
+    done: Annotated[
+        tuple[DoneClaim, ...],
+        Meta(
+            max_length=CLAIMS_AT_ONCE_MAX,
+            description="What to complete on the way: a claim that is made completes one by its "
+            "commit.",
+        ),
+    ] = ()
 
 
 class MadeClaim(OpenClaim, kw_only=True):
@@ -130,23 +143,19 @@ class MadeClaim(OpenClaim, kw_only=True):
     is_more: Annotated[bool, told("Whether the next claim may find something.")]
 
 
+class CompletedFragment(Struct, kw_only=True):
+    fragment: Count
+    ordinal: Count
+
+
 class Claims(Struct, kw_only=True):
     claims: list[MadeClaim]
+    completed: list[CompletedFragment]
     missing: list[MissingFragment]
-
-
-class DoneClaim(Body, kw_only=True, frozen=True):
-    fragment: _Number
-    ordinal: Annotated[Count, Meta(examples=[1])]
 
 
 class DoneClaims(Reader, kw_only=True, frozen=True):
     claims: Annotated[list[DoneClaim], Meta(max_length=CLAIMS_AT_ONCE_MAX)]
-
-
-class CompletedFragment(Struct, kw_only=True):
-    fragment: Count
-    ordinal: Count
 
 
 class Completed(Struct, kw_only=True):

@@ -186,7 +186,7 @@ class StagePages:
         part = call.query.integer("part", 0, PARTS_MAX)
         if parts == 1:
             return call.request.body
-        key = entity.entity_id, call.rule, piece
+        key = _client_of(call), entity.entity_id, call.rule, piece
         size_max = entity.spec.message_kb_max * 1024
         return self._parts.add(key, part, parts, call.request.body, size_max)
 
@@ -221,6 +221,13 @@ class StagePages:
         handle = self._places.sendable(call.name)
         await handle.staging.prolong(call.body.stages)
         return StagesTold(stages=len(call.body.stages))
+
+
+def _client_of(call: Call[Nothing]) -> str:
+    """The access rule that signed the token, as whose all that show such tokens count."""
+    grant = call.request.grant
+    assert grant is not None, "the route needs a right"
+    return f"{grant.owner}/{grant.signer.rule_name}"
 
 
 def _posted(path: str, shape: Shape, summary: str) -> Route:

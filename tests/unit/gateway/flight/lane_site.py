@@ -68,10 +68,11 @@ class LaneSite:
         self.pen = Pen(FragmentId(ENTITY_ID, 0))
         self.store = SqliteStore(self.path, durability="relaxed")
         self.store.create([self.pen.fragment])
+        self.opened: list[str] = []
         self.lane = Lane(
             "grpc://127.0.0.1:0",
             self.bus,
-            lambda broker: BulkReader(directory / f"{broker}.db"),
+            lambda broker: self._opened(directory, broker),
             strangers=self.strangers,
             streams_max=streams_max,
             waits_s_max=waits_s_max,
@@ -79,6 +80,10 @@ class LaneSite:
         self.client = self.connect()
         self.describe()
         self._is_stopped = False
+
+    def _opened(self, directory: Path, broker: str) -> BulkReader:
+        self.opened.append(broker)
+        return BulkReader(directory / f"{broker}.db")
 
     def connect(self) -> flight.FlightClient:
         return flight.connect(f"grpc://127.0.0.1:{self.lane.port}")

@@ -39,6 +39,20 @@ def test_a_stream_gives_the_messages_of_a_range(site: LaneSite) -> None:
     assert site.bus.asked == [("entities/q/bulk", TOKEN)] * 2
 
 
+def test_reads_that_follow_each_other_open_the_store_once(site: LaneSite) -> None:
+    """P1: and see what was stored meanwhile."""
+    site.send(b"a")
+    site.describe(2)
+    first = site.read(**{"from": 1, "to": 2})
+    site.send(b"b")
+    site.describe(3)
+    second = site.read(**{"from": 1, "to": 3})
+    site.act("describe")
+
+    assert (first.num_rows, second.num_rows) == (1, 2)
+    assert site.opened == ["broker-0"]
+
+
 def test_a_flight_has_a_ticket_for_each_fragment_from_where_it_begins(site: LaneSite) -> None:
     """P1."""
     entries = site.pen.append([b"\x00\x53\x75\xa0\x01a"] * 3)

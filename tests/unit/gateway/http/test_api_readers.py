@@ -8,7 +8,7 @@ import json
 import pytest
 
 from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import QueueSpec
+from shardbus.core.entity import RECEIVE_DISABLED_STATUS, QueueSpec
 from shardbus.gateway.http.api_groups import api_groups
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb
 
@@ -102,6 +102,45 @@ def test_claims_are_made_read_and_completed(api: MessagesWeb) -> None:
     assert others == []
     assert done["completed"] == [{"fragment": 0, "ordinal": 2}]
     assert api.peek("q") == []
+
+
+def test_the_next_claims_complete_those_before(api: MessagesWeb) -> None:
+    """P2: one request for the end of a batch and the begin of the next."""
+    put(api, "q", 5)
+    api.post("q/readers/open", **ME)
+    claim(api, "q", 1, 2, count_max=1)
+
+    wanted = [{"fragment": 0, "ordinal": 3, "count_max": 2}]
+    answer = api.post("q/readers/claim", **ME, claims=wanted, done=[{"fragment": 0, "ordinal": 2}])
+    nothing = api.post("q/readers/claim", **ME, claims=[], done=[{"fragment": 0, "ordinal": 3}])
+    early = api.call(
+        "POST",
+        "q/readers/claim",
+        {**ME, "claims": [{"fragment": 0, "ordinal": 4}], "done": [{"fragment": 0, "ordinal": 4}]},
+    )
+
+    assert [(one["first"], one["last"]) for one in listed(answer, "claims")] == [(3, 4)]
+    assert answer["completed"] == [{"fragment": 0, "ordinal": 2}]
+    assert nothing["completed"] == [{"fragment": 0, "ordinal": 3}]
+    assert early.status == 400
+    assert "name an ordinal below it as done" in json.loads(early.body)["error"]["message"]
+    assert [one["sequence_number"] for one in api.peek("q")] == [5]
+
+
+def test_an_entity_that_gives_nothing_completes_what_it_gave(api: MessagesWeb) -> None:
+    """P2: the claims would run out otherwise, and what was read be received again."""
+    put(api, "q", 2)
+    api.post("q/readers/open", **ME)
+    claim(api, "q", 1, count_max=1)
+    api.set_status("q", RECEIVE_DISABLED_STATUS)
+
+    wanted = [{"fragment": 0, "ordinal": 2}]
+    refused = code(
+        api, "q/readers/claim", **ME, claims=wanted, done=[{"fragment": 0, "ordinal": 1}]
+    )
+
+    assert refused[0] == 400
+    assert [one["sequence_number"] for one in api.peek("q")] == [2]
 
 
 def test_what_is_released_or_dropped_goes_back(api: MessagesWeb) -> None:

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from shardbus.amqp.message import encode_batch, encode_data_message
+from shardbus.core.access import SEND, AccessRule
 from shardbus.gateway.amqp.sent import read_batch
+from shardbus.gateway.http import piece_parts
 from shardbus.gateway.http.api_groups import api_groups
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies
 
@@ -129,3 +131,25 @@ def test_a_piece_may_come_in_parts(api: MessagesWeb) -> None:
     assert [json.loads(one.body)["count"] for one in (first, last)] == [0, 1]
     assert publish(api, 1, one=1) == {"is_new": True, "count": 1}
     assert shown(api) == ["a" * 1_000]
+
+
+def test_one_access_rule_leaves_room_for_parts_of_the_others(
+    api: MessagesWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P3: whoever may send has a share of what a gateway puts together, and no more."""
+    monkeypatch.setattr(piece_parts, "CLIENT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(piece_parts, "GATHERED_BYTES_MAX", 2_000)
+    rules = [AccessRule(name, SEND, f"key of {name}") for name in ("greedy", "modest")]
+    api.run(api.namespace.set_rules(rules))
+    greedy, modest = (api.token(key_name=rule.name, key=rule.primary_key) for rule in rules)
+    batch = encode_batch([encode_data_message(b"a" * 1_500)])
+    path = "/api/v1/entities/many/stages"
+
+    taken = api.fetch("PUT", f"{path}/big?parts=9&part=0", bytes(1_000), token=greedy)
+    more = api.fetch("PUT", f"{path}/more?parts=9&part=0", bytes(1), token=greedy)
+    first = api.fetch("PUT", f"{path}/one?parts=2&part=0", batch[:900], token=modest)
+    other = api.fetch("PUT", f"{path}/one?parts=2&part=1", batch[900:], token=greedy)
+
+    assert [one.status for one in (taken, more, first)] == [200, 503, 200]
+    assert "put fewer at a time" in json.loads(more.body)["error"]["message"]
+    assert "begin it anew" in json.loads(other.body)["error"]["message"]

@@ -13,14 +13,17 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.gateway.http.piece_parts import (
+    CLIENT_BYTES_MAX,
+    CLIENT_PIECES_MAX,
     GATHERED_BYTES_MAX,
     IDLE_MS_MAX,
     PIECES_MAX,
+    Key,
     PieceParts,
 )
 
-KEY = (7, "s", 0)
-OTHER = (7, "s", 1)
+KEY = ("a", 7, "s", 0)
+OTHER = ("a", 7, "s", 1)
 MUCH = 1 << 40
 
 
@@ -36,14 +39,16 @@ class Gathering:
         part: int,
         content: bytes,
         parts: int = 3,
-        key: tuple[int, str, int] = KEY,
+        key: Key = KEY,
         size_max: int = MUCH,
     ) -> bytes | None:
         return self._parts.add(key, part, parts, content, size_max)
 
-    def refused(self, part: int, content: bytes, kind: ErrorKind, size_max: int = MUCH) -> str:
+    def refused(
+        self, part: int, content: bytes, kind: ErrorKind, size_max: int = MUCH, key: Key = KEY
+    ) -> str:
         with pytest.raises(Refused) as caught:
-            self.add(part, content, size_max=size_max)
+            self.add(part, content, key=key, size_max=size_max)
         assert caught.value.kind is kind
         return str(caught.value)
 
@@ -94,23 +99,75 @@ def test_a_message_that_the_entity_does_not_take_is_given_up_as_soon_as_that_is_
     gathering.refused(1, b"x", STAGE_LOST)
 
 
-def test_what_is_gathered_of_all_pieces_is_bounded_and_what_nobody_adds_to_is_forgotten() -> None:
+def test_what_nobody_adds_to_is_forgotten() -> None:
     gathering = Gathering()
-    half = bytes(GATHERED_BYTES_MAX // 2)
+    half = bytes(CLIENT_BYTES_MAX // 2)
     gathering.add(0, half, key=OTHER)
     gathering.add(0, half)
 
-    gathering.refused(1, b"x", SERVER_BUSY)
-
-    gathering.add(0, half)
     gathering.now_ms += IDLE_MS_MAX + 1
     assert gathering.add(0, half) is None
     assert gathering.add(1, half) is None
 
 
-def test_pieces_that_are_put_together_at_once_are_bounded() -> None:
+def test_a_client_has_its_share_and_the_others_have_theirs() -> None:
     gathering = Gathering()
-    for piece in range(1, PIECES_MAX + 1):
-        gathering.add(0, b"x", key=(7, "s", piece))
+    gathering.add(0, bytes(CLIENT_BYTES_MAX), key=OTHER)
 
-    gathering.refused(0, b"x", SERVER_BUSY)
+    told = gathering.refused(0, b"x", SERVER_BUSY)
+
+    assert f"at most {CLIENT_BYTES_MAX} bytes" in told
+    assert "put fewer at a time" in told
+    assert gathering.add(0, bytes(CLIENT_BYTES_MAX), key=("b", 7, "s", 0)) is None
+
+
+def test_pieces_of_a_client_are_bounded_and_the_others_have_theirs() -> None:
+    gathering = Gathering()
+    for piece in range(1, CLIENT_PIECES_MAX + 1):
+        gathering.add(0, b"x", key=("a", 7, "s", piece))
+
+    told = gathering.refused(0, b"x", SERVER_BUSY)
+
+    assert f"at most {CLIENT_PIECES_MAX} large messages" in told
+    assert gathering.add(0, b"x", key=("b", 7, "s", 0)) is None
+
+
+def test_when_all_room_is_taken_who_has_the_most_makes_room_for_who_has_less() -> None:
+    gathering = Gathering()
+    half = bytes(CLIENT_BYTES_MAX // 2)
+    for client in ("a", "b"):
+        for piece in (0, 1):
+            gathering.add(0, half, key=(client, 7, "s", piece))
+    gathering.add(0, half, key=("a", 7, "s", 0))  # Younger than the other one now.
+    new = ("c", 7, "s", 0)
+
+    assert gathering.add(0, half, key=new) is None
+
+    assert "begin it anew" in gathering.refused(1, b"x", STAGE_LOST, key=OTHER)
+    for client, piece in (("a", 0), ("b", 0), ("b", 1), ("c", 0)):
+        assert gathering.add(1, b"", key=(client, 7, "s", piece)) is None
+
+
+def test_pieces_of_all_clients_are_bounded_and_who_has_the_most_makes_room() -> None:
+    gathering = Gathering()
+    for client, count in (("a", CLIENT_PIECES_MAX), ("b", PIECES_MAX - CLIENT_PIECES_MAX - 1)):
+        for piece in range(count):
+            gathering.add(0, b"x", key=(client, 7, "s", piece))
+    gathering.add(0, b"x", key=("c", 7, "s", 0))
+
+    assert gathering.add(0, b"x", key=("d", 7, "s", 0)) is None
+
+    gathering.refused(1, b"y", STAGE_LOST, key=("a", 7, "s", 0))
+    assert gathering.add(1, b"y", key=("c", 7, "s", 0)) is None
+
+
+def test_what_is_gathered_of_all_pieces_is_bounded() -> None:
+    gathering = Gathering()
+    third = bytes(GATHERED_BYTES_MAX // 3)
+    for client in ("a", "b", "c"):
+        gathering.add(0, third, key=(client, 7, "s", 0))
+
+    told = gathering.refused(1, b"xx", SERVER_BUSY, key=("a", 7, "s", 0))
+
+    assert "put the stage again later" in told
+    assert gathering.add(1, b"xx", key=("b", 7, "s", 0)) is None
