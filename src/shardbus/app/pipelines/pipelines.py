@@ -26,6 +26,7 @@ from shardbus.core.errors import (
 from shardbus.gateway.http.api_call import Members
 from shardbus.gateway.http.api_pipelines import REPLAY_FORMATS
 from shardbus.gateway.http.documents_schema import Document
+from shardbus.gateway.http.reader_metrics import Follower
 from shardbus.gateway.http.refusal import invalid, shown
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,16 @@ class KeptPipelines:
             await asyncio.Event().wait()
         finally:
             await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
+
+    def followers(self) -> list[Follower]:
+        """The captures that browse and are not at their end; their drivers told where they are."""
+        return [
+            Follower(name, definition.entity, keeper.report.incarnation, keeper.report.following)
+            for name, keeper in self._keepers.items()
+            if isinstance(definition := self._definitions[name], Capture)
+            and definition.is_keeping
+            and keeper.state != FINISHED
+        ]
 
     def problems(self) -> list[str]:
         """Of each pipeline that should run and does not, why."""
