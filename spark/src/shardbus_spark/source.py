@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
 )
 from pyspark.sql.types import StructType
@@ -22,6 +23,11 @@ from shardbus_spark.schema import (
 )
 from shardbus_spark.sink_options import KNOWN as KNOWN_OF_SINKS
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
+from shardbus_spark.versions import STREAMS_READ, STREAMS_WRITTEN, check_pyspark
+
+if TYPE_CHECKING:
+    # Not in every PySpark that can read and write batches.
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 
 class ShardbusSource(DataSource):
@@ -53,6 +59,9 @@ class ShardbusSource(DataSource):
         return BatchReader(self._checked(schema), asked_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_pyspark(
+            "reading a stream", STREAMS_READ, "read batches with spark.read, or capture to a table"
+        )
         options, columns = self._checked(schema), asked_columns(schema)
         self._is_planned = True
         if options.mode == CONSUME:
@@ -71,7 +80,10 @@ class ShardbusSource(DataSource):
         return BatchWriter(self._sink(schema).for_tasks())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from shardbus_spark.sink import StreamWriter
+        check_pyspark(
+            "writing a stream", STREAMS_WRITTEN, "write with foreachBatch and a transactionId"
+        )
+        from shardbus_spark.stream_sink import StreamWriter
 
         if overwrite:
             raise OptionError("outputMode('complete') has no meaning here: use 'append'")
