@@ -23,6 +23,7 @@ from shardbus_spark.schema import (
 )
 from shardbus_spark.sink_options import KNOWN as KNOWN_OF_SINKS
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
+from shardbus_spark.staging import new_job
 from shardbus_spark.versions import STREAMS_READ, STREAMS_WRITTEN, check_pyspark
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class ShardbusSource(DataSource):
     # Spark pickles a source twice: for another process of the driver, which needs all options to
     # make a reader, and after that for tasks, which need none.
     _is_planned = False
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # Made once for each query and pickled with the source: what its writers have in common.
+        self._use = new_job()
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, **({"options": {}} if self._is_planned else {})}
@@ -87,7 +93,7 @@ class ShardbusSource(DataSource):
 
         if overwrite:
             raise OptionError("outputMode('complete') has no meaning here: use 'append'")
-        return StreamWriter(self._sink(schema).for_tasks())
+        return StreamWriter(self._sink(schema).for_tasks(), self._use)
 
     def _sink(self, schema: StructType) -> SinkOptions:
         check_written(schema)

@@ -17,8 +17,13 @@ from shardbus_spark.staging import Staged, end_job, publish, stage, staged_by
 class StreamWriter(DataSourceStreamArrowWriter):
     """A micro-batch is published once for its query, however often it is run."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, use: str) -> None:
+        """`use` is the same for all writers of one start of a query, and no other's.
+
+        Spark makes a writer for the tasks and one to commit or abort each batch.
+        """
         self._options = options
+        self._use = use
 
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
@@ -31,7 +36,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "of another: write with foreachBatch and a transactionId instead"
             )
         name = self._options.producer or "stream"
-        return stage(self._options, f"{name}:{query}", _job_of(context), iterator)
+        assert context is not None, "who told the query is there"
+        job = self._job_of(context.getLocalProperty("streaming.sql.batchId"))
+        return stage(self._options, f"{name}:{query}", job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         staged = staged_by(messages)
@@ -41,15 +48,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             end_job(self._options, staged[0].job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        for job in {one.job for one in staged_by(messages)}:
-            end_job(self._options, job)
+        # Of tasks that have all failed nothing is heard, and they have staged as well.
+        end_job(self._options, self._job_of(batchId))
 
-
-def _job_of(context: TaskContext | None) -> str:
-    """What all tasks of one run of a batch have in common; Spark makes a writer for each part of
-    the work, so it cannot be a number that one of them chose.
-    """
-    assert context is not None, "a task has one"
-    names = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
-    told = "/".join(str(context.getLocalProperty(name)) for name in names)
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    def _job_of(self, batch: object) -> str:
+        """The job of a batch's tasks, which runs once: a query ends with a batch that failed."""
+        return hashlib.blake2b(f"{self._use}/{batch}".encode(), digest_size=8).hexdigest()
