@@ -30,7 +30,7 @@ JS := tests/conformance/js
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table conformance backlog bench \
-	bench-features bench-peers bench-spark mutants storm docs pin clean curl node FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -102,6 +102,9 @@ bench-peers:  ## install the peer that `make bench` compares with (Debian, root)
 
 storm: build  ## kill everything while a million messages are captured and written: ARGS="sink --seed 7"
 	$(BIN)/python -m spark.tests.storm $(ARGS)
+
+spark-versions: build  ## what the connector can do with each PySpark: ARGS="4.1 4.2.1"
+	$(BIN)/python -m spark.tests.versions $(ARGS)
 
 mutants: build  ## plant known bugs one by one; every one must be caught
 	$(BIN)/python -m tests.mutants $(ARGS)

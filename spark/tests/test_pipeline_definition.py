@@ -20,7 +20,7 @@ from shardbus_spark.pipelines.definition import (
     schemas,
 )
 from shardbus_spark.pipelines.driver import Run, Stopping, access_from, main
-from shardbus_spark.pipelines.events import backlog, error_text
+from shardbus_spark.pipelines.events import backlog, error_text, place
 
 WHOLE = {"kind": "capture", "name": "archive", "entity": "orders", "path": "/data/orders"}
 
@@ -108,6 +108,8 @@ def test_the_backlog_is_what_waits_or_what_is_behind_the_batch() -> None:
     assert backlog('{"claims": {"0": 3}}', '{"claims": {"0": 3}, "waiting": 17}') == 17
     assert backlog('{"next": {"0": 5, "1": 8}}', '{"next": {"0": 9, "1": 8}}') == 4
     assert backlog(None, None) == 0
+    assert place('{"inc": "4", "next": {"0": 5}}') == {"next": {"0": 5}, "incarnation": "4"}
+    assert place('{"claims": {"0": 3}}') == place(None) == {}
     assert backlog("nonsense", '{"next": 3}') == 0
 
 

@@ -9,9 +9,11 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.request import urlopen
 from uuid import UUID
 
 import pyarrow.flight as flight
@@ -275,6 +277,41 @@ def test_readers_and_receivers_share_a_queue_and_get_each_message_once(
     assert sorted(map(str, seen)) == sorted(map(str, sent))
     assert client.rows(queue) == []
     assert sum(number(part, "waiting") for part in client.fragments(queue)) == 0
+
+
+def test_metrics_tell_how_far_a_reader_is_behind_in_each_fragment(
+    flying: Server, client: FlightClient, sdk: ServiceBusClient, queue: str
+) -> None:
+    """P2: over both brokers, and through claims and completions."""
+    send_each(sdk, queue, 64)
+    reader = Reader(client, queue, "nightly")
+    reader.open()
+    waiting = {number(part): number(part, "waiting") for part in client.fragments(queue)}
+    before = _lags(flying, queue)
+    claimed = reader.claim(count_max=1)
+    held = _lags(flying, queue)
+    reader.complete(claimed)
+    after = _lags(flying, queue)
+
+    assert set(claimed) == {part for part, count in waiting.items() if count}
+    rest = {part: max(count - 1, 0) for part, count in waiting.items()}
+    assert before == (waiting, dict.fromkeys(waiting, 0))
+    assert held == (rest, {part: int(part in claimed) for part in waiting})
+    assert after == (rest, dict.fromkeys(waiting, 0))
+
+
+def _lags(server: Server, queue: str) -> tuple[dict[int, int], dict[int, int]]:
+    """What the reader `nightly` has not claimed, and not completed, by fragment."""
+    # The numbers of a scrape are kept for a second.
+    time.sleep(1.1)
+    with urlopen(f"http://{server.host}:{server.http_port}/metrics") as response:
+        text = response.read().decode()
+    labels = f'entity="{queue}",reader="nightly",mode="consume",fragment="([0-9]+)"'
+    lag, claimed = (
+        re.findall(f"^shardbus_reader_{name}_messages{{{labels}}} ([0-9]+)$", text, re.MULTILINE)
+        for name in ("lag", "claimed")
+    )
+    return {int(f): int(n) for f, n in lag}, {int(f): int(n) for f, n in claimed}
 
 
 def test_a_claim_is_read_identically_after_a_crash(

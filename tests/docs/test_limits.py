@@ -34,10 +34,12 @@ from shardbus.gateway.flight import admission, bus, kept_stores, pieces, places
 from shardbus.gateway.http import (
     api_readers,
     connection,
+    counts,
     crowd,
     markup,
     message,
     piece_parts,
+    reader_metrics,
     refusal_log,
 )
 from shardbus.rules import limits as rule_limits
@@ -100,6 +102,8 @@ SAID: Final = {
         KEYS_BARRED_MS // SECOND,
     ],
     "the decision about a batch": [batches.DECIDE_MS // SECOND],
+    "entities with numbers of their own": [counts.ENTITIES_MAX],
+    "fragments of readers": [reader_metrics.READER_FRAGMENTS_MAX],
     "lines in the log": [refusal_log.OF_PEER_MAX, refusal_log.LINES_MAX],
     "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
     "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],

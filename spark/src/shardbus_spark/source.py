@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
 )
 from pyspark.sql.types import StructType
@@ -22,6 +23,12 @@ from shardbus_spark.schema import (
 )
 from shardbus_spark.sink_options import KNOWN as KNOWN_OF_SINKS
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
+from shardbus_spark.staging import new_job
+from shardbus_spark.versions import STREAMS_READ, STREAMS_WRITTEN, check_pyspark
+
+if TYPE_CHECKING:
+    # Not in every PySpark that can read and write batches.
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 
 class ShardbusSource(DataSource):
@@ -30,6 +37,11 @@ class ShardbusSource(DataSource):
     # Spark pickles a source twice: for another process of the driver, which needs all options to
     # make a reader, and after that for tasks, which need none.
     _is_planned = False
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # Made once for each query and pickled with the source: what its writers have in common.
+        self._use = new_job()
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, **({"options": {}} if self._is_planned else {})}
@@ -53,6 +65,9 @@ class ShardbusSource(DataSource):
         return BatchReader(self._checked(schema), asked_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_pyspark(
+            "reading a stream", STREAMS_READ, "read batches with spark.read, or capture to a table"
+        )
         options, columns = self._checked(schema), asked_columns(schema)
         self._is_planned = True
         if options.mode == CONSUME:
@@ -71,11 +86,14 @@ class ShardbusSource(DataSource):
         return BatchWriter(self._sink(schema).for_tasks())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from shardbus_spark.sink import StreamWriter
+        check_pyspark(
+            "writing a stream", STREAMS_WRITTEN, "write with foreachBatch and a transactionId"
+        )
+        from shardbus_spark.stream_sink import StreamWriter
 
         if overwrite:
             raise OptionError("outputMode('complete') has no meaning here: use 'append'")
-        return StreamWriter(self._sink(schema).for_tasks())
+        return StreamWriter(self._sink(schema).for_tasks(), self._use)
 
     def _sink(self, schema: StructType) -> SinkOptions:
         check_written(schema)

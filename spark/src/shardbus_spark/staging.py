@@ -55,8 +55,9 @@ def stage(
     try:
         with beating(prolong, BEAT_S):
             put = client.stage(options.entity, name, batches, wait_s=options.wait_s)
-    except ShardbusError:
-        # In a full entity what is left of an attempt would keep the next one out for an hour.
+    except BaseException:
+        # Whoever's fault it is: what is left of an attempt counts in its entity for an hour, and
+        # in a full one it would keep the next attempt out.
         _forget(options, name)
         raise
     return Staged(producer, job, name if put.rows else "", put.rows, put.digest)

@@ -190,6 +190,7 @@ def _web(
     """All that HTTP clients reach, and the metrics, which want to know more."""
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
     metrics = Metrics(namespace, told.health, counts)
+    metrics.watch_followers(told.pipelines.kept.followers)
 
     def brokers() -> list[BrokerHealth]:
         return broker_healths(bus, told.broker_names, told.outages())

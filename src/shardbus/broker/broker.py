@@ -23,7 +23,7 @@ from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
-from shardbus.core.readers import claimed_in
+from shardbus.core.readers import ReaderStanding, standings_in
 from shardbus.core.records import DECISION, PREPARED, STAGE, TRANSFERRED
 from shardbus.core.stages import staged_in
 from shardbus.core.tier import INFINITE_MS
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Counted: TypeAlias = tuple[Counters, int, int, int] | StoreError | Unavailable
-"""What a fragment holds, how much of it is claimed and how many bytes are staged beside it, or why
-that is not known.
+Counted: TypeAlias = tuple[Counters, int, list[ReaderStanding], int] | StoreError | Unavailable
+"""What a fragment holds, how many were ever sent, how far its readers are and how many bytes are
+staged beside it, or why that is not known.
 """
 
 
@@ -253,7 +253,8 @@ class Broker:
             if runner is not None and fragment is not None:
                 counters, sent_total = fragment.counters, runner.stored_counter
                 staged_bytes = fragment.size_bytes() - counters.total_bytes()
-                found[fragment_id] = (counters, sent_total, fragment.claimed(), staged_bytes)
+                readers = fragment.reader_standings()
+                found[fragment_id] = (counters, sent_total, readers, staged_bytes)
         return found
 
     async def _stored_counters(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, Counted]:
@@ -265,7 +266,8 @@ class Broker:
             try:
                 image = store.load(fragment)
                 counters, records = image.counters, image.records
-                return counters, counters.last_counter, claimed_in(records), staged_in(records)
+                readers = standings_in(records, counters)
+                return counters, counters.last_counter, readers, staged_in(records)
             except StoreError as error:
                 return error
 
@@ -284,11 +286,12 @@ class Broker:
             found = out_of_reach(number, f"Broker {self.name}: {counted}")
             found.is_missing = isinstance(counted, UnknownFragment)
         else:
-            counters, sent_total, claimed, staged_bytes = counted
+            counters, sent_total, readers, staged_bytes = counted
             found = _statistics(number, counters)
             found.sent_total = sent_total
             found.size_bytes += staged_bytes
-            found.claimed_count = claimed
+            found.readers = readers
+            found.claimed_count = sum(reader.claimed for reader in readers)
             if runner is not None and runner.state == UNAVAILABLE:
                 # What cannot be written can often be read: the numbers are right, and nobody is
                 # served.

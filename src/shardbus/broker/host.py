@@ -7,6 +7,7 @@ from typing import Final, Protocol, final
 
 from shardbus.core.entity import Entity
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.core.readers import ReaderStanding
 from shardbus.stores.base import FragmentId
 
 FRAGMENT_AVAILABLE: Final = "available"
@@ -21,7 +22,8 @@ class FragmentStatistics:
     """What one fragment holds. `counts[line]` includes locked messages; of the main line it counts
     the active ones, beside which there are `deferred_count` and `scheduled_count`. No line counts
     the `set_aside_count` that were found damaged and are not served. `claimed_count` are set aside
-    for readers; they are among the active ones or the dead letters. `sent_total` counts every
+    for readers; they are among the active ones or the dead letters. `readers` tell how far each of
+    them is, by line and name. `sent_total` counts every
     message that was ever sent to the fragment: two looks at it give a rate. `duplicate_count` were
     ever dropped as duplicates; `state_count` sessions have a state.
 
@@ -42,6 +44,7 @@ class FragmentStatistics:
         self.scheduled_count = 0
         self.set_aside_count = 0
         self.claimed_count = 0
+        self.readers: list[ReaderStanding] = []
         self.sent_total = 0
         self.duplicate_count = 0
         self.state_count = 0

@@ -11,6 +11,7 @@ from shardbus.broker.topic_call import TopicHearer
 from shardbus.core.document import Fields
 from shardbus.core.entity import Entity, entity_from_json
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.readers import ReaderStanding
 from shardbus.stores.base import FragmentId
 
 JOIN: Final = "join"
@@ -152,6 +153,7 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
         "scheduled": part.scheduled_count,
         "set_aside": part.set_aside_count,
         "claimed": part.claimed_count,
+        "readers": [_standing(one) for one in part.readers],
         "sent_total": part.sent_total,
         "duplicates": part.duplicate_count,
         "states": part.state_count,
@@ -163,6 +165,19 @@ def _part(part: FragmentStatistics) -> dict[str, object]:
         "state": part.state,
         "reason": part.reason,
     }
+
+
+def _standing(one: ReaderStanding) -> dict[str, object]:
+    return {"line": one.line, "name": one.name, "waiting": one.waiting, "claimed": one.claimed}
+
+
+def _read_standing(fields: Fields) -> ReaderStanding:
+    return ReaderStanding(
+        fields.integer("line"),
+        fields.text("name"),
+        fields.integer("waiting"),
+        fields.integer("claimed"),
+    )
 
 
 def _read_part(fields: Fields) -> FragmentStatistics:
@@ -180,6 +195,7 @@ def _read_part(fields: Fields) -> FragmentStatistics:
     part.scheduled_count = fields.integer("scheduled")
     part.set_aside_count = fields.integer("set_aside")
     part.claimed_count = fields.integer("claimed")
+    part.readers = [_read_standing(Fields(one, "reader")) for one in fields.values("readers")]
     part.sent_total = fields.integer("sent_total")
     part.duplicate_count = fields.integer("duplicates")
     part.state_count = fields.integer("states")

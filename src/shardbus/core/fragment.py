@@ -70,6 +70,7 @@ from shardbus.core.message import (
     sooner,
 )
 from shardbus.core.need import Need
+from shardbus.core.readers import ReaderStanding
 from shardbus.core.runs import Runs
 from shardbus.core.sequence import check_numbers, lock_token
 from shardbus.core.sessions import HeldSession, session_of
@@ -299,9 +300,9 @@ class Fragment:
         """The numbers of the messages that readers have claimed, if any: time leaves them alone."""
         return self._readers.held if self._readers.held.count else None
 
-    def claimed(self) -> int:
-        """How many messages readers have claimed; they count as active."""
-        return self._readers.claimed()
+    def reader_standings(self) -> list[ReaderStanding]:
+        """How far each reader is behind; what they have claimed counts as active."""
+        return self._readers.standings(self.counters)
 
     def size_bytes(self) -> int:
         """What the fragment holds, staged messages included."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.change import Change, RecordChange
+from shardbus.core.change import Change, Counters, RecordChange
 from shardbus.core.limits import LEASE_MS_DEFAULT, LOST_RUNS_MAX
 from shardbus.core.message import NEVER_MS
 from shardbus.core.reader_command import ClaimSummary
@@ -91,6 +91,21 @@ class Reader:
 
 
 @final
+class ReaderStanding:
+    """How far a reader of a line is behind in one fragment.
+
+    `waiting` messages are not claimed, by whomever; `claimed` ones the reader has set aside and not
+    completed.
+    """
+
+    def __init__(self, line: int, name: str, waiting: int, claimed: int) -> None:
+        self.line = line
+        self.name = name
+        self.waiting = waiting
+        self.claimed = claimed
+
+
+@final
 class ReaderTable:
     """The readers of one fragment.
 
@@ -131,9 +146,20 @@ class ReaderTable:
             self.readers[line, name] = reader
         return reader
 
-    def claimed(self) -> int:
-        """How many messages are claimed."""
-        return self.held.count
+    def standings(self, counters: Counters) -> list[ReaderStanding]:
+        """How far each reader is behind, by line and name; `counters` are those of the fragment."""
+        claimed = [0] * len(counters.lines)
+        for reader in self.readers.values():
+            claimed[reader.line] += reader.claimed()
+        return [
+            ReaderStanding(
+                reader.line,
+                reader.name,
+                counters.lines[reader.line].count - claimed[reader.line],
+                reader.claimed(),
+            )
+            for _, reader in sorted(self.readers.items())
+        ]
 
     def note_deadline(self) -> None:
         """Find out when the first lease ends, after something about one has changed."""
@@ -178,11 +204,13 @@ class ReaderTable:
         self.run_count += len(claim.runs)
 
 
-def claimed_in(records: dict[tuple[int, bytes], bytes]) -> int:
-    """How many messages are claimed by what a fragment has on record."""
+def standings_in(
+    records: dict[tuple[int, bytes], bytes], counters: Counters
+) -> list[ReaderStanding]:
+    """How far the readers are behind that a fragment has on record."""
     table = ReaderTable()
     table.load(records, NEVER_MS)
-    return table.claimed()
+    return table.standings(counters)
 
 
 def reader_change(reader: Reader) -> RecordChange:

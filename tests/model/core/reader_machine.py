@@ -310,7 +310,13 @@ class ReaderMachine(FragmentMachine):
         ]
         assert [each.reader_id for each in listed.readers] == [each.reader_id for each in readers]
         claimed = [each for each in self.model.messages if each.reader is not None]
-        assert self.desk.fragment.claimed() == len(claimed)
+        standings = [
+            (each.line, each.name, each.waiting, each.claimed)
+            for each in self.desk.fragment.reader_standings()
+        ]
+        assert standings == [
+            (each.line, each.name, each.waiting, each.claimed) for each in listed.readers
+        ]
         for status, reader in zip(listed.readers, readers, strict=True):
             own = [each for each in claimed if each.reader is reader]
             assert (status.claims, status.claimed) == (len(reader.open), len(own))

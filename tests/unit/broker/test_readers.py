@@ -361,6 +361,10 @@ def test_statistics_tell_how_many_messages_are_claimed(house: House) -> None:
 
     for statistics in (running, stored):
         assert (statistics.claimed_count, statistics.active_count) == (1, 2)
+        standings = {part.number: part.readers[0] for part in statistics.fragments}
+        assert [one.name for one in standings.values()] == [NAME] * len(standings)
+        assert (standings[3].waiting, standings[3].claimed) == (1, 1)
+        assert (standings[0].waiting, standings[0].claimed) == (0, 0)
 
 
 def test_readers_work_the_same_over_a_wire() -> None:
@@ -383,6 +387,9 @@ def test_readers_work_the_same_over_a_wire() -> None:
         assert runs.runs.pairs() == [(1, 2)]
         assert (known.found[0][0].claimed, known.found[0][0].lease_ms) == (2, LEASE_MS)
         assert statistics[0].claimed_count == 2
+        [standing] = statistics[0].readers
+        assert (standing.line, standing.name) == (MAIN_LINE, NAME)
+        assert (standing.waiting, standing.claimed) == (1, 2)
         assert completed.found == {0: 1}
         with pytest.raises(Refused) as refused:
             await readers.claim(0, MAIN_LINE, NAME, OTHER, 2)

@@ -67,7 +67,14 @@ def progress_event(progress: StreamingQueryProgress) -> dict[str, object]:
         "rows_per_s": round(_finite(progress.processedRowsPerSecond), 1),
         "backlog": 0 if source is None else backlog(source.endOffset, source.latestOffset),
         "batch_ms": progress.durationMs.get("triggerExecution", 0),
+        **({} if source is None else place(source.endOffset)),
     }
+
+
+def place(end: str | None) -> dict[str, object]:
+    """Where a query that browses has got to, for who counts what is sent behind it."""
+    offset = _offset(end)
+    return {"next": offset[NUMBERS], "incarnation": offset.get("inc")} if NUMBERS in offset else {}
 
 
 def backlog(end: str | None, latest: str | None) -> int:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final, Protocol, final
 from uuid import uuid4
 
+from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition, read_definition
 from shardbus.app.pipelines.keeper import FAILING, FINISHED, STOPPED, STOPPING, Keeper, Launch
 from shardbus.app.pipelines.report import Report
@@ -22,6 +23,7 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
+from shardbus.gateway.http.reader_metrics import Follower
 from shardbus.gateway.http.refusal import shown
 
 log = logging.getLogger(__name__)
@@ -100,6 +102,16 @@ class KeptPipelines:
             await asyncio.Event().wait()
         finally:
             await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
+
+    def followers(self) -> list[Follower]:
+        """The captures that browse and are not at their end; their drivers told where they are."""
+        return [
+            Follower(name, task.entity, keeper.report.incarnation, keeper.report.following)
+            for name, keeper in self._keepers.items()
+            if isinstance(task := self._definitions[name].task, Capture)
+            and task.keep
+            and keeper.state != FINISHED
+        ]
 
     def problems(self) -> list[str]:
         """Of each pipeline that should run and does not, why."""

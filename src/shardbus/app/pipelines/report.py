@@ -12,11 +12,17 @@ LINE_CHARACTERS_MAX: Final = 2_000
 ERROR_CHARACTERS_MAX: Final = 1_000
 _COUNTS: Final = ("batch", "rows", "rows_planned", "backlog", "batch_ms")
 _COUNT_MAX: Final = 1 << 62
+# Fragments are numbered in 15 bits: there cannot be more of them than fit.
+_DIGITS_MAX: Final = 5
 
 
 @final
 class Report:
-    """Fed with the lines of a driver; bounded, however much it writes."""
+    """Fed with the lines of a driver; bounded, however much it writes.
+
+    Of a driver that browses, `following` are the numbers that it reads next, by fragment, and
+    `incarnation` that of their entity.
+    """
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
@@ -26,6 +32,8 @@ class Report:
         self._rows_total = 0
         self._said_error = ""
         self._last_line = ""
+        self.following: dict[int, int] = {}
+        self.incarnation = ""
         self.error = ""
         self.is_running = False
         self.is_finished = False
@@ -99,8 +107,24 @@ class Report:
         self._rows_total = (
             _count(event["rows_total"]) if is_told else self._rows_total + self._progress["rows"]
         )
+        self._follow(event.get("next"), event.get("incarnation"))
         # A batch went through: what was wrong before is not any more.
         self.error = ""
+
+    def _follow(self, numbers: object, incarnation: object) -> None:
+        if isinstance(numbers, dict) and isinstance(incarnation, str):
+            self.incarnation = incarnation[:40]
+            self.following = {
+                int(fragment): number
+                for fragment, number in numbers.items()
+                if _is_position(fragment, number)
+            }
+
+
+def _is_position(fragment: object, number: object) -> bool:
+    is_fragment = isinstance(fragment, str) and fragment.isascii() and fragment.isdigit()
+    is_number = isinstance(number, int) and 0 <= number <= _COUNT_MAX
+    return is_fragment and len(str(fragment)) <= _DIGITS_MAX and is_number
 
 
 def _count(value: object) -> int:

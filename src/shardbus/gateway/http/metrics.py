@@ -24,6 +24,15 @@ from shardbus.core.entity import (
 from shardbus.core.entity_property import TOPIC
 from shardbus.gateway.http.counts import ENTITIES_MAX, HttpCounts
 from shardbus.gateway.http.exposition import COUNTER, GAUGE, Family
+from shardbus.gateway.http.reader_metrics import (
+    CLAIMED,
+    LAG,
+    READER_FRAGMENTS_MAX,
+    READERS,
+    READERS_SHOWN,
+    Follower,
+    ReaderFamilies,
+)
 from shardbus.gateway.readings import (
     AMQP_MESSAGES,
     AMQP_REFUSED,
@@ -98,6 +107,10 @@ TABLE: Final = (
     (SIZE_MAX, GAUGE, "Bytes that an entity may hold: size times fragments."),
     (FRAGMENTS, GAUGE, "Fragments by entity and whether they are available."),
     (PARTIAL, GAUGE, "1 when fragments could not be counted; counters are left out then."),
+    (READERS, GAUGE, "Readers of the entities that are shown, and captures that browse these."),
+    (READERS_SHOWN, GAUGE, "Readers with numbers of their own below, the first by entity."),
+    (LAG, GAUGE, "Messages that a reader has not claimed or, if it browses, not read yet."),
+    (CLAIMED, GAUGE, "Messages that a reader has claimed and not completed."),
     (CPU, COUNTER, "User and system CPU time of this process."),
     (START, GAUGE, "When this process started to serve, since the Unix epoch."),
     (MEMORY, GAUGE, "Resident memory of this process."),
@@ -116,11 +129,14 @@ class Metrics:
         counts: HttpCounts,
         *,
         entities_max: int = ENTITIES_MAX,
+        reader_fragments_max: int = READER_FRAGMENTS_MAX,
     ) -> None:
         self._namespace = namespace
         self._health = health
         self._counts = counts
         self._entities_max = entities_max
+        self._reader_fragments_max = reader_fragments_max
+        self._followers: Callable[[], Sequence[Follower]] = list
         self._connections: dict[str, Callable[[], int]] = {}
         self._sources: list[Callable[[], Sequence[Reading]]] = []
         self._started_at_s = time.time()
@@ -134,6 +150,10 @@ class Metrics:
     def add_source(self, source: Callable[[], Sequence[Reading]]) -> None:
         """From now on tell what this says too."""
         self._sources.append(source)
+
+    def watch_followers(self, followers: Callable[[], Sequence[Follower]]) -> None:
+        """From now on tell how far these are behind, too."""
+        self._followers = followers
 
     async def families(self) -> list[Family]:
         """Every metric, in the order of the table; those without a sample included."""
@@ -184,13 +204,17 @@ class Metrics:
         """How many entities could be looked at in time."""
         deadline = asyncio.get_running_loop().time() + COLLECT_MS_MAX / 1000
         entities = self._first_entities()
+        readers = ReaderFamilies(families, self._followers(), self._reader_fragments_max)
         for position, entity in enumerate(entities):
             try:
                 async with asyncio.timeout_at(deadline):
                     statistics = await self._namespace.statistics(entity)
             except TimeoutError:
-                return position
+                entities = entities[:position]
+                break
             _add_entity(families, entity, statistics)
+            readers.add(entity, statistics.fragments)
+        readers.end()
         return len(entities)
 
     def _first_entities(self) -> list[Entity]:

@@ -364,6 +364,21 @@ def test_a_report_is_bounded_and_takes_nonsense_for_log() -> None:
     assert (report.progress()["rows_total"], report.progress()["backlog"]) == (0, 0)
 
 
+def test_a_report_tells_where_a_driver_that_browses_is() -> None:
+    report = Report()
+
+    report.hear_event(
+        '{"event": "progress", "incarnation": "41", "next": {"0": 7, "1": 281474976710660, '
+        '"x": 1, "2": -1, "3": "4", "123456": 1}}'
+    )
+    told = (report.incarnation, report.following)
+    report.hear_event('{"event": "progress", "rows": 0}')
+    report.hear_event('{"event": "progress", "incarnation": 5, "next": [1]}')
+
+    assert told == ("41", {0: 7, 1: 281474976710660})
+    assert (report.incarnation, report.following) == told
+
+
 async def _until(pipelines: KeptPipelines, is_so: Callable[[Shown], bool]) -> Shown:
     """The pipeline `archive` when it is as it should be; the bench bounds the wait."""
     while True:

@@ -8,10 +8,13 @@ import pytest
 from shardbus.core.access import LISTEN, SEND, AccessRule
 from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import Unavailable
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.gateway import readings
 from shardbus.gateway.http import metrics as names
+from shardbus.gateway.http import reader_metrics
 from shardbus.gateway.http.exposition import GAUGE, Family
 from shardbus.gateway.http.metrics import TABLE
+from shardbus.gateway.http.reader_metrics import Follower
 from tests.unit.gateway.http.web import Web
 
 LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? ([-+.e0-9]+)')
@@ -271,3 +274,97 @@ def test_texts_are_escaped() -> None:
     assert family.to_text() == (
         '# HELP m back\\\\slash\\nline\n# TYPE m gauge\nm{label="a\\"b\\\\c\\nd"} 1\n'
     )
+
+
+def lags(samples: Samples, name: str = reader_metrics.LAG) -> dict[tuple[str, ...], float]:
+    """By entity, reader, mode and fragment."""
+    return {
+        tuple(label for _, label in labels): number
+        for (family, labels), number in samples.items()
+        if family == name
+    }
+
+
+def test_readers_are_told_by_fragment_with_what_they_have_yet_to_do(web: Web) -> None:
+    """P1: a query that falls behind is seen without asking it."""
+    for _ in range(32):
+        web.send("many")
+    for _ in range(3):
+        web.send("q")
+    many, queue = web.bus.find("many"), web.bus.find("q")
+    assert many is not None and queue is not None
+    web.run(many.readers.open(MAIN_LINE, "r", b"me", b"id"))
+    web.run(many.readers.claim(5, MAIN_LINE, "r", b"me", 1, count_max=1))
+    web.run(queue.readers.open(DEAD_LETTER_LINE, "dead", b"me", b"id"))
+    web.run(queue.readers.open(MAIN_LINE, "r", b"me", b"id"))
+
+    samples = scrape(web)
+
+    expected = {("many", "r", "consume", str(each)): 2.0 for each in range(16)}
+    expected["many", "r", "consume", "5"] = 1
+    expected["q", "r", "consume", "0"] = 3
+    expected["q/$DeadLetterQueue", "dead", "consume", "0"] = 0
+    assert lags(samples) == expected
+    assert lags(samples, reader_metrics.CLAIMED)["many", "r", "consume", "5"] == 1
+    assert sum(lags(samples, reader_metrics.CLAIMED).values()) == 1
+    assert value(samples, reader_metrics.READERS) == 3
+    assert value(samples, reader_metrics.READERS_SHOWN) == 3
+
+
+def test_who_only_browses_is_behind_by_what_was_sent_since(web: Web) -> None:
+    """P4: a capture with keep; one of an entity that is no more is behind nothing."""
+    entity = web.bus.find("q")
+    assert entity is not None
+    incarnation = str(entity.entity.entity_id)
+    web.metrics.watch_followers(
+        lambda: [
+            Follower("archive", "Q", incarnation, {0: 3, 7: 1}),
+            Follower("ahead", "q", incarnation, {0: 100}),
+            Follower("old", "q", "other", {0: 1}),
+            Follower("elsewhere", "gone", incarnation, {0: 1}),
+        ]
+    )
+    for _ in range(5):
+        web.send("q")
+    web.take("q")
+
+    samples = scrape(web)
+
+    assert lags(samples) == {
+        ("q", "archive", "browse", "0"): 3,
+        ("q", "ahead", "browse", "0"): 0,
+    }
+    assert not lags(samples, reader_metrics.CLAIMED)
+    assert value(samples, reader_metrics.READERS) == 2
+
+
+def test_however_many_readers_there_are_their_samples_are_bounded_and_whole() -> None:
+    web = Web(reader_fragments_max=33)
+    many, queue = web.bus.find("many"), web.bus.find("q")
+    assert many is not None and queue is not None
+    for name in ("a", "b", "c"):
+        web.run(many.readers.open(MAIN_LINE, name, b"me", b"id"))
+    web.run(queue.readers.open(MAIN_LINE, "d", b"me", b"id"))
+
+    samples = scrape(web)
+
+    shown = [key[1] for key in lags(samples)]
+    assert (shown.count("a"), shown.count("b"), shown.count("d"), len(shown)) == (16, 16, 1, 33)
+    assert (value(samples, reader_metrics.READERS), len(set(shown))) == (4, 3)
+    assert value(samples, reader_metrics.READERS_SHOWN) == 3
+    web.close()
+
+
+def test_the_readers_of_a_fragment_that_cannot_be_counted_are_not_told(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = web.bus.find("q")
+    assert queue is not None
+    web.run(queue.readers.open(MAIN_LINE, "r", b"me", b"id"))
+
+    async def out(*_: object) -> None:
+        raise Unavailable("no route")
+
+    monkeypatch.setattr(web.broker, "statistics", out)
+
+    assert not lags(scrape(web))

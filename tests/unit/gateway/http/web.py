@@ -17,6 +17,7 @@ from shardbus.gateway.http.health import broker_healths
 from shardbus.gateway.http.message import Request, Response
 from shardbus.gateway.http.messaging import Messaging
 from shardbus.gateway.http.metrics import Metrics
+from shardbus.gateway.http.reader_metrics import READER_FRAGMENTS_MAX
 from shardbus.gateway.http.site import Site
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.transport import FakeTransport
@@ -33,6 +34,7 @@ class Web(Bench):
         credits_per_s: int = 0,
         fragment_bytes_max: int = 0,
         entities_max: int = 200,
+        reader_fragments_max: int = READER_FRAGMENTS_MAX,
         is_open: bool = False,
     ) -> None:
         super().__init__(fragment_bytes_max=fragment_bytes_max)
@@ -40,7 +42,13 @@ class Web(Bench):
         self.reasons: list[str] = []
         self.outage = ""
         namespace, authorizer = self.namespace, self.bus.authorizer
-        self.metrics = Metrics(namespace, self.health, self.counts, entities_max=entities_max)
+        self.metrics = Metrics(
+            namespace,
+            self.health,
+            self.counts,
+            entities_max=entities_max,
+            reader_fragments_max=reader_fragments_max,
+        )
         self.metrics.watch("amqp", lambda: self.server.connections)
         self.metrics.add_source(self.server.readings)
         throttle = Throttle(credits_per_s, self.clock, self.loop) if credits_per_s else None
