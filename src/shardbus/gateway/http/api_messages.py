@@ -8,6 +8,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.session_list import PAGE_COUNT_MAX as SESSION_PAGE_MAX
 from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.limits import PEEK_COUNT_MAX
+from shardbus.core.session_command import Hold
 from shardbus.gateway.http.api_call import INTEGER_MAX, Answer, Call
 from shardbus.gateway.http.api_deliveries import Deliveries
 from shardbus.gateway.http.api_messages_schemas import (
@@ -22,6 +23,7 @@ from shardbus.gateway.http.api_sending import Sending
 from shardbus.gateway.http.browsing import Browsing
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.documents_schema import Document, Schema
+from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.throttling import Throttle
 
 SKIP_MAX: Final = 1_000_000_000
@@ -165,4 +167,16 @@ class MessagesApi:
             found = await place.handle.operations.list_sessions(
                 updated_after_ms=-1, skip=skip, count_max=top
             )
-        return {"sessions": [{"session_id": session_id} for session_id in found], "skip": skip}
+        holds = await place.handle.operations.holds(found)
+        return {"sessions": _sessions(found, holds), "skip": skip}
+
+
+def _sessions(session_ids: list[str], holds: list[Hold]) -> list[Document]:
+    held: dict[str, Document] = {
+        hold.session_id: {
+            "locked_until": format_moment(hold.locked_until_ms),
+            "locked_messages": hold.locked,
+        }
+        for hold in holds
+    }
+    return [{"session_id": each, **held.get(each, {})} for each in session_ids]

@@ -212,7 +212,21 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Sessions": object_of(
         {
-            "sessions": list_of(object_of({"session_id": TEXT})),
+            "sessions": list_of(
+                object_of(
+                    {
+                        "session_id": TEXT,
+                        "locked_until": described(
+                            MOMENT, "Only of a session that somebody holds: until then."
+                        ),
+                        "locked_messages": described(
+                            COUNT,
+                            "Only of a session that somebody holds: how many of its messages.",
+                        ),
+                    },
+                    ("locked_until", "locked_messages"),
+                )
+            ),
             "skip": COUNT,
         }
     ),
