@@ -40,6 +40,7 @@ from shardbus.core.errors import (
 from shardbus.core.fragment import LOCK_LOST_TEXT
 from shardbus.core.holds import SESSION_LOST_TEXT as SESSION_LOST_TEXT
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
+from shardbus.core.session_command import AskHolds, Hold, HoldsTold
 from shardbus.core.session_key import session_key
 
 
@@ -179,6 +180,23 @@ class Operations:
         return await self._session_list.page(
             updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
         )
+
+    async def holds(self, session_ids: list[str]) -> list[Hold]:
+        """Of these sessions those that somebody holds."""
+        shares: dict[int, list[str]] = {}
+        for session_id in session_ids:
+            index = self._router.index_of_key(session_key(session_id))
+            shares.setdefault(index, []).append(session_id)
+        ports = self._router.ports
+        answers = await ask_all(
+            [to_port(ports[index], AskHolds(ids)) for index, ids in shares.items()]
+        )
+        failure = failure_of(answers)
+        if failure is not None:
+            raise failure
+        return [
+            hold for answer in answers if isinstance(answer, HoldsTold) for hold in answer.holds
+        ]
 
     def _shares(self, tokens: list[bytes]) -> dict[int, list[bytes]]:
         """The tokens of each fragment, by its position; Refused when one is of no fragment."""

@@ -38,6 +38,7 @@ from shardbus.core.lock import LockBatch
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.need import Need, NeedSession, NeedSessions, NeedState
 from shardbus.core.sequence import is_of_seed, lock_token
+from shardbus.core.session_command import AskHolds, Hold, HoldsTold
 from shardbus.core.sessions import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
 
 SESSION_LOST_TEXT: Final = (
@@ -128,7 +129,19 @@ class Holds(Handler):
             return self._release(command, now_ms)
         if isinstance(command, GetState):
             return self._get_state(command)
+        if isinstance(command, AskHolds):
+            return self._holding(command, now_ms)
         return self.set_state(command, now_ms)
+
+    def _holding(self, command: AskHolds, now_ms: int) -> HoldsTold:
+        ledger = self._ledger
+        holds: list[Hold] = []
+        for session_id in command.session_ids:
+            held = self._table.named(session_id)
+            if held is not None and held.deadline_ms() > ledger.steady_ms:
+                until_ms = ledger.moment_of(held.deadline_ms(), now_ms)
+                holds.append(Hold(session_id, until_ms, held.batch.held))
+        return HoldsTold(holds)
 
     def of(self, token: bytes) -> HeldSession:
         """The session that a token holds; refused when it does not (any more)."""
@@ -229,7 +242,7 @@ class Holds(Handler):
         self._table.hold(HeldSession(session_id, token, line, batch))
         return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
 
-    # Holding on, and letting go.
+    # HoldsTold on, and letting go.
 
     def _renew(self, command: RenewSession, now_ms: int) -> Renewed:
         ledger = self._ledger

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from shardbus.core.declared import DATA, NUMBER, OF_SESSIONS, TEXT, Asked, Declared, fields, maybe
+from shardbus.core.declared import (
+    COUNT,
+    DATA,
+    NUMBER,
+    OF_SESSIONS,
+    TEXT,
+    Asked,
+    Declared,
+    fields,
+    list_of,
+    maybe,
+    record,
+)
 from shardbus.core.sequence import SEED
 
 
@@ -77,7 +89,17 @@ class SetState(AboutSessions):
         self.state = state
 
 
-SessionCommand = AcceptSession | RenewSession | ReleaseSession | GetState | SetState
+@final
+class AskHolds(AboutSessions):
+    """Which of these sessions does somebody hold? Answered by `HoldsTold`."""
+
+    FIELDS = fields(session_ids=list_of(TEXT))
+
+    def __init__(self, session_ids: list[str]) -> None:
+        self.session_ids = session_ids
+
+
+SessionCommand = AcceptSession | RenewSession | ReleaseSession | GetState | SetState | AskHolds
 
 
 @final
@@ -108,4 +130,28 @@ class SessionState(Declared):
         self.state = state
 
 
-SessionReply = SessionAccepted | NoSession | SessionState
+@final
+class Hold(Declared):
+    """A session, as it was spelt in the question, that is held, and how many of its messages are
+    locked.
+    """
+
+    FIELDS = fields(session_id=TEXT, locked_until_ms=NUMBER, locked=COUNT)
+
+    def __init__(self, session_id: str, locked_until_ms: int, locked: int) -> None:
+        self.session_id = session_id
+        self.locked_until_ms = locked_until_ms
+        self.locked = locked
+
+
+@final
+class HoldsTold(Declared):
+    """Only those that are held."""
+
+    FIELDS = fields(holds=list_of(record(Hold)))
+
+    def __init__(self, holds: list[Hold]) -> None:
+        self.holds = holds
+
+
+SessionReply = SessionAccepted | NoSession | SessionState | HoldsTold

@@ -74,3 +74,15 @@ def test_an_empty_list_does_not_hide_the_sessions_that_come_later(sessions: Queu
     sessions.send_to_session("d", b"x")
 
     assert sorted(listed(sessions, skip=0)) == ["a", "b", "c", "d"]
+
+
+def test_of_some_sessions_those_are_told_that_somebody_holds(sessions: Queue) -> None:
+    names = [f"s{number}" for number in range(8)]
+    accepted = [sessions.accept(name) for name in names[:3]]
+
+    holds = sessions.do(sessions.operations.holds(names))
+
+    assert sorted((hold.session_id, hold.locked_until_ms) for hold in holds) == [
+        (each.session_id, each.locked_until_ms) for each in accepted
+    ]
+    assert sessions.do(sessions.operations.holds([])) == []

@@ -8,6 +8,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.session_list import PAGE_COUNT_MAX as SESSION_PAGE_MAX
 from shardbus.core.access import LISTEN, MANAGE, SEND
 from shardbus.core.limits import PEEK_COUNT_MAX
+from shardbus.core.session_command import Hold
 from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api_deliveries import Deliveries
 from shardbus.gateway.http.api_messages_schemas import (
@@ -38,6 +39,7 @@ from shardbus.gateway.http.api_sending import Sending
 from shardbus.gateway.http.browsing import Browsing
 from shardbus.gateway.http.counts import HttpCounts
 from shardbus.gateway.http.document import INTEGER_MAX, Shape
+from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.throttling import Throttle
 
 SKIP_MAX: Final = 1_000_000_000
@@ -170,5 +172,17 @@ class MessagesApi:
             found = await place.handle.operations.list_sessions(
                 updated_after_ms=-1, skip=skip, count_max=top
             )
-        listed = [ListedSession(session_id=session_id) for session_id in found]
-        return Sessions(sessions=listed, skip=skip)
+        holds = await place.handle.operations.holds(found)
+        return Sessions(sessions=_listed(found, holds), skip=skip)
+
+
+def _listed(session_ids: list[str], holds: list[Hold]) -> list[ListedSession]:
+    held = {hold.session_id: hold for hold in holds}
+    listed = []
+    for session_id in session_ids:
+        session, hold = ListedSession(session_id=session_id), held.get(session_id)
+        if hold is not None:
+            session.locked_until = format_moment(hold.locked_until_ms)
+            session.locked_messages = hold.locked
+        listed.append(session)
+    return listed

@@ -220,6 +220,12 @@ class Resubmitted(Struct, kw_only=True):
 
 class ListedSession(Struct, kw_only=True):
     session_id: str
+    locked_until: Annotated[
+        Maybe[Moment], told("Only of a session that somebody holds: until then.")
+    ] = UNSET
+    locked_messages: Annotated[
+        Maybe[Count], told("Only of a session that somebody holds: how many of its messages.")
+    ] = UNSET
 
 
 class Sessions(Struct, kw_only=True):

@@ -391,6 +391,30 @@ def test_a_session_is_one_in_all_its_spellings(api: MessagesWeb, is_partitioned:
 
 
 @pytest.mark.parametrize("is_partitioned", [False, True])
+def test_of_a_session_that_is_held_it_is_told_until_when_and_how_many_messages(
+    api: MessagesWeb, is_partitioned: bool
+) -> None:
+    """R26."""
+    api.create_sessions("s", is_partitioned=is_partitioned)
+    api.put("s", *({"session_id": name, "body": name} for name in ("a", "A", "b", "c")))
+    held = api.post("s/messages/receive", session_id="A", count=2)["session"]
+    assert isinstance(held, dict)
+
+    during = json.loads(api.call("GET", "s/sessions").body)["sessions"]
+    api.post("s/sessions/release", session_lock_token=held["lock_token"])
+    after = json.loads(api.call("GET", "s/sessions").body)["sessions"]
+
+    told = {"session_id": "a", "locked_until": held["locked_until"], "locked_messages": 2}
+    assert sorted(during, key=lambda one: str(one["session_id"])) == [
+        told,
+        {"session_id": "b"},
+        {"session_id": "c"},
+    ]
+    assert sorted(one["session_id"] for one in after) == ["a", "b", "c"]
+    assert not any("locked_until" in one for one in after)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
 def test_an_empty_string_is_a_session(api: MessagesWeb, is_partitioned: bool) -> None:
     api.create_sessions("s", is_partitioned=is_partitioned)
     api.put("s", {"session_id": "", "body": "one", "partition_key": "any"})

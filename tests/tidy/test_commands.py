@@ -1,0 +1,38 @@
+"""How many files a command of fragments takes: what CONTRIBUTING says of it is so."""
+
+import re
+from typing import get_args
+
+from shardbus.broker import exchange as answers
+from shardbus.broker import wire_commands as commands
+from shardbus.core.command import ClientCommand, Reply
+from tests.tidy.source import python_files
+
+FILES_MAX = 4
+# Added by the recipe, and asked by one part of the broker.
+ADDED = ("AskHolds", "HoldsTold")
+WIRE = ("derived", "exchange", "fields", "frames", "wire", "wire_commands")
+
+
+def test_a_command_takes_at_most_four_files() -> None:
+    for name in ADDED:
+        found = [path.name for path in python_files("src") if _names(path.read_text("utf-8"), name)]
+
+        assert 0 < len(found) < FILES_MAX, f"{name} is in {found}, and there is the version"
+
+
+def test_the_wire_names_only_what_is_written_by_hand() -> None:
+    kinds = {*get_args(ClientCommand), *get_args(Reply)} - {*commands.BY_HAND, *answers.BY_HAND}
+    modules = [path for path in python_files("src") if "broker" in path.parts and path.stem in WIRE]
+
+    assert len(kinds) > 40 and len(modules) == len(WIRE)
+    assert [
+        f"{path.name}: {kind.__name__}"
+        for path in modules
+        for kind in kinds
+        if _names(path.read_text("utf-8"), kind.__name__)
+    ] == []
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
