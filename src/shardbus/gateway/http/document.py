@@ -141,7 +141,7 @@ def is_needed(schema: Schema, schemas: Mapping[str, Schema]) -> bool:
 
 def example_of(schema: Schema, schemas: Mapping[str, Schema]) -> object:
     """A document of a schema: of each member its first example, and what else is required."""
-    examples = schema.get("examples")
+    examples = schema.get("examples", schema.get("enum"))
     if isinstance(examples, list):
         return examples[0]
     schema = _first(schema, schemas)
