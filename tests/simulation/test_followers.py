@@ -20,6 +20,7 @@ FIXED = "1-10"
 EVENTS = (
     "published",
     "adopted",
+    "bitten",
     "sent",
     "not sent",
     "followed",

@@ -13,11 +13,12 @@ import pytest
 from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.stage_scenario import StageTown, run_stages
 
-FIXED = "1-12"
+FIXED = "1-16"
 
 EVENTS = (
     "staged",
     "adopted",
+    "bitten",
     "published",
     "published before",
     "refused",

@@ -54,6 +54,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.errors import ALL_KINDS, ErrorKind, Refused, Unavailable
 from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.stage_command import StagesChecked
 from shardbus.stores.base import Page
 
 _SENT: Final = Struct(">qII")
@@ -118,7 +119,7 @@ def _encode_taken(writer: Writer, answer: TakenOver | Outstanding | Sources | Ju
 
 
 def _encode_bulk(writer: Writer, answer: ReaderReply | StageReply) -> int:
-    if isinstance(answer, (StagesHeld, Producers)):
+    if isinstance(answer, (StagesHeld, StagesChecked, Producers)):
         return encode_staged(writer, answer)
     return encode_read(writer, answer, _encode_entry)
 

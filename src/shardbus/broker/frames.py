@@ -28,7 +28,7 @@ from shardbus.core.transactions import TransactionCommand
 from shardbus.core.transfers import TransferCommand
 from shardbus.stores.base import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 9
+PROTOCOL_VERSION: Final = 10
 
 FRAGMENT_STATES: Final = ("available", "recovering", "unavailable")
 

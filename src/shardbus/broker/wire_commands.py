@@ -224,6 +224,7 @@ def _encode_work(writer: Writer, work: Work) -> None:
     for settlement in work.settlements:
         _encode_settle(writer, settlement)
     encode_published(writer, work.stages, work.publication)
+    writer.data(work.batch_key)
     writer.count(len(work.scheduled))
     for number, message in work.scheduled:
         writer.i64(number)
@@ -239,6 +240,7 @@ def _decode_work(reader: Reader) -> Work:
     messages = [_decode_message(reader) for _ in range(reader.count(_MESSAGE.size))]
     settlements = [_decode_settle(reader) for _ in range(reader.count(LENGTH.size))]
     work = Work(messages, settlements, *decode_published(reader))
+    work.batch_key = reader.data()
     count = reader.count(_MESSAGE.size)
     work.scheduled = [(reader.i64(), _decode_message(reader)) for _ in range(count)]
     work.cancelled = reader.integers()

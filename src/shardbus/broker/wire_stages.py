@@ -24,6 +24,7 @@ from shardbus.core.command import (
 )
 from shardbus.core.message import Message
 from shardbus.core.runs import unpack_runs
+from shardbus.core.stage_command import CheckStages, PublishOn, StagesChecked
 
 STAGE: Final = 60
 DROP_STAGES: Final = 61
@@ -31,9 +32,11 @@ ASK_STAGES: Final = 62
 ASK_PRODUCERS: Final = 63
 FORGET_PRODUCER: Final = 64
 PROLONG_STAGES: Final = 65
+CHECK_STAGES: Final = 66
 
 STAGES_HELD: Final = 60
 PRODUCERS: Final = 61
+STAGES_CHECKED: Final = 62
 
 EncodeMessage = Callable[[Writer, Message], None]
 DecodeMessage = Callable[[Reader], Message]
@@ -41,12 +44,12 @@ DecodeMessage = Callable[[Reader], Message]
 
 def is_stage(tag: int) -> bool:
     """Whether a command with this tag is one of these."""
-    return STAGE <= tag <= PROLONG_STAGES
+    return STAGE <= tag <= CHECK_STAGES
 
 
 def is_staged(tag: int) -> bool:
     """Whether an answer with this tag is one of these."""
-    return STAGES_HELD <= tag <= PRODUCERS
+    return STAGES_HELD <= tag <= STAGES_CHECKED
 
 
 def encode_stage(writer: Writer, command: StageCommand, encode_message: EncodeMessage) -> int:
@@ -62,12 +65,16 @@ def encode_stage(writer: Writer, command: StageCommand, encode_message: EncodeMe
     if isinstance(command, AskProducers | ForgetProducer):
         writer.data(command.name)
         return ASK_PRODUCERS if isinstance(command, AskProducers) else FORGET_PRODUCER
+    assert not isinstance(command, PublishOn), "a runner asks for that itself"
     writer.count(len(command.stages))
     for name in command.stages:
         writer.data(name)
-    if isinstance(command, ProlongStages):
-        return PROLONG_STAGES
-    return DROP_STAGES if isinstance(command, DropStages) else ASK_STAGES
+    if isinstance(command, AskStages):
+        writer.data(command.batch_key)
+        return ASK_STAGES
+    if isinstance(command, CheckStages):
+        return CHECK_STAGES
+    return DROP_STAGES if isinstance(command, DropStages) else PROLONG_STAGES
 
 
 def decode_stage(tag: int, reader: Reader, decode_message: DecodeMessage) -> StageCommand:
@@ -80,9 +87,11 @@ def decode_stage(tag: int, reader: Reader, decode_message: DecodeMessage) -> Sta
     if tag == FORGET_PRODUCER:
         return ForgetProducer(reader.data())
     names = [reader.data() for _ in range(reader.count(LENGTH.size))]
-    if tag == PROLONG_STAGES:
-        return ProlongStages(names)
-    return DropStages(names) if tag == DROP_STAGES else AskStages(names)
+    if tag == ASK_STAGES:
+        return AskStages(names, reader.data())
+    if tag == CHECK_STAGES:
+        return CheckStages(names)
+    return DropStages(names) if tag == DROP_STAGES else ProlongStages(names)
 
 
 def encode_staged(writer: Writer, answer: StageReply) -> int:
@@ -94,7 +103,13 @@ def encode_staged(writer: Writer, answer: StageReply) -> int:
             writer.data(stage.pieces.pack())
             writer.i64(stage.count)
             writer.i64(stage.size_bytes)
+        writer.i64(answer.left_bytes)
+        writer.i64(answer.unchecked_bytes)
+        writer.u8(answer.takes_bites)
         return STAGES_HELD
+    if isinstance(answer, StagesChecked):
+        writer.i64(answer.left_bytes)
+        return STAGES_CHECKED
     writer.count(len(answer.producers))
     for producer in answer.producers:
         writer.data(producer.name)
@@ -109,7 +124,11 @@ def encode_staged(writer: Writer, answer: StageReply) -> int:
 
 def decode_staged(tag: int, reader: Reader) -> StageReply:
     if tag == STAGES_HELD:
-        return StagesHeld([_decode_held(reader) for _ in range(reader.count(LENGTH.size))])
+        stages = [_decode_held(reader) for _ in range(reader.count(LENGTH.size))]
+        left_bytes, unchecked_bytes = reader.i64(), reader.i64()
+        return StagesHeld(stages, left_bytes, unchecked_bytes, takes_bites=reader.flag())
+    if tag == STAGES_CHECKED:
+        return StagesChecked(reader.i64())
     return Producers([_decode_producer(reader) for _ in range(reader.count(LENGTH.size))])
 
 

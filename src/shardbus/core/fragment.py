@@ -192,14 +192,18 @@ class Fragment:
         """Whether what was decided last is too large for one step: see `decide_on`."""
         return self._staging.is_publishing
 
-    def decide_on(self) -> list[Change]:
-        """The next step of what was decided last.
+    @property
+    def is_publishing(self) -> bool:
+        """Whether stages are being published: `PublishOn` sends the next of what is in them."""
+        return self._staging.is_under_way
 
-        Its changes are stored together with those of the command, and nothing else is applied
-        before. None is refused: the reply stands.
+    def decide_on(self, count_max: int) -> list[Change]:
+        """The next step of what was decided last, so many messages; none: it ends here.
+
+        Stored together with the changes of the command, before anything else; the reply stands.
         """
         self._ledger.changes = []
-        self._staging.publish_on()
+        self._staging.publish_on(count_max)
         return self._ledger.changes
 
     def _decide(self, command: Command, now_ms: int) -> Reply:
@@ -254,7 +258,7 @@ class Fragment:
         ):
             return self._claiming.decide(command, self.intake.entries, now_ms)
         if isinstance(command, AboutStages):
-            return self._staging.decide(command)
+            return self._staging.decide(command, self.intake.stages, now_ms)
         if isinstance(command, (AcceptSession, RenewSession, ReleaseSession, GetState, SetState)):
             return self._decide_about_session(command, now_ms)
         if isinstance(command, AskTickets):

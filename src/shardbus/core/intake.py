@@ -50,6 +50,7 @@ from shardbus.core.need import (
     NeedStages,
     NeedState,
 )
+from shardbus.core.stage_command import CheckStages, PublishOn
 from shardbus.core.stages import ReadStage
 from shardbus.core.transactions import Transactions
 from shardbus.core.transfers import Transfers
@@ -119,6 +120,8 @@ class Intake:
     def _need_rarely(self, command: Command, now_ms: int) -> Need | None:
         if isinstance(command, (Enlist, Transact, Prepare, Decide)):
             return self._need_to_transact(command)
+        if isinstance(command, (CheckStages, PublishOn)):
+            return self._need_stages(command)
         if isinstance(command, Claim):
             return self._claiming.need_heads(command)
         if isinstance(command, ReadClaim):
@@ -147,7 +150,9 @@ class Intake:
             return self._need_stages(command)
         return None
 
-    def _need_stages(self, command: Transact | Prepare | Decide | Finish) -> NeedStages | None:
+    def _need_stages(
+        self, command: Transact | Prepare | Decide | Finish | CheckStages | PublishOn
+    ) -> NeedStages | None:
         need = self._transactions.unread_stages(command)
         if need is None or all(name in self._fed_stages for name in need.stages):
             return None

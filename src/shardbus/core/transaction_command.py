@@ -24,6 +24,8 @@ class Work:
     and, only where it is decided, remembers that a batch of a producer is published: one that was
     published before is refused with ALREADY_PUBLISHED.
 
+    `batch_key` is what that batch is known by where it is not remembered.
+
     It also schedules messages under numbers that `Enlist` gave out, cancels others that are
     scheduled, and sets the states of sessions that are held.
     """
@@ -39,6 +41,7 @@ class Work:
         self.settlements = settlements
         self.stages: list[StageShare] = [] if stages is None else stages
         self.publication = publication
+        self.batch_key = b""
         self.scheduled: list[Reserved] = []
         self.cancelled: list[int] = []
         self.states: list[SetState] = []

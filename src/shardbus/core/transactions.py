@@ -28,6 +28,7 @@ from shardbus.core.command import (
     Prepare,
     Promised,
     Sent,
+    StageCommand,
     Transact,
     Work,
 )
@@ -58,6 +59,7 @@ from shardbus.core.prepared import (
 from shardbus.core.records import DECISION, PREPARED
 from shardbus.core.scheduling import Scheduling
 from shardbus.core.settling import Settling
+from shardbus.core.stage_command import CheckStages, PublishOn
 from shardbus.core.stages import ReadStage
 from shardbus.core.staging import Staging
 
@@ -112,7 +114,7 @@ class Transactions:
         for promise in prepared.promises:
             for number in promise.numbers:
                 self._ledger.locks.pin_unread(number)
-        self._staging.promise(prepared.stages)
+        self._staging.promise(prepared.stages, prepared.batch_key)
         self.scheduling.load(prepared.cancelled)
         if self._holds is not None:
             self._holds.promise(prepared.states)
@@ -164,8 +166,10 @@ class Transactions:
         """What to read from the store before it is known which states the work replaces."""
         return None if self._holds is None else self._holds.need_to_set_states(work.states)
 
-    def unread_stages(self, command: TransactionCommand) -> NeedStages | None:
+    def unread_stages(self, command: TransactionCommand | StageCommand) -> NeedStages | None:
         """The stages to read from the store before a command is decided."""
+        if isinstance(command, (CheckStages, PublishOn)):
+            return self._staging.need_on(command)
         if isinstance(command, Transact):
             return self._staging.need(command.work, is_promise=False)
         if isinstance(command, Prepare):
@@ -205,7 +209,7 @@ class Transactions:
         if work.scheduled:
             self._entrance.admit_reserved(work.scheduled, now_ms)
         if work.stages:
-            self._staging.publish(work.stages, self._staged, now_ms)
+            self._staging.publish(work.stages, work.batch_key, self._staged, now_ms)
         if work.publication is not None:
             self._staging.producers.note(work.publication, now_ms)
         for settlement in work.settlements:
@@ -244,13 +248,14 @@ class Transactions:
         prepared.states = self._states_of(work)
         prepared.deadline_ms = self._ledger.steady_ms + wait_ms
         prepared.keeps_reply = command.keeps_reply
+        prepared.batch_key = work.batch_key
         if command.keeps_reply:
             self._finished.check_room(len(self._prepared))
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
         self._pin(promises)
-        self._staging.promise(work.stages)
+        self._staging.promise(work.stages, work.batch_key)
         if work.cancelled:
             self.scheduling.pin(self.scheduling.found(work.cancelled, self._read))
         if self._holds is not None:
@@ -363,7 +368,7 @@ class Transactions:
                 reply = sent
         if prepared.stages:
             if command.is_commit:
-                self._staging.publish(prepared.stages, self._staged, now_ms)
+                self._staging.publish(prepared.stages, prepared.batch_key, self._staged, now_ms)
             else:
                 self._staging.let_go(prepared.stages)
         for promise in prepared.promises:

@@ -19,7 +19,7 @@ from shardbus.stores.room import Room, is_no_room, no_room_text
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x53424D53
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 SESSIONS_VERSION: Final = 2
 """The schema that brought sessions, their states and remembered ids."""
 TOPICS_VERSION: Final = 3

@@ -97,6 +97,7 @@ from shardbus.core.command import (
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
 from shardbus.core.message import DELAYED, SESSIONS, Entry, Message
 from shardbus.core.runs import Runs, runs_of
+from shardbus.core.stage_command import CheckStages, StagesChecked
 from shardbus.core.transaction_command import (
     ROLLED_BACK,
     AskDecision,
@@ -192,6 +193,7 @@ def _some_works(draw: st.DrawFn) -> Work:
         draw(st.lists(_named, max_size=3)),
         draw(st.none() | st.builds(Publication, _bytes, _i64, _bytes, is_once=st.booleans())),
     )
+    work.batch_key = draw(_bytes)
     work.scheduled = draw(st.lists(st.tuples(_i64, _messages), max_size=3))
     work.cancelled = draw(st.lists(_i64, max_size=3))
     work.states = draw(st.lists(st.builds(SetState, _bytes, st.none() | _bytes), max_size=3))
@@ -265,7 +267,8 @@ _runs = st.sets(st.integers(1, 2**63 - 1), max_size=5).map(lambda some: runs_of(
 _staging = st.one_of(
     st.builds(Stage, _bytes, _i64, st.lists(_messages, max_size=3), _i64),
     st.builds(DropStages, st.lists(_bytes, max_size=3)),
-    st.builds(AskStages, st.lists(_bytes, max_size=3)),
+    st.builds(AskStages, st.lists(_bytes, max_size=3), _bytes),
+    st.builds(CheckStages, st.lists(_bytes, max_size=3)),
     st.builds(ProlongStages, st.lists(_bytes, max_size=3)),
     st.builds(AskProducers, _bytes),
     st.builds(ForgetProducer, _bytes),
@@ -329,7 +332,14 @@ replies = st.one_of(
     st.builds(ClaimRuns, _runs, _i64),
     st.builds(ClaimRead, st.lists(_entries(_bytes), max_size=3), _i64, st.booleans()),
     st.builds(Completed, _i64),
-    st.builds(StagesHeld, st.lists(st.builds(HeldStage, _bytes, _runs, _i64, _i64), max_size=3)),
+    st.builds(
+        StagesHeld,
+        st.lists(st.builds(HeldStage, _bytes, _runs, _i64, _i64), max_size=3),
+        _i64,
+        _i64,
+        takes_bites=st.booleans(),
+    ),
+    st.builds(StagesChecked, _i64),
     st.builds(Producers, st.lists(_producers(), max_size=3)),
     st.builds(Readers, st.lists(_statuses, max_size=3)),
     _sent,

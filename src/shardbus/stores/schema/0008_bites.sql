@@ -1,0 +1,2 @@
+-- A publication that is stored in bites leaves records that an earlier version does not know: it
+-- would let stages that are half published end by time.
