@@ -36,6 +36,7 @@ HOT_GLOBS = (
     "src/shardbus/broker/recovery.py",
     "src/shardbus/broker/publishing.py",
     "src/shardbus/broker/outlet.py",
+    "src/shardbus/broker/biting.py",
     "src/shardbus/broker/joint.py",
     "src/shardbus/broker/deciding.py",
     "src/shardbus/broker/runner.py",

@@ -12,7 +12,7 @@ from spark.tests.fake_lane import FakeLane
 
 from shardbus_spark import client as lane_client
 from shardbus_spark import staging
-from shardbus_spark.client import Put, connect
+from shardbus_spark.client import ASK_S, Put, connect
 from shardbus_spark.errors import QuotaExceeded, ShardbusError, Unavailable
 from shardbus_spark.sink_options import SinkOptions, read_sink_options
 from shardbus_spark.staging import Staged, beating, end_job, publish, stage
@@ -90,6 +90,52 @@ def test_a_publication_is_asked_for_until_the_answer_is_known(lane: FakeLane) ->
     assert lane.told == [("publish", said)] * 3 + [
         ("forget", {"entity": "orders", "producer": "p"})
     ]
+
+
+class Patience:
+    """Time that passes while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def being_published(*left: int) -> list[flight.FlightError]:
+    text = "being-published: Batch 4 of 'p' is being published: {} bytes have to be stored."
+    return [flight.FlightUnavailableError(text.format(each)) for each in left]
+
+
+def test_a_large_batch_is_waited_for_as_long_as_there_is_progress(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = Patience()
+    monkeypatch.setattr(lane_client, "time", patience)
+    monkeypatch.setattr(lane_client, "_PAUSES_S", (ASK_S / 2,))
+    lane.refusals["publish"] = being_published(90, 80, 80, 70, 60, 50, 10)
+
+    publish(sink(lane), "p", 4, [])
+
+    assert patience.now_s > 3 * ASK_S
+    assert lane.told == [("publish", lane.told[0][1])]
+
+
+def test_a_large_batch_that_makes_no_progress_is_not_waited_for_without_end(
+    lane: FakeLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience = Patience()
+    monkeypatch.setattr(lane_client, "time", patience)
+    monkeypatch.setattr(lane_client, "_PAUSES_S", (ASK_S / 2,))
+    lane.refusals["publish"] = being_published(90, *[80] * 10)
+
+    with pytest.raises(Unavailable, match="80 bytes have to be stored"):
+        publish(sink(lane), "p", 4, [])
+
+    assert patience.now_s == 1.5 * ASK_S
 
 
 def test_an_outcome_that_cannot_be_known_is_told_as_such(

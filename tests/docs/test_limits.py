@@ -9,7 +9,17 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.app import atom, descriptors, front, settings
 from shardbus.app.backups import kept
-from shardbus.broker import alarm, backup, backup_part, batches, browse, outbox, slowdown
+from shardbus.broker import (
+    alarm,
+    backup,
+    backup_part,
+    batches,
+    browse,
+    outbox,
+    outlet,
+    slowdown,
+    staging,
+)
 from shardbus.core import limits as core_limits
 from shardbus.core.limits import (
     DECIDE_MS_MAX,
@@ -187,6 +197,18 @@ SAID: Final = {
     "calls of who has shown": [admission.CALLS_OPEN_MAX, admission.CALLS_OPEN_OF_RULE_MAX],
     "streams that are read": [places.STREAMS_MAX, places.YIELDS_AFTER_S, places.WAITS_S_MAX],
     "stages of a fragment": [core_limits.STAGES_MAX],
+    "what one publication has": [
+        core_limits.WHOLE_BYTES_MAX // MB,
+        core_limits.WHOLE_COUNT_MAX,
+        core_limits.BITE_BYTES_MAX // MB,
+        core_limits.BITE_COUNT_MAX,
+        outlet.GATHERED_MAX,
+        outlet.GATHERED_BYTES_MAX // MB,
+    ],
+    "pieces of a stage": [core_limits.STAGE_PIECES_MAX, core_limits.STAGE_PIECE_BYTES_MAX // MB],
+    "bytes of stages that are checked": [core_limits.CHECKED_BYTES_MAX // MB],
+    "the wait for a publication": [staging.WAIT_MS // SECOND],
+    "message ids that a fragment remembers": [core_limits.REMEMBERED_MAX],
     "the wait for the first batch": [places.FIRST_S_MAX],
     "the wait for its other": [places.SILENT_S_MAX],
     "connections |": [places.CONNECTIONS_MAX, places.SILENT_S_MAX],

@@ -18,6 +18,7 @@ from shardbus.core.command import (
     Command,
     Configure,
     Delivery,
+    PublishOn,
     Receive,
     Received,
     Send,
@@ -68,7 +69,7 @@ class CutPort(SitePort):
             else:
                 reply_to(_over_wire(answer))
 
-        assert not isinstance(command, (SetAside, Configure, Tick)), "a broker's own"
+        assert not isinstance(command, (SetAside, Configure, Tick, PublishOn)), "a broker's own"
         request = decode(encode(Request(1, self.fragment_id, command))[LENGTH.size :])
         assert isinstance(request, Request)
         super().submit(request.command, answered)

@@ -11,6 +11,7 @@ from shardbus.broker.host import FragmentStatistics
 from shardbus.broker.publishing import Publisher
 from shardbus.broker.runner import UNAVAILABLE, ReplyTo, Runner
 from shardbus.broker.storage import Storage
+from shardbus.core.bounds import Bounds
 from shardbus.core.command import NO_SESSION, Command
 from shardbus.core.entity import Entity
 from shardbus.core.errors import Unavailable
@@ -70,6 +71,9 @@ class WitnessedDisk(Disk):
 class Site:
     """A FragmentHost and a FragmentOpener; nobody is at home while the broker is dead."""
 
+    # Of each fragment; the usual ones.
+    bounds: Bounds | None = None
+
     def __init__(
         self,
         name: str,
@@ -112,6 +116,7 @@ class Site:
             VirtualClock(self._loop, self.wall),
             self._loop,
             new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8), STEPS_MAX),
+            bounds=self.bounds,
         )
         self.returned()
 

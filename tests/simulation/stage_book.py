@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Adopt, Append, StagePut
+from shardbus.core.change import Adopt, Append, RecordChange, StagePut
+from shardbus.core.records import PUBLISHING
+from shardbus.core.stages import unpack_publishing
 from shardbus.stores.base import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 
@@ -61,6 +63,8 @@ class StageBook:
         self._visible: dict[tuple[int, int, int], Row] = {}
         self._staged: dict[tuple[FragmentId, bytes, int], list[bytes]] = {}
         self._received: Counter[Row] = Counter()
+        # The stages of what is decided and not wholly stored.
+        self._under_way: dict[tuple[FragmentId, bytes], list[bytes]] = {}
 
     def begin(self, batch: Batch) -> None:
         self.batches.append(batch)
@@ -76,6 +80,15 @@ class StageBook:
                     self._staged[commit.fragment, change.stage, change.piece] = change.payloads
                 elif isinstance(change, Adopt):
                     self._adopted(commit.fragment, change)
+                elif isinstance(change, RecordChange) and change.kind == PUBLISHING:
+                    self._bitten((commit.fragment, change.key), change)
+
+    def _bitten(self, name: tuple[FragmentId, bytes], change: RecordChange) -> None:
+        if change.data is None:
+            del self._under_way[name]
+            return
+        self.events["bitten"] += 1
+        _, _, self._under_way[name] = unpack_publishing(change.key, change.data)
 
     def _adopted(self, fragment: FragmentId, change: Adopt) -> None:
         self.events["adopted"] += 1
@@ -96,6 +109,10 @@ class StageBook:
         is_visible = any(row.run == run for row in self._visible.values())
         if outcome in (REFUSED, DIFFERS) and is_visible:
             raise Violation(f"run {run} was refused, and is visible")
+        prefix = b"%d/" % run
+        left = [each for names in self._under_way.values() for each in names]
+        if outcome == PUBLISHED and any(name.startswith(prefix) for name in left):
+            raise Violation(f"run {run} was told that it is published, and some is not stored yet")
         if outcome in (PUBLISHED, BEFORE, SETTLED):
             batch.is_published = True
 

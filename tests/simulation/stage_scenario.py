@@ -9,12 +9,20 @@ from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.recovering_transactions import Recovery
 from shardbus.broker.staging import DECIDE_MS, Staging
+from shardbus.core.bounds import Bounds
 from shardbus.core.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
 from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import BATCH_DIFFERS, QUOTA_EXCEEDED, STAGE_LOST, Refused, Unavailable
+from shardbus.core.errors import (
+    BATCH_DIFFERS,
+    BEING_PUBLISHED,
+    QUOTA_EXCEEDED,
+    STAGE_LOST,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.limits import STAGE_MS_MIN
-from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.records import DECISION, PREPARED, STAGE
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.records import DECISION, PREPARED, PUBLISHING, STAGE
 from shardbus.stores.base import FragmentCommit
 from tests.simulation.reader_scenario import CutSite
 from tests.simulation.sending import Violation
@@ -42,13 +50,19 @@ PIECE_TRIES = 3
 LAST_TRIES = 5
 
 
+class BittenSite(CutSite):
+    """Where most of what is published is stored in bites."""
+
+    bounds = Bounds(whole_count_max=2, bite_count_max=1, checked_bytes_max=60)
+
+
 class StageTown(Town):
     def __init__(self, seed: int) -> None:
         self.book = StageBook()
         super().__init__(seed, sites=3)
 
     def new_site(self, name: str) -> Site:
-        return CutSite(name, self.loop, self.chance, self.faults, self.stored)
+        return BittenSite(name, self.loop, self.chance, self.faults, self.stored)
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         self.book.stored(commits)
@@ -60,7 +74,7 @@ class StageTown(Town):
             super().is_empty()
             and not any(each.stages for store in kept for each in store._fragments.values())
             and not any(
-                kind in (STAGE, PREPARED) or (kind == DECISION and data[0] == COMMITTED)
+                kind in (STAGE, PREPARED, PUBLISHING) or (kind == DECISION and data[0] == COMMITTED)
                 for store in kept
                 for fragment in store.fragments()
                 for (kind, _), data in store.load(fragment).records.items()
@@ -150,6 +164,8 @@ class Run:
             Message(
                 Row(batch.producer, batch.number, row, self.number).payload(row % 3 * 20),
                 partition_key=f"key {row}" if row % 2 else None,
+                # What is scheduled is not adopted where it lies, even if its time has come.
+                scheduled_at_ms=1 if row % 3 == 0 else NEVER_MS,
             )
             for row in rows
         ]
@@ -189,6 +205,9 @@ class Run:
             if isinstance(answer, Unavailable) and answer.is_unknown:
                 outcome = PENDING
                 town.book.events["unknown"] += 1
+            if isinstance(answer, Refused) and answer.kind is BEING_PUBLISHED:
+                outcome = PENDING
+                town.book.events["being published"] += 1
             if isinstance(answer, Refused) and answer.kind is STAGE_LOST:
                 self._check_lost(answer)
                 return outcome

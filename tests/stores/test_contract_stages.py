@@ -55,6 +55,33 @@ def test_a_dropped_stage_has_no_pieces_and_may_begin_anew(store: MessageStore, p
     assert store.read_stage(pen.fragment, b"c") == {}
 
 
+def test_the_first_pieces_of_a_stage_go_and_the_others_stay(case: StoreCase, pen: Pen) -> None:
+    """Those that a bite has sent, some of them adopted by it."""
+    for piece in (1, 2, 5):
+        pen.changes.append(StagePut(b"a", piece, b"%d" % piece))
+    pen.changes += [StagePut(b"a", 4, b"", [b"plain"]), StagePut(b"a", 7, b"", [b"later"])]
+    pen.changes += [StagePut(b"a", 6, b"", [b"lost"]), StagePut(b"b", 1, b"other")]
+    pen.write(case.store)
+
+    pen.changes.append(StageDrop(b"a", 2))
+    adopt(pen, 4, 1)
+    pen.changes.append(StageDrop(b"a", 6))
+    pen.write(case.store)
+    case.reopen()
+
+    assert case.store.read_stage(pen.fragment, b"a") == {7: b""}
+    assert case.store.read_stage(pen.fragment, b"b") == {1: b"other"}
+    assert [entry.payload for entry in read_all(case.store, pen.fragment)] == [b"plain"]
+    adopt(pen, 7, 1)
+    pen.write(case.store)
+    payloads = [entry.payload for entry in read_all(case.store, pen.fragment)]
+    assert payloads == [b"plain", b"later"]
+    if isinstance(case, SqliteCase):
+        with Scalpel(case.path) as scalpel:
+            scalpel.assert_parts_agree()
+            assert scalpel.execute("SELECT count(*) FROM part") == [(2,)]
+
+
 def test_stages_belong_to_their_fragment_and_go_with_it(store: MessageStore, pen: Pen) -> None:
     other = Pen(OTHER)
     store.create([OTHER])

@@ -32,6 +32,7 @@ from shardbus.core.change import (
     StateChange,
     Update,
 )
+from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry
 from shardbus.core.runs import runs_of
 from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore
@@ -261,11 +262,9 @@ class StoreMachine(RuleBasedStateMachine):
         stage=st.sampled_from(STAGES),
         piece=st.integers(1, 3),
         expires=st.lists(expiries, min_size=1, max_size=4),
-        is_dropped=st.booleans(),
+        dropped=st.sampled_from(["all", "none", "those before"]),
     )
-    def adopt(
-        self, at: int, stage: bytes, piece: int, expires: list[int], is_dropped: bool
-    ) -> None:
+    def adopt(self, at: int, stage: bytes, piece: int, expires: list[int], dropped: str) -> None:
         """The payloads beside a piece become messages between others that are sent."""
         sizes_bytes = self.staged.get((at, stage, piece), [])
         if not sizes_bytes or at == SESSIONFUL:
@@ -281,14 +280,14 @@ class StoreMachine(RuleBasedStateMachine):
         moments = expires if len(expires) == 1 else expiries_ms
         self.pending[at].append(Adopt(stage, piece, first, count, 7, moments))
         del self.staged[at, stage, piece]
-        if is_dropped:
-            self._drop_stage(at, stage)
+        if dropped != "none":
+            self._drop_stage(at, stage, BATCH_MAX if dropped == "all" else piece)
         self.append(at, 2, expires, 5, False)
         self._commit([at])
 
-    def _drop_stage(self, at: int, stage: bytes) -> None:
-        self.pending[at].append(StageDrop(stage))
-        gone = [name for name in self.staged if name[:2] == (at, stage)]
+    def _drop_stage(self, at: int, stage: bytes, until: int = BATCH_MAX) -> None:
+        self.pending[at].append(StageDrop(stage, until))
+        gone = [name for name in self.staged if name[:2] == (at, stage) and name[2] <= until]
         for name in gone:
             del self.staged[name]
 

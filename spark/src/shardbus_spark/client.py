@@ -28,6 +28,7 @@ from shardbus_spark.address import Address, address_from
 from shardbus_spark.credentials import Given
 from shardbus_spark.errors import (
     BatchDiffers,
+    BeingPublished,
     ClaimLost,
     NotFound,
     OptionError,
@@ -48,7 +49,8 @@ RETRY_S: Final = 60.0
 # The lane has 64 places for streams, and others want some.
 STREAMS_MAX: Final = 32
 STREAMS_DEFAULT_MAX: Final = 8
-# What must be known is asked for so long, and each time for longer than the lane waits for the bus.
+# What must be known is asked for so long, from the last sign of progress on, and each time for
+# longer than the lane waits for the bus.
 ASK_S: Final = 900.0
 ASK_TIMEOUT_S: Final = 150.0
 # Rows are put in chunks: one is held while another is on its way.
@@ -69,6 +71,7 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "claim-completed": ClaimLost,
     "stage-lost": StageLost,
     "batch-differs": BatchDiffers,
+    "being-published": BeingPublished,
     "quota-exceeded": QuotaExceeded,
     "too-large": OptionError,
     "invalid-argument": OptionError,
@@ -332,13 +335,18 @@ class Client:
         return info
 
     def _retried(self, work: Callable[[], T], retry_s: float | None = None) -> T:
-        deadline_s = time.monotonic() + (self._retry_s if retry_s is None else retry_s)
+        patience_s = self._retry_s if retry_s is None else retry_s
+        deadline_s = time.monotonic() + patience_s
+        left = ""
         for attempt in range(1_000_000):
             try:
                 return work()
             except (flight.FlightError, pa.ArrowException, OSError) as error:
                 told = _told(error)
                 pause_s = _PAUSES_S[min(attempt, len(_PAUSES_S) - 1)]
+                if isinstance(told, BeingPublished) and str(told) != left:
+                    # There is progress: it may take as long again.
+                    left, deadline_s = str(told), time.monotonic() + patience_s
                 if not isinstance(told, Unavailable) or time.monotonic() + pause_s > deadline_s:
                     raise told from error
                 time.sleep(pause_s)

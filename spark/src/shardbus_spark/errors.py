@@ -27,6 +27,10 @@ class Unavailable(ShardbusError):
     """Nobody answered in time; trying again may help."""
 
 
+class BeingPublished(Unavailable):
+    """A large batch is being stored, and the text says how much is left: ask again."""
+
+
 class ReaderInUse(ShardbusError):
     """Somebody else reads under this name at this moment."""
 

@@ -2,8 +2,8 @@
 
 Tasks stage their rows on the bus, durably and invisibly, each attempt under an id of its own. When
 Spark commits, the stages of the attempts that count are published together, once however often
-Spark asks. Each fragment shows its part of a batch as a whole, one fragment shortly after the
-other. Streams are written likewise (`stream_sink`).
+Spark asks. Each fragment shows its part of a batch as a whole, or bite by bite if it is large, one
+fragment shortly after the other. Streams are written likewise (`stream_sink`).
 """
 
 from __future__ import annotations

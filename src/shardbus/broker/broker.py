@@ -19,12 +19,13 @@ from shardbus.broker.publishing import Publisher
 from shardbus.broker.runner import UNAVAILABLE, Runner
 from shardbus.broker.storage import Storage
 from shardbus.broker.turn import Turns
+from shardbus.core.bounds import Bounds
 from shardbus.core.change import Counters
 from shardbus.core.command import FragmentRules
 from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
 from shardbus.core.readers import ReaderStanding, standings_in
-from shardbus.core.records import DECISION, PREPARED, STAGE, TRANSFERRED
+from shardbus.core.records import DECISION, PREPARED, PUBLISHING, STAGE, TRANSFERRED
 from shardbus.core.stages import staged_in
 from shardbus.core.tier import INFINITE_MS
 from shardbus.stores.base import FragmentId, MessageStore, StoreError, UnknownFragment
@@ -61,7 +62,7 @@ class Broker:
     Without a `membership` it serves whatever namespace it is asked to.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         name: str,
         storage: Storage,
@@ -70,8 +71,11 @@ class Broker:
         *,
         fragment_bytes_max: int = 0,
         new_publisher: Callable[[], Publisher] | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
+        """`bounds` are those of each fragment."""
         self.name = name
+        self._bounds = bounds
         self._fragment_bytes_max = fragment_bytes_max
         self._storage = storage
         self.membership: Membership | None = None
@@ -99,7 +103,13 @@ class Broker:
             if entity.is_topic():
                 outlet = Outlet(number, self._publisher(entity), self)
             runner = Runner(
-                fragment_id, self._rules(entity), self._storage, self._clock, self._loop, outlet
+                fragment_id,
+                self._rules(entity),
+                self._storage,
+                self._clock,
+                self._loop,
+                outlet,
+                self._bounds,
             )
             self._runners[fragment_id] = runner
         return runner
@@ -207,7 +217,9 @@ class Broker:
         return list(dict.fromkeys(found))
 
     async def in_doubt(self) -> list[FragmentId]:
-        return await self._read(lambda store: store.recorded((PREPARED, DECISION)))
+        # What is being published goes on as soon as its fragment is asked for anything.
+        kinds = (PREPARED, DECISION, PUBLISHING)
+        return await self._read(lambda store: store.recorded(kinds))
 
     async def transferring(self) -> list[FragmentId]:
         return await self._read(lambda store: store.recorded((TRANSFERRED,)))

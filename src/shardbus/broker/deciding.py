@@ -23,6 +23,7 @@ from shardbus.core.errors import Refused
 from shardbus.core.fragment import Fragment
 from shardbus.core.message import NEVER_MS
 from shardbus.core.need import Need
+from shardbus.core.stage_command import PublishOn
 
 # Messages that are sent or settled by the commands of one turn; the others have the next.
 TURN_MESSAGES_MAX: Final = 8_192
@@ -111,7 +112,9 @@ def may_be_overtaken(command: Command) -> bool:
 
     Not what puts messages back: those come before the ones that a receive would find.
     """
-    return isinstance(command, Send) or (isinstance(command, Settle) and command.how == COMPLETE)
+    if isinstance(command, (Send, PublishOn)):
+        return True
+    return isinstance(command, Settle) and command.how == COMPLETE
 
 
 def _sets_state(command: Command) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from shardbus.broker.publishing import COPY_STEPS, Publisher
 from shardbus.core.entity import Entity
 from shardbus.core.fragment import Fragment
+from shardbus.core.limits import ADMITTED_MAX
 from shardbus.core.message import Entry
 from shardbus.stores.base import FragmentId
 
@@ -70,6 +71,19 @@ class Outlet:
     def is_full(self) -> bool:
         """Whether nothing more may be published in this turn of the loop."""
         return self.is_unfinished or self.is_tired or self._is_gathered()
+
+    @property
+    def room(self) -> int:
+        """How many messages are surely no more than a commit takes; 0 when that has enough.
+
+        What a rule with an action makes is not known before: then it is one at a time.
+        """
+        publisher, room = self._publisher, GATHERED_MAX - self._gathered_count
+        if room <= 0 or self._made_bytes >= GATHERED_BYTES_MAX:
+            return 0
+        if publisher.has_actions:
+            return 1
+        return min(max(1, room // max(1, publisher.copies_max)), ADMITTED_MAX)
 
     @property
     def is_tired(self) -> bool:

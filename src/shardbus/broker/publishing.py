@@ -97,6 +97,9 @@ class Publisher:
         self._holds = 0
         self._waiting: list[Callable[[], None]] = []
         self.subscriptions: dict[int, Entity] = {}
+        # The most that one message makes, and whether some of that have something of their own.
+        self.copies_max = 0
+        self.has_actions = False
         # Of the topic: an action can set a time to live, but none that is longer.
         self.default_ttl_ms = INFINITE_MS
         self._payloads = payloads
@@ -261,6 +264,10 @@ class Publisher:
             if subscription_id not in wanted:
                 self._index.remove_subscription(subscription_id)
         self.subscriptions = wanted
+        acting = [sum(1 for rule in each.rules if rule.action) for each in wanted.values()]
+        # And a plain one, and one that tells of a failure.
+        self.copies_max = 2 * len(wanted) + sum(acting)
+        self.has_actions = sum(acting) > 0
         for change in changes:
             for name in change.gone:
                 self._index.remove(change.subscription_id, name)

@@ -110,6 +110,8 @@ class Reading:
         self._stages: dict[bytes, ReadStage] = {}
         self._steps: list[tuple[bytes, list[int]]] = []
         self._position = 0
+        self._count = 0
+        self._bytes = 0
         if isinstance(need, NeedStages):
             for name, numbers in zip(need.stages, need.pieces, strict=True):
                 self._stages[name] = ReadStage()
@@ -124,8 +126,25 @@ class Reading:
         if self._position < len(self._steps):
             name, numbers = self._steps[self._position]
             self._position += 1
-            self._read_pieces(store, need, name, numbers)
+            if need.count_max:
+                self._read_some(store, need, name, numbers)
+            else:
+                self._read_pieces(store, need, name, numbers)
         return ReadStages(self._stages) if self._position >= len(self._steps) else None
+
+    def _read_some(
+        self, store: MessageStore, need: NeedStages, name: bytes, numbers: list[int]
+    ) -> None:
+        """One after the other, until there are enough."""
+        pieces = self._stages[name].pieces
+        for number in numbers:
+            self._read_pieces(store, need, name, [number])
+            if number in pieces:
+                self._count += pieces[number].count
+                self._bytes += pieces[number].data_bytes
+            if self._count >= need.count_max or self._bytes >= need.bytes_max:
+                self._position = len(self._steps)
+                return
 
     def _read_pieces(
         self, store: MessageStore, need: NeedStages, name: bytes, numbers: list[int]

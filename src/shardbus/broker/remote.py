@@ -49,6 +49,7 @@ from shardbus.core.command import (
     AcceptSession,
     Command,
     Configure,
+    PublishOn,
     Receive,
     Received,
     ReceiveDeferred,
@@ -254,7 +255,7 @@ class RemoteBroker:
     # What fragments say.
 
     def submit(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:
-        if isinstance(command, SetAside | Configure | Tick):
+        if isinstance(command, SetAside | Configure | Tick | PublishOn):
             raise TypeError(f"{type(command).__name__} is not for gateways to say")
         fragment_id = fragment.fragment_id
         waiting = Waiting(fragment, reply_to=reply_to)

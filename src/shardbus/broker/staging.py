@@ -3,17 +3,21 @@
 A stage is messages that nobody sees until they are published; who stages gives it a name, for one
 attempt of one task, and puts messages into it in numbered pieces. What is published makes all
 stages of a batch visible together, and each batch of a producer is published once, whoever tries,
-and however often. Everything here raises Refused and Unavailable, and may be repeated after that.
+and however often. What is large appears in bites (docs/adr/0057-bites.md). Everything here raises
+Refused and Unavailable, and may be repeated after that.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Final, final
 
 from shardbus.broker.answers import Answer
 from shardbus.broker.asking import ask, ask_all, failure_of, to_port
 from shardbus.broker.clock import Clock
+from shardbus.broker.dispatch import FragmentPort
 from shardbus.broker.readers import Spread, done, spread
 from shardbus.broker.router import EntityRouter, Placed
 from shardbus.broker.transactions import Part, Transactor
@@ -30,11 +34,13 @@ from shardbus.core.command import (
     ProlongStages,
     Publication,
     Stage,
+    StageShare,
     StagesHeld,
     Work,
 )
 from shardbus.core.errors import (
     ALREADY_PUBLISHED,
+    BEING_PUBLISHED,
     INVALID_ARGUMENT,
     QUOTA_EXCEEDED,
     SERVER_BUSY,
@@ -53,9 +59,15 @@ from shardbus.core.limits import (
 from shardbus.core.message import Message
 from shardbus.core.placement import hash_point
 from shardbus.core.producers import refusal_of_repeat
+from shardbus.core.stage_command import CheckStages, StagesChecked
 
 # Everything that is published is read before it is decided, which may be much.
 DECIDE_MS: Final = 60_000
+# A publication is waited for so long; then whoever asked is told how much is left.
+WAIT_MS: Final = 20_000
+PAUSE_MS_MIN: Final = 20
+PAUSE_MS_MAX: Final = 1_000
+BATCH_KEY_BYTES: Final = 16
 # Two numbers of each fragment are made of one: of what has no key, and of what has one.
 PIECE_MAX: Final = BATCH_MAX // 2 - 1
 
@@ -69,6 +81,7 @@ class Staging:
     ) -> None:
         self._entity_id = entity_id
         self._router = router
+        self._clock = clock
         self._new_seed = new_seed
         self._transactor = Transactor(clock, DECIDE_MS)
 
@@ -132,7 +145,11 @@ class Staging:
         fingerprint: str = "",
         is_once: bool = False,
     ) -> bool:
-        """Make all messages of these stages visible, together or not at all.
+        """Make all messages of these stages visible, all of them or none.
+
+        Each fragment shows its part at once if that is small. What is large is decided as a whole,
+        too, and stored in bites: True when the last of them is. Refused with BEING_PUBLISHED when
+        that takes long: it is to be asked for again, and goes on meanwhile.
 
         `stages` tells how many messages each must have: refused with STAGE_LOST when the fragments
         together do not have exactly those. False when the producer has published this batch, or a
@@ -148,9 +165,10 @@ class Staging:
             told = _encoded(fingerprint, "A fingerprint", FINGERPRINT_CHARACTERS_MAX)
         publication = Publication(name, batch, told, is_once=is_once)
         counts = {stage: stages[text] for text, stage in _names(stages).items()}
+        until_ms = self._clock.steady_ms() + WAIT_MS
         if not await self._is_published(producer, publication):
             try:
-                await self._publish(producer, publication, counts)
+                await self._publish(producer, publication, counts, until_ms)
             except Refused as refusal:
                 if refusal.kind not in (ALREADY_PUBLISHED, STAGE_LOST, SERVER_BUSY):
                     raise
@@ -159,6 +177,8 @@ class Staging:
                     raise
             else:
                 return True
+        # Those that are away cannot tell how much is left; they go on when they are back.
+        await self._wait(publication, self._router.ports, until_ms, waits_for_away=False)
         await self._all(DropStages(list(counts)))
         return False
 
@@ -196,33 +216,91 @@ class Staging:
         return False
 
     async def _publish(
-        self, producer: str, publication: Publication, counts: dict[bytes, int]
+        self, producer: str, publication: Publication, counts: dict[bytes, int], until_ms: int
     ) -> None:
-        works = await self._works(counts)
+        found = await self._found(counts)
+        await self._check(publication, found, until_ms)
         decider = self._router.index_of_key(producer)
+        works = {index: Work([], [], _shares(held)) for index, held in found.items()}
         works.setdefault(decider, Work([], [])).publication = publication
+        for work in works.values():
+            work.batch_key = _batch_key(publication)
         parts = {index: self._part(index, work) for index, work in works.items()}
         transaction_id = self._new_seed() + self._new_seed()
         await self._transactor.commit(transaction_id, list(parts.values()), parts[decider])
+        bitten = [self._router.ports[index] for index in found if found[index].takes_bites]
+        if bitten:
+            await self._wait(publication, bitten, until_ms, waits_for_away=True)
 
-    async def _works(self, counts: dict[bytes, int]) -> dict[int, Work]:
+    async def _found(self, counts: dict[bytes, int]) -> dict[int, StagesHeld]:
         """What each fragment is to publish; Refused when something is missing or there twice.
 
         A fragment that cannot be asked does not matter if the others have everything.
         """
         answers = await self._all(AskStages(list(counts))) if counts else {}
         found = _Found()
-        works: dict[int, Work] = {}
+        held: dict[int, StagesHeld] = {}
         for index, number in enumerate(self._router.numbers):
             answer = answers.get(number)
             if isinstance(answer, Refused):
                 raise answer
             if isinstance(answer, StagesHeld) and answer.stages:
-                shares = [(held.stage, held.count) for held in answer.stages]
-                works[index] = Work([], [], shares)
+                held[index] = answer
                 found.add(answer.stages)
         found.check(counts, [each for each in answers.values() if isinstance(each, Unavailable)])
-        return works
+        return held
+
+    async def _check(
+        self, publication: Publication, found: dict[int, StagesHeld], until_ms: int
+    ) -> None:
+        """Let fragments look whether their pieces are whole where that is much, a part at a time.
+
+        They remember it: whoever asks again goes on where this ends.
+        """
+        left = {index: held.unchecked_bytes for index, held in found.items()}
+        while any(left.values()):
+            if self._clock.steady_ms() >= until_ms:
+                raise _under_way(publication, sum(left.values()), "have to be checked")
+            asked = [index for index in left if left[index]]
+            questions = [
+                to_port(
+                    self._router.ports[index], CheckStages([n for n, _ in _shares(found[index])])
+                )
+                for index in asked
+            ]
+            answers = await ask_all(questions)
+            failure = failure_of(answers)
+            if failure is not None:
+                raise failure
+            for index, answer in zip(asked, answers, strict=True):
+                assert isinstance(answer, StagesChecked)
+                left[index] = answer.left_bytes
+
+    async def _wait(
+        self,
+        publication: Publication,
+        ports: Sequence[FragmentPort],
+        until_ms: int,
+        *,
+        waits_for_away: bool,
+    ) -> None:
+        """Return when fragments have stored all of a batch that is decided."""
+        question = AskStages([], _batch_key(publication))
+        pause_ms = PAUSE_MS_MIN
+        while True:
+            left_bytes = 0
+            is_known = True
+            for answer in await ask_all([to_port(port, question) for port in ports]):
+                if isinstance(answer, StagesHeld):
+                    left_bytes += answer.left_bytes
+                else:
+                    is_known = False
+            if left_bytes == 0 and (is_known or not waits_for_away):
+                return
+            if self._clock.steady_ms() >= until_ms:
+                raise _under_way(publication, left_bytes, "have to be stored")
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
 
     def _part(self, index: int, work: Work) -> Part:
         home = (self._entity_id, self._router.numbers[index])
@@ -269,6 +347,24 @@ class _Found:
                     f"Stage '{stage.decode()}' has {count} messages, not {expected}: its time was "
                     "over, or it was published or discarded. Stage it again.",
                 )
+
+
+def _shares(held: StagesHeld) -> list[StageShare]:
+    return [(each.stage, each.count) for each in held.stages]
+
+
+def _batch_key(publication: Publication) -> bytes:
+    """What all fragments know a batch by."""
+    named = publication.batch.to_bytes(8, "big") + publication.producer
+    return blake2b(named, digest_size=BATCH_KEY_BYTES).digest()
+
+
+def _under_way(publication: Publication, left_bytes: int, what: str) -> Refused:
+    return Refused(
+        BEING_PUBLISHED,
+        f"Batch {publication.batch} of '{publication.producer.decode()}' is being published: "
+        f"{left_bytes} bytes {what}. Ask again in a moment.",
+    )
 
 
 def _names(stages: Mapping[str, int] | Sequence[str]) -> dict[str, bytes]:

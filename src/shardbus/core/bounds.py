@@ -6,11 +6,13 @@ from typing import final
 
 from shardbus.core.limits import (
     ADMITTED_MAX,
+    BITE_BYTES_MAX,
+    BITE_COUNT_MAX,
+    CHECKED_BYTES_MAX,
     CLAIM_RUNS_MAX,
     DUE_COUNT_MAX,
     LACKING_BYTES_MAX,
     LOCKS_MAX,
-    PACKED_BYTES_MAX,
     PAGE_BYTES_MAX,
     PAGE_COUNT_MAX,
     PRODUCERS_MAX,
@@ -22,10 +24,11 @@ from shardbus.core.limits import (
     SESSIONS_KNOWN_MAX,
     SESSIONS_PAGE_MAX,
     STAGE_PIECES_MAX,
-    STAGED_BYTES_MAX,
     STAGES_MAX,
     STATES_MAX,
     TRANSFER_MARKS_MAX,
+    WHOLE_BYTES_MAX,
+    WHOLE_COUNT_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_COUNT_LOW,
     WINDOW_COUNT_MAX,
@@ -58,8 +61,11 @@ class Bounds:
         claim_runs_max: int = CLAIM_RUNS_MAX,
         stages_max: int = STAGES_MAX,
         stage_pieces_max: int = STAGE_PIECES_MAX,
-        staged_bytes_max: int = STAGED_BYTES_MAX,
-        packed_bytes_max: int = PACKED_BYTES_MAX,
+        whole_bytes_max: int = WHOLE_BYTES_MAX,
+        whole_count_max: int = WHOLE_COUNT_MAX,
+        bite_bytes_max: int = BITE_BYTES_MAX,
+        bite_count_max: int = BITE_COUNT_MAX,
+        checked_bytes_max: int = CHECKED_BYTES_MAX,
         admitted_max: int = ADMITTED_MAX,
         producers_max: int = PRODUCERS_MAX,
         transfer_marks_max: int = TRANSFER_MARKS_MAX,
@@ -85,8 +91,11 @@ class Bounds:
         self.claim_runs_max = claim_runs_max
         self.stages_max = stages_max
         self.stage_pieces_max = stage_pieces_max
-        self.staged_bytes_max = staged_bytes_max
-        self.packed_bytes_max = packed_bytes_max
+        self.whole_bytes_max = whole_bytes_max
+        self.whole_count_max = whole_count_max
+        self.bite_bytes_max = bite_bytes_max
+        self.bite_count_max = bite_count_max
+        self.checked_bytes_max = checked_bytes_max
         self.admitted_max = admitted_max
         self.producers_max = producers_max
         self.transfer_marks_max = transfer_marks_max

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
+from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import Entry
 
 
@@ -135,10 +136,11 @@ class Adopt:
 
 @final
 class StageDrop:
-    """A stage is over: all of its pieces go."""
+    """A stage is over: all of its pieces go; or those up to a number, because they are sent."""
 
-    def __init__(self, stage: bytes) -> None:
+    def __init__(self, stage: bytes, until: int = BATCH_MAX) -> None:
         self.stage = stage
+        self.until = until
 
 
 Change = (

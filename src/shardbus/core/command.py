@@ -72,6 +72,7 @@ from shardbus.core.stage_command import Producer as Producer
 from shardbus.core.stage_command import Producers as Producers
 from shardbus.core.stage_command import ProlongStages as ProlongStages
 from shardbus.core.stage_command import Publication as Publication
+from shardbus.core.stage_command import PublishOn as PublishOn
 from shardbus.core.stage_command import Stage as Stage
 from shardbus.core.stage_command import StageCommand as StageCommand
 from shardbus.core.stage_command import StageReply as StageReply
@@ -182,7 +183,7 @@ ClientCommand = (
 )
 """The commands that come from gateways."""
 
-RunnerCommand = SetAside | Configure | Tick
+RunnerCommand = SetAside | Configure | Tick | PublishOn
 """The commands of a broker's own."""
 
 Command = ClientCommand | RunnerCommand

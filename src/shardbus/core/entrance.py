@@ -14,6 +14,7 @@ from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.family import Handler
 from shardbus.core.history import History, Sifted
 from shardbus.core.ledger import Ledger
+from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
 from shardbus.core.promised_keys import PromisedKeys
 from shardbus.core.sequence import counter_of, sequence_number
@@ -90,13 +91,23 @@ class Entrance(Handler):
     def check_ids(self, messages: list[Message]) -> None:
         """Refused when their ids cannot all be remembered."""
         rules = self._ledger.rules
-        if len(self._history) + len(messages) <= self._ledger.bounds.remembered_max:
+        if len(self._history) + len(messages) <= self._remembered_max():
             # They can, whichever of them are duplicates.
             return
         if rules.duplicate_window_ms > 0:
             until_ms = self._ids_at_ms() - rules.duplicate_window_ms
             sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
-            self._check_room(sifted.digests, until_ms)
+            self._check_room(len(sifted.digests) // DIGEST_BYTES, until_ms)
+
+    def check_id_count(self, count: int) -> None:
+        """Refused when so many ids cannot be remembered, should none be of a duplicate."""
+        rules = self._ledger.rules
+        if rules.duplicate_window_ms > 0:
+            self._check_room(count, self._ids_at_ms() - rules.duplicate_window_ms)
+
+    def _remembered_max(self) -> int:
+        """How many ids there may be but for those that are promised."""
+        return self._ledger.bounds.remembered_max - self._ledger.promised_ids
 
     def admit(self, messages: list[Message], now_ms: int, *, is_checked: bool) -> Sent:
         """Store messages; those that were checked before are never refused."""
@@ -137,7 +148,7 @@ class Entrance(Handler):
         until_ms = self._ids_at_ms() - rules.duplicate_window_ms
         sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
         if not is_checked:
-            self._check_room(sifted.digests, until_ms)
+            self._check_room(len(sifted.digests) // DIGEST_BYTES, until_ms)
         self._remember(sifted.digests, now_ms)
         self._count_duplicates(len(sifted.duplicates))
         return sifted
@@ -262,14 +273,15 @@ class Entrance(Handler):
                 "Receive or purge messages, or use a larger entity.",
             )
 
-    def _check_room(self, digests: bytes, until_ms: int) -> None:
+    def _check_room(self, count: int, until_ms: int) -> None:
         history = self._history
-        if not history.has_room(digests, self._ledger.bounds.remembered_max, until_ms):
+        if count > 0 and not history.has_room(count, self._remembered_max(), until_ms):
             raise Refused(
                 QUOTA_EXCEEDED,
                 f"Fragment {self._fragment_number} remembers {len(history)} message ids for "
-                "duplicate detection, which is the most it takes: shorten the duplicate detection "
-                "window, partition the entity, or send more slowly.",
+                f"duplicate detection, is to publish {self._ledger.promised_ids} more, and cannot "
+                f"take {count} beside them: shorten the duplicate detection window, partition the "
+                "entity, use smaller batches, or send more slowly.",
             )
 
     def _remember(self, digests: bytes, now_ms: int) -> None:

@@ -65,6 +65,7 @@ CLAIM_COMPLETED: Final = ErrorKind("claim-completed", "shardbus:claim-completed"
 CLAIM_LOST: Final = ErrorKind("claim-lost", "shardbus:claim-lost", 410, 41000)
 STAGE_LOST: Final = ErrorKind("stage-lost", "shardbus:stage-lost", 410, 41000)
 ALREADY_PUBLISHED: Final = ErrorKind("already-published", "shardbus:already-published", 409, 40900)
+BEING_PUBLISHED: Final = ErrorKind("being-published", "shardbus:being-published", 503, 50300)
 BATCH_DIFFERS: Final = ErrorKind("batch-differs", "shardbus:batch-differs", 409, 40900)
 
 ALL_KINDS: Final = (
@@ -96,6 +97,7 @@ ALL_KINDS: Final = (
     STAGE_LOST,
     ALREADY_PUBLISHED,
     BATCH_DIFFERS,
+    BEING_PUBLISHED,
 )
 
 

@@ -134,7 +134,7 @@ class Fragment:
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
         self._supply = Supply(self._ledger)
-        self._staging = Staging(number, self._ledger, self._entrance, kept)
+        self._staging = Staging(number, self._ledger, self._entrance, self._supply, kept)
         self._transactions = Transactions(
             self._ledger,
             self._supply,
@@ -186,14 +186,18 @@ class Fragment:
         """Whether what was decided last is too large for one step: see `decide_on`."""
         return self._staging.is_publishing
 
-    def decide_on(self) -> list[Change]:
-        """The next step of what was decided last.
+    @property
+    def is_publishing(self) -> bool:
+        """Whether stages are being published: `PublishOn` sends the next of what is in them."""
+        return self._staging.is_under_way
 
-        Its changes are stored together with those of the command, and nothing else is applied
-        before. None is refused: the reply stands.
+    def decide_on(self, count_max: int) -> list[Change]:
+        """The next step of what was decided last, so many messages; none: it ends here.
+
+        Stored together with the changes of the command, before anything else; the reply stands.
         """
         self._ledger.changes = []
-        self._staging.publish_on()
+        self._staging.publish_on(count_max)
         return self._ledger.changes
 
     def _decide(self, command: Command, now_ms: int) -> Reply:

@@ -155,9 +155,9 @@ class History:
             at = bucket.find(digest, at + 1)
         return False
 
-    def has_room(self, digests: bytes, count_max: int, until_ms: int) -> bool:
-        """Whether these can be remembered too, once what expired is forgotten."""
-        room = count_max - len(digests) // DIGEST_BYTES
+    def has_room(self, count: int, count_max: int, until_ms: int) -> bool:
+        """Whether so many can be remembered too, once what expired is forgotten."""
+        room = count_max - count
         if self._count > room and self._oldest_ms <= until_ms:
             self._sweep_all(until_ms)
         return self._count <= room

@@ -53,8 +53,9 @@ class Ledger:
         self.subscribed_bytes = 0
         # Why the store takes nothing more in; empty while it does.
         self.shortage = ""
-        # What is staged and no message yet.
+        # What is staged and no message yet, and of that what will be, come what may, and has ids.
         self.staged_bytes = 0
+        self.promised_ids = 0
         # What the answers that were decided and not given yet lack: the store has to be asked.
         self.lacking_bytes = 0
         self.locks = LockTable()

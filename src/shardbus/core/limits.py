@@ -118,15 +118,19 @@ LEASE_MS_DEFAULT: Final = 600_000
 # An owner that was heard of within this time keeps all others out.
 OWNER_MS_MAX: Final = 15_000
 
-# Stages of one fragment, and what is in them. All of a publication that is in one fragment is
-# stored at once; what of it is packed is also read into memory for that.
+# Stages of one fragment, and what is in them.
 STAGES_MAX: Final = 16_384
 STAGE_PIECES_MAX: Final = 4_096
 STAGE_PIECE_BYTES_MAX: Final = 1024 * 1024
-STAGED_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
-STAGED_COUNT_MAX: Final = 4 * 1024 * 1024
-PACKED_BYTES_MAX: Final = 64 * 1024 * 1024
-PACKED_COUNT_MAX: Final = 262_144
+# What one publication has in one fragment is stored at once if it is no more than this; what of it
+# is packed is also read into memory for that. More is stored in bites of so much.
+WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
+WHOLE_COUNT_MAX: Final = 262_144
+BITE_BYTES_MAX: Final = 8 * 1024 * 1024
+BITE_COUNT_MAX: Final = 16_384
+BITE_PIECES_MAX: Final = 1_024
+# More than this is looked at before it is promised, in steps of so much.
+CHECKED_BYTES_MAX: Final = 64 * 1024 * 1024
 # Of a publication so many messages are sent before others have their turn.
 ADMITTED_MAX: Final = 4_096
 STAGE_NAME_CHARACTERS_MAX: Final = 128

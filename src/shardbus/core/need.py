@@ -90,7 +90,8 @@ class NeedStages:
     """These pieces of stages: `MessageStore.read_stage`.
 
     Without `is_unpacked`, only whether they are there and whole; without `is_checked`, what is in
-    them, but not whether the payloads beside them are whole: `MessageStore.check_stage`.
+    them, but not whether the payloads beside them are whole: `MessageStore.check_stage`. With a
+    bound, the first of them that have as many messages or bytes together, one at least.
     """
 
     def __init__(
@@ -100,11 +101,15 @@ class NeedStages:
         *,
         is_unpacked: bool,
         is_checked: bool,
+        count_max: int = 0,
+        bytes_max: int = 0,
     ) -> None:
         self.stages = stages
         self.pieces = pieces
         self.is_unpacked = is_unpacked
         self.is_checked = is_checked
+        self.count_max = count_max
+        self.bytes_max = bytes_max
 
 
 Need = (

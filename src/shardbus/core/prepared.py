@@ -18,6 +18,7 @@ from shardbus.core.packing import (
 # What follows the stages, a bit each.
 _KEEPS_REPLY: Final = 1
 _HAS_REQUESTS: Final = 2
+_HAS_BATCH_KEY: Final = 4
 
 
 @final
@@ -57,6 +58,7 @@ class Prepared:
         self.messages = messages
         self.promises = promises
         self.stages = stages
+        self.batch_key = b""
         self.scheduled: list[Reserved] = []
         self.cancelled: list[int] = []
         self.states: list[PromisedState] = []
@@ -89,6 +91,8 @@ def pack_prepared(prepared: Prepared) -> bytes:
     flags = _KEEPS_REPLY if prepared.keeps_reply else 0
     if prepared.scheduled or prepared.cancelled or prepared.states:
         flags |= _HAS_REQUESTS
+    if prepared.batch_key:
+        flags |= _HAS_BATCH_KEY
     if prepared.stages or flags:
         parts.append(packed_count(len(prepared.stages)))
         for name, count in prepared.stages:
@@ -97,6 +101,8 @@ def pack_prepared(prepared: Prepared) -> bytes:
         parts.append(bytes((flags,)))
     if flags & _HAS_REQUESTS:
         _pack_requests(prepared, parts)
+    if flags & _HAS_BATCH_KEY:
+        parts += (packed_count(len(prepared.batch_key)), prepared.batch_key)
     return b"".join(parts)
 
 
@@ -142,6 +148,8 @@ def unpack_prepared(data: bytes) -> Prepared:
     prepared.keeps_reply = flags & _KEEPS_REPLY != 0
     if flags & _HAS_REQUESTS:
         _unpack_requests(unpacker, prepared)
+    if flags & _HAS_BATCH_KEY:
+        prepared.batch_key = unpacker.piece(unpacker.count())
     unpacker.end()
     prepared.size_bytes = len(data)
     return prepared

@@ -64,11 +64,18 @@ class KnownProducers:
         return NEVER_MS
 
     def found(self, name: bytes) -> Producers:
-        """One of them with what is known of its batches; all of them, without, for no name."""
+        """One of them with what is known of its batches; all of them, without, for no name.
+
+        One that publishes once, and asks whether it has, is kept for its whole time again: what is
+        published in bites may take long.
+        """
         if not name:
             known_ones = list(self._named.values()) + list(self._once.values())
             return Producers([Producer(each.name, each.batch, each.at_ms) for each in known_ones])
         known = self._known(name)
+        if known is not None and known.is_once:
+            known.noted_ms = self._ledger.steady_ms
+            self._once[name] = self._once.pop(name)
         return Producers([] if known is None else [known])
 
     def check(self, publication: Publication | None, now_ms: int) -> None:

@@ -24,3 +24,5 @@ FINISHED: Final = 10
 """By transaction: the numbers of what was sent in it, for whoever committed it (see `finished`)."""
 READER_ID: Final = 11
 """By line and name: what tells a reader from one of the same name that was dropped."""
+PUBLISHING: Final = 12
+"""By ordinal: stages of a publication that is decided and not wholly stored (see `bites`)."""

@@ -82,12 +82,33 @@ class ProlongStages(AboutStages):
 
 @final
 class AskStages(AboutStages):
-    """What is there of these stages? Answered by `StagesHeld`."""
+    """What is there of these stages, and how much is left of what is promised or being published
+    for a batch? Answered by `StagesHeld`.
+    """
+
+    FIELDS = fields(stages=NAMES, batch_key=DATA)
+
+    def __init__(self, stages: list[bytes], batch_key: bytes = b"") -> None:
+        self.stages = stages
+        self.batch_key = batch_key
+
+
+@final
+class CheckStages(AboutStages):
+    """Look whether some more pieces of stages are whole. Answered by `StagesChecked`.
+
+    Refused with STAGE_LOST when one is damaged.
+    """
 
     FIELDS = fields(stages=NAMES)
 
     def __init__(self, stages: list[bytes]) -> None:
         self.stages = stages
+
+
+@final
+class PublishOn(AboutStages):
+    """Send the next bite of what is being published: a runner asks for that by itself."""
 
 
 @final
@@ -127,12 +148,40 @@ class HeldStage(Declared):
 
 @final
 class StagesHeld(Declared):
-    """Only those that the fragment has something of."""
+    """Only those that the fragment has something of; `left_bytes` are promised or being published
+    for the batch that was asked for. Of `unchecked_bytes` it is to be asked whether they are whole
+    (`CheckStages`) before the stages are published. That may take bites, or will not.
+    """
 
-    FIELDS = fields(stages=list_of(record(HeldStage)))
+    FIELDS = fields(
+        stages=list_of(record(HeldStage)),
+        left_bytes=NUMBER,
+        unchecked_bytes=NUMBER,
+        takes_bites=FLAG,
+    )
 
-    def __init__(self, stages: list[HeldStage]) -> None:
+    def __init__(
+        self,
+        stages: list[HeldStage],
+        left_bytes: int = 0,
+        unchecked_bytes: int = 0,
+        *,
+        takes_bites: bool = False,
+    ) -> None:
         self.stages = stages
+        self.left_bytes = left_bytes
+        self.unchecked_bytes = unchecked_bytes
+        self.takes_bites = takes_bites
+
+
+@final
+class StagesChecked(Declared):
+    """So many bytes of the stages have not been looked at."""
+
+    FIELDS = fields(left_bytes=NUMBER)
+
+    def __init__(self, left_bytes: int) -> None:
+        self.left_bytes = left_bytes
 
 
 @final
@@ -192,5 +241,7 @@ class Producers(Declared):
         self.producers = producers
 
 
-StageCommand = Stage | DropStages | ProlongStages | AskStages | AskProducers | ForgetProducer
-StageReply = StagesHeld | Producers
+StageCommand = (
+    Stage | DropStages | ProlongStages | AskStages | CheckStages | AskProducers | ForgetProducer
+)
+StageReply = StagesHeld | StagesChecked | Producers

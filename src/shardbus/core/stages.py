@@ -7,7 +7,7 @@ from typing import Final, final
 from shardbus.core.change import RecordChange
 from shardbus.core.message import Message
 from shardbus.core.packing import Unpacker, pack_messages, packed_count, packed_integer
-from shardbus.core.records import PRODUCER, STAGE
+from shardbus.core.records import PRODUCER, PUBLISHING, STAGE
 from shardbus.core.runs import Runs, unpack_runs
 from shardbus.core.stage_command import HeldStage, Producer
 
@@ -40,10 +40,21 @@ class Amount:
         self.packed_count += other.packed_count
         self.packed_bytes += other.packed_bytes
 
+    def exclude(self, other: Amount) -> None:
+        self.count -= other.count
+        self.size_bytes -= other.size_bytes
+        self.packed_count -= other.packed_count
+        self.packed_bytes -= other.packed_bytes
+
 
 @final
 class OpenStage:
-    """What a fragment has of a stage. While a transaction has promised it, time cannot end it."""
+    """What a fragment has of a stage. While it is promised to a transaction, or being published,
+    time cannot end it.
+
+    `batch_key` tells for which batch that is. Of the first piece `sent` messages are sent. The
+    pieces in `whole` were found to be whole since the fragment was loaded.
+    """
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -53,6 +64,9 @@ class OpenStage:
         self.deadline_ms = 0
         self.lifetime_ms = 0
         self.is_promised = False
+        self.batch_key = b""
+        self.sent = 0
+        self.whole = Runs()
 
     def held(self) -> HeldStage:
         return HeldStage(self.name, self.pieces.copy(), self.amount.count, self.amount.size_bytes)
@@ -62,7 +76,8 @@ class OpenStage:
 class ReadPiece:
     """A piece as it was read: its messages, or none where their payloads are kept beside it.
 
-    Then `ttls_ms` has a time to live for each, or one that is that of all.
+    Then `ttls_ms` has a time to live for each, or one that is that of all. `data_bytes` is what was
+    read of the piece.
     """
 
     def __init__(
@@ -72,6 +87,16 @@ class ReadPiece:
         self.count = count
         self.size_bytes = size_bytes
         self.ttls_ms = ttls_ms
+        self.data_bytes = 0
+
+    def amount(self) -> Amount:
+        """What the piece counts as while it is staged."""
+        amount = Amount()
+        if self.messages:
+            amount.add(self.count, self.data_bytes, is_packed=True)
+        else:
+            amount.add(self.count, self.data_bytes + self.size_bytes, is_packed=False)
+        return amount
 
 
 @final
@@ -108,6 +133,12 @@ def plain_piece(messages: list[Message]) -> bytes:
 
 def read_piece(data: bytes) -> ReadPiece:
     """What `packed_piece` or `plain_piece` packed; ValueError when it is something else."""
+    piece = _read_piece(data)
+    piece.data_bytes = len(data)
+    return piece
+
+
+def _read_piece(data: bytes) -> ReadPiece:
     unpacker = Unpacker(data)
     if data[:4] != packed_count(_PLAIN):
         messages = unpacker.messages()
@@ -126,6 +157,7 @@ def read_piece(data: bytes) -> ReadPiece:
 def stage_change(stage: OpenStage) -> RecordChange:
     amount = stage.amount
     numbers = (
+        stage.sent,
         amount.count,
         amount.size_bytes,
         amount.packed_count,
@@ -141,11 +173,29 @@ def unpack_stage(name: bytes, data: bytes) -> OpenStage:
     unpacker = Unpacker(data)
     stage = OpenStage(name)
     amount = stage.amount
+    stage.sent = unpacker.integer()
     amount.count, amount.size_bytes = unpacker.integer(), unpacker.integer()
     amount.packed_count, amount.packed_bytes = unpacker.integer(), unpacker.integer()
     stage.lifetime_ms = unpacker.integer()
     stage.pieces = unpack_runs(unpacker.rest())
     return stage
+
+
+def publishing_change(ordinal: int, batch_key: bytes, names: list[bytes]) -> RecordChange:
+    """The stages of a publication that is decided, in the order in which they are sent."""
+    parts = [packed_count(len(batch_key)), batch_key, packed_count(len(names))]
+    for name in names:
+        parts += (packed_count(len(name)), name)
+    return RecordChange(PUBLISHING, packed_integer(ordinal), b"".join(parts))
+
+
+def unpack_publishing(key: bytes, data: bytes) -> tuple[int, bytes, list[bytes]]:
+    """What `publishing_change` packed; ValueError when it is something else."""
+    ordinal, unpacker = Unpacker(key).integer(), Unpacker(data)
+    batch_key = unpacker.piece(unpacker.count())
+    names = [unpacker.piece(unpacker.count()) for _ in range(unpacker.count())]
+    unpacker.end()
+    return ordinal, batch_key, names
 
 
 def staged_in(records: dict[tuple[int, bytes], bytes]) -> int:

@@ -47,6 +47,8 @@ class Work(Declared):
     and, only where it is decided, remembers that a batch of a producer is published: one that was
     published before is refused with ALREADY_PUBLISHED.
 
+    `batch_key` is what that batch is known by where it is not remembered.
+
     It also schedules messages under numbers that `Enlist` gave out, cancels others that are
     scheduled, and sets the states of sessions that are held.
     """
@@ -56,6 +58,7 @@ class Work(Declared):
         settlements=list_of(record(Settle)),
         stages=list_of(tuple_of(DATA, NUMBER)),
         publication=maybe(record(Publication)),
+        batch_key=DATA,
         scheduled=list_of(tuple_of(NUMBER, record(Message))),
         cancelled=NUMBERS,
         states=list_of(record(SetState)),
@@ -68,6 +71,7 @@ class Work(Declared):
         stages: list[StageShare] | None = None,
         publication: Publication | None = None,
         *,
+        batch_key: bytes = b"",
         scheduled: list[Reserved] | None = None,
         cancelled: list[int] | None = None,
         states: list[SetState] | None = None,
@@ -76,6 +80,7 @@ class Work(Declared):
         self.settlements = settlements
         self.stages: list[StageShare] = [] if stages is None else stages
         self.publication = publication
+        self.batch_key = batch_key
         self.scheduled: list[Reserved] = [] if scheduled is None else scheduled
         self.cancelled: list[int] = [] if cancelled is None else cancelled
         self.states: list[SetState] = [] if states is None else states

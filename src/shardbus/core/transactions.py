@@ -113,7 +113,7 @@ class Transactions(Handler):
         for promise in prepared.promises:
             for number in promise.numbers:
                 self._ledger.locks.pin_unread(number)
-        self._staging.promise(prepared.stages)
+        self._staging.promise(prepared.stages, prepared.batch_key)
         self.scheduling.load(prepared.cancelled)
         if self._holds is not None:
             self._holds.promise(prepared.states)
@@ -218,7 +218,7 @@ class Transactions(Handler):
         if work.scheduled:
             self._entrance.admit_reserved(work.scheduled, now_ms)
         if work.stages:
-            self._staging.publish(work.stages, self._staged, now_ms)
+            self._staging.publish(work.stages, work.batch_key, self._staged, now_ms)
         if work.publication is not None:
             self._staging.producers.note(work.publication, now_ms)
         for settlement in work.settlements:
@@ -257,13 +257,14 @@ class Transactions(Handler):
         prepared.states = self._states_of(work)
         prepared.deadline_ms = self._ledger.steady_ms + wait_ms
         prepared.keeps_reply = command.keeps_reply
+        prepared.batch_key = work.batch_key
         if command.keeps_reply:
             self._finished.check_room(len(self._prepared))
         data = pack_prepared(prepared)
         prepared.size_bytes = len(data)
         self._check_room(len(data))
         self._pin(promises)
-        self._staging.promise(work.stages)
+        self._staging.promise(work.stages, work.batch_key)
         if work.cancelled:
             self.scheduling.pin(self.scheduling.found(work.cancelled, self._read))
         if self._holds is not None:
@@ -376,7 +377,7 @@ class Transactions(Handler):
                 reply = sent
         if prepared.stages:
             if command.is_commit:
-                self._staging.publish(prepared.stages, self._staged, now_ms)
+                self._staging.publish(prepared.stages, prepared.batch_key, self._staged, now_ms)
             else:
                 self._staging.let_go(prepared.stages)
         for promise in prepared.promises:

@@ -378,7 +378,8 @@ class MemoryFragment:
             self.payloads[change.stage, change.piece] = list(change.payloads)
         elif isinstance(change, StageDrop):
             for piece in list(self.stages.get(change.stage, {})):
-                self._forget_piece(change.stage, piece)
+                if piece <= change.until:
+                    self._forget_piece(change.stage, piece)
         elif isinstance(change, Adopt):
             self._adopt(change)
         else:

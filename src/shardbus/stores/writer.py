@@ -142,7 +142,7 @@ _SWEPT_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ?1 LIMIT ?2"
 # Not through the view: that would cost every row of every commit a look at one more trigger.
 _PUT_PIECE: Final = "INSERT INTO stage (local, stage, piece, data, parts) VALUES (?, ?, ?, ?, ?)"
 _PIECE: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece = ?"
-_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ?"
+_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece <= ?"
 _PIECE_DATA: Final = "SELECT id, data FROM stage WHERE local = ? AND stage = ? AND piece = ?"
 _DROP_PIECES: Final = "DELETE FROM stage WHERE id IN (SELECT value FROM json_each(?))"
 _PUT_PART: Final = "INSERT INTO part VALUES (?, ?)"
@@ -311,7 +311,7 @@ class Writer(Lookup):
             if isinstance(change, StagePut):
                 self._put_piece(local, change, batch.known)
             else:
-                self._drop_pieces(_PIECES, (local, change.stage))
+                self._drop_pieces(_PIECES, (local, change.stage, change.until))
         self._insert(rows.cells)
         if adopted:
             self.connection.execute(_DROP_PIECES, (str(adopted),))

@@ -46,6 +46,8 @@ lines = st.sampled_from(LINES)
 
 class AgreeingMachine(RuleBasedStateMachine):
     requires_session = False
+    # Whether what is published in bites is sent as soon as it can be.
+    publishes_on = True
 
     @initialize(
         limit=st.sampled_from([1, 2, 5]),
@@ -72,6 +74,7 @@ class AgreeingMachine(RuleBasedStateMachine):
         self.bounds = _small_bounds() if is_small else _large_bounds()
         self.detects_duplicates = detects_duplicates
         self.desk = Desk(fragment_rules, bounds=self.bounds, is_batching=is_batching)
+        self.desk.publishes_on = self.publishes_on
         self.model = Model(limit, dead_letters_on_expiry)
         self.stored = copy.deepcopy(self.model)
         self.tokens: list[bytes] = []
@@ -319,9 +322,16 @@ def _small_bounds() -> Bounds:
         claim_runs_max=RUNS_MAX,
         stages_max=2,
         admitted_max=2,
+        whole_count_max=3,
+        bite_count_max=2,
         producers_max=1,
     )
 
 
 def _large_bounds() -> Bounds:
-    return Bounds(sessions_held_max=HELD_MAX, remembered_max=REMEMBERED_MAX)
+    return Bounds(
+        sessions_held_max=HELD_MAX,
+        remembered_max=REMEMBERED_MAX,
+        whole_count_max=6,
+        bite_count_max=3,
+    )

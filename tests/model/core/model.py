@@ -51,6 +51,8 @@ class StageModel:
         self.lifetime_ms = 0
         self.expires_at_ms = 0
         self.promised_to = b""
+        # Pieces that were found to be whole since the fragment was loaded.
+        self.checked: set[int] = set()
 
     def __deepcopy__(self, memo: dict[int, object]) -> "StageModel":
         # Nobody changes a message, and compiled ones cannot be copied.
@@ -59,6 +61,7 @@ class StageModel:
         copied.lifetime_ms = self.lifetime_ms
         copied.expires_at_ms = self.expires_at_ms
         copied.promised_to = self.promised_to
+        copied.checked = set(self.checked)
         return copied
 
     def messages(self) -> list[Message]:
@@ -128,6 +131,10 @@ class Model:
         self.readers: list[ReaderModel] = []
         self.stages: dict[bytes, StageModel] = {}
         self.promised: dict[bytes, list[bytes]] = {}
+        # The stages that are left of what is decided and not wholly sent.
+        self.publishing: list[list[bytes]] = []
+        # And those that were a part of it when its first bite was stored, in the same order.
+        self.taken: list[list[bytes]] = []
         self.batches: dict[bytes, int] = {}
         # What each batch was published with, by its producer and number.
         self.fingerprints: dict[tuple[bytes, int], bytes] = {}
@@ -310,6 +317,7 @@ class Model:
         self.holds = []
         for stage in self.stages.values():
             stage.expires_at_ms = now_ms + stage.lifetime_ms
+            stage.checked = set()
         for reader in self.readers:
             reader.heard_ms = now_ms
         for message in self.messages:

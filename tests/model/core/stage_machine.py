@@ -1,7 +1,7 @@
 """The commands about stages, beside all the others, each checked against the model."""
 
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from shardbus.core.command import (
     AskProducers,
@@ -30,6 +30,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.limits import STAGE_MS_MIN
 from shardbus.core.message import NEVER_MS, Message
+from shardbus.core.stage_command import CheckStages, StagesChecked
 from tests.model.core.machine import TTLS_MS, FragmentMachine, counts
 from tests.model.core.model import StageModel
 
@@ -42,7 +43,9 @@ transactions = st.sampled_from([b"t1", b"t2"])
 
 
 class StageMachine(FragmentMachine):
-    """The same, and the commands about stages."""
+    """The same, and the commands about stages. What is large is sent in bites, among the others."""
+
+    publishes_on = False
 
     @rule(ms=st.sampled_from([STAGE_MS_MIN - 1, STAGE_MS_MIN]), is_noticed=st.booleans())
     def pass_much_time(self, ms: int, is_noticed: bool) -> None:
@@ -76,10 +79,14 @@ class StageMachine(FragmentMachine):
             messages.append(message)
         stage = self.model.stages.get(name)
 
+        is_taken = any(name in names for names in self.model.taken)
+
         reply = self.ask(Stage(name, piece, messages, lifetime_ms))
 
         if isinstance(reply, Refused):
-            if stage is None:
+            if stage is None and is_taken:
+                assert reply.kind is NOT_ALLOWED
+            elif stage is None:
                 assert reply.kind is SERVER_BUSY
                 assert len(self.model.stages) >= self.bounds.stages_max
             else:
@@ -87,7 +94,7 @@ class StageMachine(FragmentMachine):
                 assert stage.promised_to and piece not in stage.pieces
             return
         if stage is None:
-            assert len(self.model.stages) < self.bounds.stages_max
+            assert len(self.model.stages) < self.bounds.stages_max and not is_taken
             stage = self.model.stages.setdefault(name, StageModel(name))
         if piece not in stage.pieces:
             assert not stage.promised_to
@@ -126,11 +133,50 @@ class StageMachine(FragmentMachine):
 
         assert (reply.kind if isinstance(reply, Refused) else None) is expected
         if expected is None:
-            self.make_visible([name for name, _ in shares])
+            self.begin_publishing([name for name, _ in shares])
             if publication is not None:
                 self.model.batches[publication.producer] = publication.batch
                 self.model.fingerprints[publication.producer, publication.batch] = fingerprint
             self.settle_down()
+
+    @rule(names=some)
+    def check_stages(self, names: list[bytes]) -> None:
+        """What is large is published only when all of it was looked at."""
+        while True:
+            reply = self.ask(CheckStages(names))
+            assert isinstance(reply, StagesChecked)
+            if not reply.left_bytes:
+                break
+        for name in names:
+            if name in self.model.stages:
+                self.model.stages[name].checked.update(self.model.stages[name].pieces)
+        self.settle_down()
+
+    @rule(names=some, producer=producers, is_reloaded=st.booleans())
+    def publish_much(self, names: list[bytes], producer: bytes, is_reloaded: bool) -> None:
+        for name in names:
+            for piece in (1, 2, 3):
+                self.stage(name, piece, 3, None, -1, 0, STAGE_MS_MIN)
+        self.check_stages(names)
+        self.publish(names, producer, 1, 0, b"")
+        if is_reloaded:
+            self.crash()
+
+    @precondition(lambda self: self.model.publishing)
+    @rule(count=st.integers(min_value=1, max_value=3))
+    def bite(self, count: int) -> None:
+        for _ in range(count):
+            if self.model.publishing:
+                self.desk.publish_on()
+                self.desk.go_on()
+                self.send_bite(self.model.publishing[0])
+                self.settle_down()
+
+    @precondition(lambda self: self.model.publishing)
+    @rule(is_noticed=st.booleans())
+    def publish_for_long(self, is_noticed: bool) -> None:
+        """It takes longer than the stages have."""
+        self.pass_time(2 * STAGE_MS_MIN, is_noticed)
 
     @rule(names=some, transaction_id=transactions, error=st.sampled_from([0, 0, 0, 1]))
     def prepare(self, names: list[bytes], transaction_id: bytes, error: int) -> None:
@@ -153,9 +199,9 @@ class StageMachine(FragmentMachine):
         assert isinstance(self.ask(Finish(transaction_id, is_commit=is_commit)), Done)
         names = self.model.promised.pop(transaction_id, [])
         if is_commit:
-            self.make_visible(names)
-        for name in names:
-            if name in self.model.stages:
+            self.begin_publishing(names)
+        else:
+            for name in names:
                 self.model.stages[name].promised_to = b""
         self.settle_down()
 
@@ -190,6 +236,7 @@ class StageMachine(FragmentMachine):
     def the_store_holds_the_pieces_of_the_model(self) -> None:
         if self.desk.is_pending():
             return
+        assert self.desk.fragment.is_publishing == bool(self.model.publishing)
         kept = {name: sorted(pieces) for name, pieces in self.desk.shelf.kept.stages.items()}
         expected = {stage.name: sorted(stage.pieces) for stage in self.model.stages.values()}
         assert kept == expected
@@ -223,16 +270,64 @@ class StageMachine(FragmentMachine):
                 return STAGE_LOST
             if stage.promised_to:
                 return SERVER_BUSY
-        ids = [each.message_id for each in self.messages([name for name, _ in shares])]
+        names = [name for name, _ in shares]
+        messages = self.messages(names)
+        stages = [self.model.stages[name] for name in names]
+        if all(set(stage.pieces) <= stage.checked for stage in stages):
+            ids: list[str | None] = [str(each) for each in range(len(messages))]
+            return QUOTA_EXCEEDED if self.is_history_full(ids) else None
+        if len(messages) > self.bounds.whole_count_max:
+            return SERVER_BUSY
+        ids = [each.message_id for each in messages]
         fresh = self.fresh_ids(ids)
         is_full = self.is_history_full([ids[position] for position in fresh])
         return QUOTA_EXCEEDED if ids and is_full else None
 
+    def is_history_full(self, ids: list[str | None]) -> bool:
+        """What is promised or being published has its room."""
+        promised = [stage for stage in self.model.stages.values() if stage.promised_to]
+        count = sum(len(stage.messages()) for stage in promised)
+        is_any = any(name is not None for name in ids)
+        return is_any and super().is_history_full([*ids, *[""] * count])
+
     def messages(self, names: list[bytes]) -> list[Message]:
         return [each for name in names for each in self.model.stages[name].messages()]
 
-    def make_visible(self, names: list[bytes]) -> None:
-        messages = self.messages(names)
-        self.admit(messages, self.fresh_ids([each.message_id for each in messages]))
+    def begin_publishing(self, names: list[bytes]) -> None:
+        """It is decided: what is small is visible now, and of the rest the first bite."""
+        if len(self.messages(names)) <= self.bounds.whole_count_max:
+            for name in names:
+                self.make_visible(self.model.stages.pop(name).messages())
+            return
         for name in names:
-            del self.model.stages[name]
+            self.model.stages[name].promised_to = b"itself"
+        left = list(names)
+        self.model.publishing.append(left)
+        self.model.taken.append([])
+        self.send_bite(left)
+        if left:
+            self.model.taken[-1] += left
+
+    def send_bite(self, names: list[bytes]) -> None:
+        """Whole pieces until there are enough messages."""
+        room = self.bounds.bite_count_max
+        while names and room > 0:
+            stage = self.model.stages[names[0]]
+            messages = stage.pieces.pop(min(stage.pieces))
+            self.make_visible(messages)
+            room -= len(messages)
+            if not stage.pieces:
+                del self.model.stages[names.pop(0)]
+        if not names:
+            del self.model.taken[self.model.publishing.index(names)]
+            self.model.publishing.remove(names)
+
+    def make_visible(self, messages: list[Message]) -> None:
+        self.admit(messages, self.fresh_ids([each.message_id for each in messages]))
+
+    def teardown(self) -> None:
+        if hasattr(self, "desk"):
+            self.flush()
+            while self.model.publishing:
+                self.bite(1)
+        super().teardown()

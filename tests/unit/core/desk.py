@@ -32,6 +32,7 @@ from shardbus.core.fragment import Fragment
 from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message, sooner
 from shardbus.core.need import Need
+from shardbus.core.stage_command import PublishOn
 from shardbus.stores.base import FragmentCommit, FragmentId
 from shardbus.stores.memory import MemoryFragment, MemoryStore
 
@@ -150,6 +151,8 @@ class Desk:
         self.shelf = Shelf()
         self._bounds = bounds or Bounds(page_count_max=page_count)
         self._is_batching = is_batching
+        # Without, whoever uses the desk says when the next bite is sent.
+        self.publishes_on = True
         self._pending: list[Change] = []
         self._seed = 0
         self._set_by_ms = STEADY_BEHIND_MS
@@ -164,7 +167,7 @@ class Desk:
         self._check_lacking(command, outcome.reply)
         self._pending += outcome.changes
         while self.fragment.is_unfinished:
-            self._pending += self.fragment.decide_on()
+            self._pending += self.fragment.decide_on(self._bounds.admitted_max)
         self._pending += self.fragment.tickets.changes()
         if not self._is_batching or not self.is_pending() or _is_lacking(outcome.reply):
             self._commit()
@@ -192,16 +195,30 @@ class Desk:
         self._commit()
 
     def go_on(self) -> None:
-        """Read the pages and the due messages that the fragment asks for."""
+        """Read the pages and the due messages that the fragment asks for, and send what is being
+        published.
+        """
         for _ in range(TURNS_MAX):
             page = self.fragment.intake.wanted()
             if page is not None:
                 self.feed(page)
+            elif self.fragment.is_publishing and self.publishes_on:
+                self.publish_on()
             elif self.fragment.wants_due(self.now_ms):
                 self._read_due()
             else:
                 return
         raise AssertionError("the fragment never stops asking")
+
+    def publish_on(self) -> None:
+        """Send and store the next bite of what is being published."""
+        command = PublishOn()
+        self._read_what_is_lacking(command)
+        self._pending += self.fragment.apply(command, self.now_ms, self.steady_ms).changes
+        while self.fragment.is_unfinished:
+            self._pending += self.fragment.decide_on(self._bounds.admitted_max)
+        self._commit()
+        self.fragment.after_commit()
 
     def wait(self, ms: int) -> None:
         """Let time pass and the fragment notice."""

@@ -2,9 +2,8 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
 from shardbus.core.command import Done, Finish, Prepare
-from shardbus.core.errors import STAGE_LOST, TOO_LARGE, Refused
+from shardbus.core.errors import STAGE_LOST, Refused
 from shardbus.core.message import MAIN_LINE, Message
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, StagingDesk
@@ -81,23 +80,6 @@ def test_the_time_to_live_of_the_entity_ends_what_was_staged() -> None:
 
     found = [delivery.entry.expires_at_ms - desk.now_ms for delivery in desk.receive(9)]
     assert found == [500, 100, 500]
-
-
-def test_what_must_be_read_to_be_published_has_a_closer_bound() -> None:
-    """What is plain is not read at all; what is not, is in memory while it is published."""
-    desk = StagingDesk(bounds=Bounds(packed_bytes_max=1_000))
-    later_ms = desk.now_ms + LATER_MS
-    desk.stage(bytes(600), bytes(600), name=b"plain")
-    desk.stage_all([Message(bytes(600), scheduled_at_ms=later_ms)], b"packed")
-
-    with pytest.raises(Refused, match="smaller batches") as refused:
-        desk.stage_all([Message(bytes(600), scheduled_at_ms=later_ms)], b"packed", 2)
-    desk.stage(bytes(600), name=b"packed", piece=2)
-    desk.reload()
-    desk.publish(b"plain", b"packed")
-
-    assert refused.value.kind is TOO_LARGE
-    assert desk.payloads(9) == [bytes(600)] * 3
 
 
 def test_a_damaged_payload_makes_its_stage_unpublishable(desk: StagingDesk) -> None:

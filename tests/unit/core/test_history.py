@@ -85,9 +85,9 @@ def test_there_is_a_most_and_what_expired_makes_room() -> None:
     history.add(100, digest(1, 1) + digest(2, 2))
     history.add(200, digest(3, 3))
 
-    assert not history.has_room(digest(4, 4), 3, 50)
-    assert not history.has_room(digest(4, 4), 3, 99)
-    assert history.has_room(digest(4, 4) + digest(5, 5), 3, 100)
+    assert not history.has_room(1, 3, 50)
+    assert not history.has_room(1, 3, 99)
+    assert history.has_room(2, 3, 100)
     assert len(history) == 1
 
 

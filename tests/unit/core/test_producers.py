@@ -132,6 +132,19 @@ def test_who_published_once_and_died_is_forgotten_after_an_hour(desk: StagingDes
     assert desk.shelf.kept.records == {}
 
 
+def test_who_published_once_and_asks_is_remembered(desk: StagingDesk) -> None:
+    """A batch in bites may take hours, and whoever published it asks whether it is done."""
+    for name in (b"asks", b"died"):
+        desk.do(Transact(once(name)))
+    for _ in range(5):
+        desk.wait(PRODUCER_ONCE_KEPT_MS - 1)
+        assert desk.batches(b"asks") == {b"asks": 1}
+
+    assert desk.batches() == {b"asks": 1}
+    desk.wait(PRODUCER_ONCE_KEPT_MS)
+    assert desk.batches() == {}
+
+
 def test_who_publishes_once_takes_no_room_from_others() -> None:
     desk = StagingDesk(bounds=Bounds(producers_max=2))
     for name in (b"a", b"b"):

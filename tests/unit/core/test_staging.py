@@ -239,27 +239,16 @@ def test_a_full_fragment_can_still_publish_what_it_has() -> None:
     assert desk.fragment.size_bytes() == 200
 
 
-def test_a_stage_has_bounds() -> None:
-    desk = StagingDesk(bounds=Bounds(stages_max=2, staged_bytes_max=1_000))
+def test_a_fragment_has_so_many_stages() -> None:
+    desk = StagingDesk(bounds=Bounds(stages_max=2))
     desk.stage(bytes(600))
     desk.stage(b"other", name=b"b")
 
-    with pytest.raises(Refused, match="smaller batches") as large:
-        desk.stage(bytes(600), piece=2)
     with pytest.raises(Refused, match="publish or discard") as many:
         desk.stage(b"x", name=b"c")
 
-    assert large.value.kind is TOO_LARGE and many.value.kind is SERVER_BUSY
+    assert many.value.kind is SERVER_BUSY
     assert desk.held() == {NAME: 1}
-
-
-def test_what_is_published_at_once_has_a_bound() -> None:
-    desk = StagingDesk(bounds=Bounds(staged_bytes_max=1_000))
-    desk.stage(bytes(600), name=b"a")
-    desk.stage(bytes(600), name=b"b")
-
-    assert refusal(desk, desk.publication(b"a", b"b")) is TOO_LARGE
-    desk.publish(b"a")
 
 
 def test_a_stage_has_so_many_pieces_and_a_piece_so_many_bytes() -> None:

@@ -12,7 +12,7 @@ from shardbus_spark.errors import OptionError, ShardbusError
 
 SLICE_S: Final = 2
 SLICE_ROWS_MAX: Final = 100_000
-# A publication may have 64 MB in one fragment, and all rows of a slice may have one key.
+# So much appears at once in one fragment, and all rows of a slice may have one key.
 SLICE_BYTES_MAX: Final = 32 * 1024 * 1024
 SLICES_MAX: Final = 500_000
 FILE_ROWS_MIN: Final = 1_000
