@@ -71,9 +71,9 @@ ALL: Final = {
     # Every batch of a sink is visible once and whole, all of it of one attempt (P3).
     "stages": Histories(
         run_stages,
-        "1-12",
+        "1-16",
         (
-            *("staged", "adopted", "published", "published before", "refused", "unknown"),
+            *("staged", "adopted", "bitten", "published", "published before", "refused", "unknown"),
             *("expired", "repeated", "differs", "prolonged", "rivals", *CRASHES),
         ),
         3,
@@ -83,8 +83,8 @@ ALL: Final = {
         run_followers,
         "1-10,687,5107",
         (
-            *("published", "adopted", "sent", "not sent", "followed", "limited", "begun again"),
-            *("not told", *CRASHES),
+            *("published", "adopted", "bitten", "sent", "not sent", "followed", "limited"),
+            *("begun again", "not told", *CRASHES),
         ),
         3,
     ),
