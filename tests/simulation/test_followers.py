@@ -15,7 +15,7 @@ from tests.simulation.follower_scenario import run_followers
 from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.stage_scenario import StageTown
 
-FIXED = "1-10"
+FIXED = "1-10,145"
 
 EVENTS = (
     "published",

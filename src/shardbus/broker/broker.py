@@ -283,6 +283,11 @@ class Broker:
             found.is_missing = isinstance(counted, UnknownFragment)
         else:
             counters, sent_total, readers, staged_bytes = counted
+            if runner is not None:
+                # The store may have what the runner is about to hear of: what was told once is
+                # told from then on, so that an end that somebody follows never goes back.
+                sent_total = max(sent_total, runner.stored_counter)
+                runner.stored_counter = sent_total
             found = _statistics(number, counters)
             found.sent_total = sent_total
             found.size_bytes += staged_bytes
