@@ -81,7 +81,7 @@ ALL: Final = {
     # What a follower reads is what was stored, in order, none of it twice (P2).
     "followers": Histories(
         run_followers,
-        "1-10,687,5107",
+        "1-10,145,687,5107",
         (
             *("published", "adopted", "bitten", "sent", "not sent", "followed", "limited"),
             *("begun again", "not told", *CRASHES),
