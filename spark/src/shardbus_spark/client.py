@@ -28,6 +28,7 @@ from shardbus_spark.address import Address, address_from
 from shardbus_spark.credentials import Given
 from shardbus_spark.errors import (
     BatchDiffers,
+    ClaimCompleted,
     ClaimLost,
     NotFound,
     OptionError,
@@ -66,7 +67,7 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "reader-in-use": ReaderInUse,
     "reader-lost": ReaderLost,
     "claim-lost": ClaimLost,
-    "claim-completed": ClaimLost,
+    "claim-completed": ClaimCompleted,
     "stage-lost": StageLost,
     "batch-differs": BatchDiffers,
     "quota-exceeded": QuotaExceeded,
