@@ -544,3 +544,28 @@ def test_the_lag_is_told_by_fragment(lane: FakeLane) -> None:
     assert list(lag) == ["0", "1"]
     assert sum(lag.values()) == told["waiting"] == lane.left() - 5
     assert lag["0"] > lag["1"]
+
+
+def test_a_restored_checkpoint_is_told_from_a_lease_that_ran_out(lane: FakeLane) -> None:
+    """P2: a batch that was completed is on the bus no more, whatever leaseMs says."""
+    lane.send(3)
+    stream = consuming(lane)
+    start = as_stored(stream.initialOffset())
+    end = plan(stream, start)
+    run(stream, start, end)
+    stream.commit(end)
+
+    with pytest.raises(DataLoss, match=r"completed before, .* older checkpoint") as told:
+        run(stream, start, end)
+
+    assert "leaseMs" not in str(told.value)
+
+
+@pytest.mark.parametrize("claims", [{"x": 1}, {"0": "y"}, {"0": None}, {"0": [1]}])
+def test_a_checkpoint_that_is_damaged_is_told_as_such(lane: FakeLane, claims: object) -> None:
+    lane.send(1)
+    stream = consuming(lane)
+    damaged = {**as_stored(stream.initialOffset()), "claims": claims}
+
+    with pytest.raises(ShardbusError, match="an offset that is none of ours"):
+        plan(stream, damaged)

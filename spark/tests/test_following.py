@@ -9,11 +9,13 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
-from spark.tests.bus import Bus, running_bus
-from spark.tests.streams import plan, run
+from spark.tests.bus import Bus, Document, running_bus
+from spark.tests.streams import bodies, plan, run
 
+from shardbus_spark.batch import BatchReader
 from shardbus_spark.browsing import BrowseStream
 from shardbus_spark.client import connect
+from shardbus_spark.errors import NotFound
 from shardbus_spark.options import read_options
 
 QUEUE: Final = "followed"
@@ -100,3 +102,25 @@ def test_a_stream_passes_over_nothing_that_is_being_stored(
     assert found == writers.sent, (
         f"{(writers.sent - found).total()} missing, {(found - writers.sent).total()} too many"
     )
+
+
+def test_what_was_planned_of_an_entity_is_not_read_of_another_with_its_name(tmp_path: Path) -> None:
+    """P2: deleted and made again it has the same numbers, of other messages."""
+    with running_bus(tmp_path, ENTITIES.format("true")) as bus:
+        options = read_options({"endpoint": bus.url, "entity": QUEUE})
+        messages: list[Document] = [{"body": str(each)} for each in range(64)]
+        bus.send(QUEUE, messages)
+        stream, batch = BrowseStream(options, ["body"]), BatchReader(options, ["body"])
+        start = stream.initialOffset()
+        end = plan(stream, start)
+        followed, read = stream.partitions(start, end), batch.partitions()
+        assert (len(bodies(stream, followed)), len(bodies(batch, read))) == (64, 64)
+
+        bus.run("queue", "delete", QUEUE)
+        bus.run("queue", "create", QUEUE, "--partitioning")
+        bus.send(QUEUE, messages)
+
+        with pytest.raises(NotFound, match="was deleted and made again"):
+            bodies(stream, followed)
+        with pytest.raises(NotFound, match="was deleted and made again"):
+            bodies(batch, read)

@@ -15,6 +15,7 @@ from shardbus_spark.options import (
     TASK_ACCESS_MS_MIN,
     read_options,
 )
+from shardbus_spark.sink_options import NAMES_MAX
 
 README = Path(__file__).parents[1] / "README.md"
 LIMITS = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
@@ -29,6 +30,10 @@ CONSUME = {"entity": "orders", "mode": "consume", "readerName": "r"}
         ({"entity": "a", "nope": "1"}, "nope is no option; options are endpoint"),
         ({"entity": "a", "maxRowsPerTrigger": "0"}, "maxRowsPerTrigger is '0'.*above 0"),
         ({"entity": "a", "inputPartitions": "two"}, "inputPartitions is 'two'"),
+        ({"entity": "a", "maxRowsPerTrigger": "9" * 5_000}, "maxRowsPerTrigger is .*above 0"),
+        ({"entity": "a", "startingOffsets": '{"²": 5}'}, "startingOffsets is .*by fragment"),
+        ({"entity": "a", "startingOffsets": "[" * 50_000}, "startingOffsets is .*by fragment"),
+        ({"entity": "a", "startingTimestamp": "0001-01-01T00:00:00+14:00"}, "time with its zone"),
         ({"entity": "a", "failOnDataLoss": "perhaps"}, "failOnDataLoss is 'perhaps'"),
         ({"entity": "a", "states": "dead"}, "states has 'dead'"),
         ({"entity": "a", "startingOffsets": "[1]"}, "startingOffsets is .*by fragment"),
@@ -110,6 +115,7 @@ def test_the_readme_has_every_option_as_the_table_says_it() -> None:
             {planning.CORES_MAX, planning.PARTITIONS_MAX, planning.PARTITION_ROWS},
         ),
         ("a `credentialFile`", {FILE_BYTES_MAX // 1024}),
+        ("`transactionId`, `txnAppId`", set(NAMES_MAX.values())),
         ("`taskAccessMs`", {TASK_ACCESS_MS_MIN, TASK_ACCESS_MS_MAX}),
     ],
 )

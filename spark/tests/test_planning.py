@@ -48,7 +48,7 @@ def test_there_are_no_more_partitions_than_pieces() -> None:
 def test_a_long_range_is_cut_without_gap_and_without_overlap() -> None:
     part = FragmentState(3, 100, 1100, 1000, 0)
 
-    pieces = browse_pieces(OPTIONS, part, 100, 1100, piece_rows=300)
+    pieces = browse_pieces(OPTIONS, "7", part, 100, 1100, piece_rows=300)
 
     bounds = [tuple(map(int, (_member(p, "from"), _member(p, "to")))) for p in pieces]
     assert (bounds[0][0], bounds[-1][1], len(bounds)) == (100, 1100, 4)
@@ -58,10 +58,10 @@ def test_a_long_range_is_cut_without_gap_and_without_overlap() -> None:
 def test_numbers_that_nobody_has_any_more_are_not_read() -> None:
     part = FragmentState(0, 900, 1000, 100, 0)
 
-    [piece] = browse_pieces(OPTIONS, part, 1, 1000, piece_rows=1000)
+    [piece] = browse_pieces(OPTIONS, "7", part, 1, 1000, piece_rows=1000)
 
     assert _member(piece, "from") == "900"
-    assert browse_pieces(OPTIONS, part, 1, 900, piece_rows=10) == []
+    assert browse_pieces(OPTIONS, "7", part, 1, 900, piece_rows=10) == []
 
 
 def test_a_limit_is_shared_by_size_and_everybody_gets_something() -> None:

@@ -29,6 +29,10 @@ def test_repeated_batches_fail_unless_an_application_counts_its_versions() -> No
         ({"txnAppId": "app", "txnVersion": "-1"}, "txnVersion is '-1'"),
         ({"txnAppId": "app", "txnVersion": "9" * 30}, "it must be a whole number"),
         ({"txnAppId": "a", "txnVersion": "1", "transactionId": "t"}, "exclude each other"),
+        ({"txnAppId": "app", "txnVersion": "9" * 5_000}, "it must be a whole number"),
+        ({"transactionId": "x" * 251}, "transactionId has 251 characters; it may have 250"),
+        ({"txnAppId": "x" * 253, "txnVersion": "1"}, "txnAppId has 253 characters; it may have"),
+        ({"producerName": "x" * 220}, "producerName has 220 characters; it may have 219"),
         ({"onRepeatedBatch": "maybe"}, "onRepeatedBatch is 'maybe'; it must be fail or skip"),
     ],
 )

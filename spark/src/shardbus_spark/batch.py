@@ -56,7 +56,9 @@ class BatchReader(DataSourceReader):
         pieces = [
             piece
             for part in entity.fragments
-            for piece in browse_pieces(options, part, *self._bounds(part), piece_rows=piece_rows)
+            for piece in browse_pieces(
+                options, entity.incarnation, part, *self._bounds(part), piece_rows=piece_rows
+            )
         ]
         return shares(pieces, partitions, options.task_address())
 
@@ -105,9 +107,17 @@ def check_offsets(entity: EntityState, options: SourceOptions) -> None:
 
 
 def browse_pieces(
-    options: SourceOptions, part: FragmentState, first: int, stop: int, *, piece_rows: int
+    options: SourceOptions,
+    incarnation: str,
+    part: FragmentState,
+    first: int,
+    stop: int,
+    *,
+    piece_rows: int,
 ) -> list[Piece]:
-    """A range of a fragment, in several pieces if it is long."""
+    """A range of a fragment, in several pieces if it is long; of the entity as it is now, and not
+    of one that is made in its place.
+    """
     first = max(first, part.first)
     if first >= stop:
         return []
@@ -116,15 +126,20 @@ def browse_pieces(
     count = max(1, min(-(-rows // piece_rows), stop - first))
     cuts = [first + (stop - first) * index // count for index in range(count + 1)]
     return [
-        Piece(_ticket(options, part.number, low, high), rows // count, (part.number, low))
+        Piece(
+            _ticket(options, incarnation, part.number, low, high),
+            rows // count,
+            (part.number, low),
+        )
         for low, high in pairwise(cuts)
     ]
 
 
-def _ticket(options: SourceOptions, fragment: int, first: int, stop: int) -> str:
+def _ticket(options: SourceOptions, incarnation: str, fragment: int, first: int, stop: int) -> str:
     return json.dumps(
         {
             "entity": options.entity,
+            "incarnation": incarnation,
             "fragment": fragment,
             "from": first,
             "to": stop,

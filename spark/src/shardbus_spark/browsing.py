@@ -97,6 +97,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, stop in sorted(stops.items())
             for piece in browse_pieces(
                 self._options,
+                entity.incarnation,
                 FragmentState(number, lowest[number], stop, stop, 0),
                 firsts.get(number, 0),
                 stop,

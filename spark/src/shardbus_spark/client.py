@@ -29,6 +29,7 @@ from shardbus_spark.credentials import Given
 from shardbus_spark.errors import (
     BatchDiffers,
     BeingPublished,
+    ClaimCompleted,
     ClaimLost,
     NotFound,
     OptionError,
@@ -68,7 +69,7 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "reader-in-use": ReaderInUse,
     "reader-lost": ReaderLost,
     "claim-lost": ClaimLost,
-    "claim-completed": ClaimLost,
+    "claim-completed": ClaimCompleted,
     "stage-lost": StageLost,
     "batch-differs": BatchDiffers,
     "being-published": BeingPublished,

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from shardbus_spark.address import Address
 from shardbus_spark.claims import OPEN_CLAIMS_MAX, Claims, reader_position
 from shardbus_spark.client import RETRY_S
-from shardbus_spark.errors import ClaimLost, DataLoss, ReaderInUse, Unavailable
+from shardbus_spark.errors import ClaimCompleted, ClaimLost, DataLoss, ReaderInUse, Unavailable
 from shardbus_spark.gathering import Gathering
 from shardbus_spark.heartbeat import KEEPER, keep_heard
 from shardbus_spark.limits import NO_LIMIT, bounds, default_limit, is_once, shared
@@ -281,9 +281,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ClaimLost as error:
             if self._options.fails_on_data_loss:
                 raise DataLoss(
-                    f"messages that this query had set aside went back to receivers: {error} "
-                    "It was away for longer than leaseMs: choose a longer one. To go on without "
-                    "them, set failOnDataLoss to false"
+                    f"{_how_lost(error)} To go on without them, set failOnDataLoss to false"
                 ) from error
             log.warning("messages that were set aside are lost to this query: %s", error)
         rest = self._rest(address, ticket)
@@ -327,6 +325,20 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             READER_IDS: in_order(claims.reader_ids()),
             CLAIMS: in_order(ordinals),
         }
+
+
+def _how_lost(error: ClaimLost) -> str:
+    """What became of messages that a batch has to have, and what to do about it."""
+    if isinstance(error, ClaimCompleted):
+        return (
+            f"messages of this batch were completed before, and are on the bus no more: {error} "
+            "Somebody went back to an older checkpoint, or runs two queries with one readerName: "
+            "use the checkpoint that is the latest."
+        )
+    return (
+        f"messages that this query had set aside went back to receivers: {error} It was away for "
+        "longer than leaseMs: choose a longer one."
+    )
 
 
 def _open(claims: Claims) -> None:

@@ -43,6 +43,10 @@ class ClaimLost(ShardbusError):
     """What was set aside went back to receivers, or is done already."""
 
 
+class ClaimCompleted(ClaimLost):
+    """What was set aside is done already: it is on the bus no more."""
+
+
 class DataLoss(ShardbusError):
     """Messages that a checkpoint expects are not there any more."""
 

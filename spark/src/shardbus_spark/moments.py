@@ -49,14 +49,14 @@ def moment(name: str, text: str) -> datetime | None:
         if text.isascii() and text.isdigit() and int(text) <= _MILLISECONDS_MAX:
             return _EPOCH + timedelta(milliseconds=int(text))
         found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
     except (ValueError, OverflowError):
-        found = None
-    if found is None or found.tzinfo is None:
-        raise OptionError(
-            f"{name} is {text!r}; it must be a time with its zone, like 2026-11-16T10:00:00Z, or "
-            "milliseconds since 1970"
-        )
-    return found.astimezone(UTC)
+        pass
+    raise OptionError(
+        f"{name} is {text!r}; it must be a time with its zone, like 2026-11-16T10:00:00Z, or "
+        "milliseconds since 1970"
+    )
 
 
 def duration_s(name: str, text: str, default_s: float) -> float:

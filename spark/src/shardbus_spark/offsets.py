@@ -29,9 +29,12 @@ T = TypeVar("T")
 def positions(offset: Mapping[str, object], name: str) -> dict[int, int]:
     """The numbers by fragment under a name; nothing where there are none."""
     found = offset.get(name, {})
-    if not isinstance(found, dict):
-        raise ShardbusError(f"the checkpoint holds an offset that is none of ours: {offset}")
-    return {int(fragment): int(number) for fragment, number in found.items()}
+    try:
+        if isinstance(found, dict):
+            return {int(fragment): int(number) for fragment, number in found.items()}
+    except (TypeError, ValueError):
+        pass
+    raise ShardbusError(f"the checkpoint holds an offset that is none of ours: {offset}")
 
 
 def texts(offset: Mapping[str, object], name: str) -> dict[int, str]:

@@ -98,6 +98,7 @@ _OF_SPARK: Final = frozenset(
     )
 )
 _OF_TABLES: Final = "option."
+_DIGITS_MAX: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class Values:
         value = self.text(name)
         if not value:
             return default
-        if not (value.isascii() and value.isdigit() and 0 < int(value) < 1 << 62):
+        if not (is_number(value) and 0 < int(value) < 1 << 62):
             raise OptionError(f"{name} is {value!r}; it must be a whole number above 0")
         return int(value)
 
@@ -259,10 +260,10 @@ class Values:
             return value.lower() or default
         try:
             found: object = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict) and all(
-            key.isdigit() and isinstance(number, int) and not isinstance(number, bool)
+            is_number(key) and isinstance(number, int) and not isinstance(number, bool)
             for key, number in found.items()
         ):
             least = EARLIEST_NUMBER if EARLIEST in words else LATEST_NUMBER
@@ -274,6 +275,11 @@ class Values:
             f'{{"0": 1200, "1": 281474976710660}}: by fragment a sequence number, -1 for latest'
             f"{earliest}"
         )
+
+
+def is_number(text: str) -> bool:
+    """Whether it is a whole number, with no more digits than one of 64 bits has."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def options_of_table(given: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from shardbus_spark.address import Address
 from shardbus_spark.errors import OptionError
-from shardbus_spark.options import ENTITY_MISSING, OF_ADDRESSES, Values
+from shardbus_spark.options import ENTITY_MISSING, OF_ADDRESSES, Values, is_number
 from shardbus_spark.options import KNOWN as KNOWN_OF_SOURCES
 
 KNOWN: Final[dict[str, str]] = {
@@ -29,6 +29,8 @@ FAIL: Final = "fail"
 SKIP: Final = "skip"
 VERSION_MAX: Final = 1 << 62
 WAIT_MS_DEFAULT: Final = 900_000
+# The bus knows a producer by up to 256 characters, of which we need some: an id of a query has 36.
+NAMES_MAX: Final = {"transactionId": 250, "txnAppId": 252, "producerName": 219}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,12 @@ def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     entity = values.text("entity") or values.text("path")
     if not entity:
         raise OptionError(ENTITY_MISSING.format("save"))
+    for name, most in NAMES_MAX.items():
+        # Rather than when all rows are on the bus, and only to be published.
+        if len(values.text(name)) > most:
+            raise OptionError(
+                f"{name} has {len(values.text(name))} characters; it may have {most}: shorten it"
+            )
     app_id, version = _app(values)
     otherwise = SKIP if app_id else FAIL
     options = SinkOptions(
@@ -80,6 +88,6 @@ def _app(values: Values) -> tuple[str, int]:
         raise OptionError("txnAppId and txnVersion go together: give both, or neither")
     if app_id and values.text("transactionId"):
         raise OptionError("transactionId and txnAppId exclude each other: give one of them")
-    if version and not (version.isascii() and version.isdigit() and int(version) < VERSION_MAX):
+    if version and not (is_number(version) and int(version) < VERSION_MAX):
         raise OptionError(f"txnVersion is {version!r}; it must be a whole number from 0 on")
     return app_id, int(version or 0)

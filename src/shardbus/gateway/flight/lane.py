@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from shardbus.core.address import parse_address
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, Refused
 from shardbus.gateway.flight.admission import TOKEN, Admission, Guests, token_of
 from shardbus.gateway.flight.bus import WAITS_MAX, Bus, entity_path
 from shardbus.gateway.flight.claimed import ClaimAsk, claimed
@@ -154,6 +154,7 @@ class Lane(flight.FlightServerBase):
                     "columns": wish.columns,
                     "states": wish.state_names,
                     "fragment": part.number,
+                    "incarnation": str(found.entity_id),
                     "from": starts.get(part.number, part.first),
                     "to": stops.get(part.number, part.next),
                 }
@@ -231,6 +232,12 @@ class Lane(flight.FlightServerBase):
     def _browsed(self, wish: Wish, number: int, token: str) -> Iterator[pa.RecordBatch]:
         first, stop = wish.number("from"), wish.number("to")
         found = self._describe(wish.entity, token)
+        if wish.incarnation not in ("", str(found.entity_id)):
+            raise Refused(
+                NOT_FOUND,
+                f"The entity '{wish.entity}' that the ticket is for is gone: it was deleted and "
+                "made again, and has other messages. Ask for another ticket.",
+            )
         broker = found.fragment(number).broker
         if first >= stop:
             return iter(())

@@ -28,6 +28,7 @@ _KNOWN: Final = {
         "from",
         "to",
         "fragment",
+        "incarnation",
         "reader",
         "ordinals",
         "reader_id",
@@ -73,6 +74,11 @@ class Wish:
     @property
     def reader(self) -> str | None:
         return self._text("reader") if "reader" in self._members else None
+
+    @property
+    def incarnation(self) -> str:
+        """Which entity of that name; empty for whichever there is."""
+        return self._text("incarnation") if "incarnation" in self._members else ""
 
     @property
     def reader_id(self) -> str:

@@ -77,6 +77,21 @@ def test_a_flight_has_a_ticket_for_each_fragment_from_where_it_begins(site: Lane
     assert stream.read_all().num_rows == 1
 
 
+def test_a_ticket_is_of_one_entity_and_not_of_the_next_with_its_name(site: LaneSite) -> None:
+    """P1: what is deleted and made again has the same numbers, of other messages."""
+    site.send(b"a")
+
+    info = site.client.get_flight_info(flight.FlightDescriptor.for_path("q"), options())
+    [ticket] = tickets(info)
+
+    incarnation = ticket["incarnation"]
+    assert site.read(**{"from": 1, "to": 2}, incarnation=incarnation).num_rows == 1
+    with pytest.raises(flight.FlightError, match=r"^not-found: .*made again"):
+        site.read(**{"from": 1, "to": 2}, incarnation="another")
+    with pytest.raises(flight.FlightError, match=r"^invalid-argument: "):
+        site.read(**{"from": 1, "to": 2}, incarnation=7)
+
+
 def test_describing_tells_where_fragments_begin_in_truth(site: LaneSite) -> None:
     """P1: clients divide what is there by it."""
 
