@@ -7,68 +7,10 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-# One group, one list: modules compiled together call each other as C, not through the interpreter.
-HOT_GLOBS = (
-    "src/shardbus/amqp/*.py",
-    "src/shardbus/core/**/*.py",
-    "src/shardbus/rules/*.py",
-    "src/shardbus/stores/base_bulk.py",
-    "src/shardbus/stores/base_record.py",
-    "src/shardbus/stores/batch.py",
-    "src/shardbus/stores/breath.py",
-    "src/shardbus/stores/bulk.py",
-    "src/shardbus/stores/chunk.py",
-    "src/shardbus/stores/directory.py",
-    "src/shardbus/stores/draft.py",
-    "src/shardbus/stores/due.py",
-    "src/shardbus/stores/head.py",
-    "src/shardbus/stores/page.py",
-    "src/shardbus/stores/reader.py",
-    "src/shardbus/stores/rows.py",
-    "src/shardbus/stores/session.py",
-    "src/shardbus/stores/staged.py",
-    "src/shardbus/stores/writer.py",
-    "src/shardbus/broker/storage.py",
-    "src/shardbus/broker/stored_fragment.py",
-    "src/shardbus/broker/answers.py",
-    "src/shardbus/broker/guarded.py",
-    "src/shardbus/broker/alarm.py",
-    "src/shardbus/broker/recovery.py",
-    "src/shardbus/broker/publishing.py",
-    "src/shardbus/broker/outlet.py",
-    "src/shardbus/broker/biting.py",
-    "src/shardbus/broker/joint.py",
-    "src/shardbus/broker/deciding.py",
-    "src/shardbus/broker/runner.py",
-    "src/shardbus/broker/reading.py",
-    "src/shardbus/broker/watching.py",
-    "src/shardbus/broker/dispatch.py",
-    "src/shardbus/broker/outbox.py",
-    "src/shardbus/broker/router.py",
-    "src/shardbus/broker/sessions.py",
-    "src/shardbus/broker/wire_commands.py",
-    "src/shardbus/broker/derived.py",
-    "src/shardbus/broker/exchange.py",
-    "src/shardbus/broker/fields.py",
-    "src/shardbus/broker/frames.py",
-    "src/shardbus/broker/wire.py",
-    "src/shardbus/broker/link.py",
-    "src/shardbus/broker/remote.py",
-    "src/shardbus/broker/remote_fragment.py",
-    "src/shardbus/broker/endpoint.py",
-    "src/shardbus/broker/served_gateway.py",
-    "src/shardbus/gateway/websocket_frames.py",
-    "src/shardbus/gateway/flight/drafts.py",
-    "src/shardbus/gateway/flight/pieces.py",
-    "src/shardbus/gateway/flight/rows.py",
-    "src/shardbus/gateway/flight/tiles.py",
-    "src/shardbus/gateway/amqp/inbound.py",
-    "src/shardbus/gateway/amqp/outbound.py",
-    "src/shardbus/gateway/amqp/sent.py",
-    "src/shardbus/gateway/amqp/settlement.py",
-    "src/shardbus/gateway/amqp/stored.py",
-    "src/shardbus/gateway/seen.py",
-)
+# Modules that are compiled together call each other as C, not through the interpreter. These
+# packages are compiled as a whole; elsewhere a module is that says so in a line of its own.
+HOT_PACKAGES = ("amqp", "codec", "core", "message", "rules")
+HOT_MARK = "\n# Compiled by mypyc.\n"
 WORKERS = os.cpu_count() or 1
 
 
@@ -138,8 +80,16 @@ def _is_stale(made: Path, source: Path) -> bool:
 def hot_modules() -> list[str]:
     """Every module to compile; `__init__` files hold no hot code and stay Python."""
     root = Path(__file__).resolve().parent
-    found = {path.relative_to(root) for glob in HOT_GLOBS for path in root.glob(glob)}
-    return sorted(str(path) for path in found if path.name != "__init__.py")
+    package = root / "src" / "shardbus"
+    return sorted(
+        str(path.relative_to(root))
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py" and _is_hot(path, path.relative_to(package).parts[0])
+    )
+
+
+def _is_hot(path: Path, package: str) -> bool:
+    return package in HOT_PACKAGES or HOT_MARK in path.read_text(encoding="utf-8")
 
 
 def is_pure() -> bool:

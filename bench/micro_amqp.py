@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 
-from shardbus.amqp import decoder
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.events import (
@@ -20,14 +19,15 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import (
+from shardbus.amqp.outcomes import ACCEPTED
+from shardbus.codec import decoder
+from shardbus.message.sections import (
     Stamp,
     build_message,
     encode_data_message,
     encode_delivery,
     scan_message,
 )
-from shardbus.amqp.outcomes import ACCEPTED
 
 COUNT = 1_000
 ROUNDS = 15

@@ -17,18 +17,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shardbus.amqp import codes
-from shardbus.amqp.encoder import compound, encode, encode_text
-from shardbus.amqp.message import encode_data_message
-from shardbus.core.change import Append, Counters, LineCounters
+from shardbus.codec import codes
+from shardbus.codec.encoder import compound, encode, encode_text
+from shardbus.core.fragment.change import Append, Counters, LineCounters
 from shardbus.core.message import MAIN_LINE, Entry
-from shardbus.gateway.flight import rows
-from shardbus.gateway.flight.reading import read_fragment
-from shardbus.gateway.flight.schema import COLUMNS
-from shardbus.stores.base import FragmentCommit, FragmentId
-from shardbus.stores.base_bulk import BulkAsk
-from shardbus.stores.bulk import BulkReader
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.gateway.flight.reading import rows
+from shardbus.gateway.flight.reading.schema import COLUMNS
+from shardbus.gateway.flight.reading.streaming import read_fragment
+from shardbus.message.sections import encode_data_message
+from shardbus.stores.base.bulk import BulkAsk
+from shardbus.stores.base.store import FragmentCommit, FragmentId
+from shardbus.stores.sqlite.bulk import BulkReader
+from shardbus.stores.sqlite.store import SqliteStore
 
 ROUNDS = 5
 BODY = bytes(range(256)) * 4

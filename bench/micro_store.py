@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from shardbus.core.change import Append, Counters, LineCounters, Remove, Update
+from shardbus.core.fragment.change import Append, Counters, LineCounters, Remove, Update
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Entry
-from shardbus.stores import chunk
-from shardbus.stores.base import FragmentCommit, FragmentId
-from shardbus.stores.database import PAGE_BYTES, prepare
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentCommit, FragmentId
+from shardbus.stores.sqlite import chunk
+from shardbus.stores.sqlite.database import PAGE_BYTES, prepare
+from shardbus.stores.sqlite.store import SqliteStore
 
 ROUNDS = 5
 PAYLOADS = [os.urandom(1100) for _ in range(64)]

@@ -10,9 +10,9 @@ import struct
 import sys
 
 from bench.micro_store import Load, new_store
-from shardbus.core.change import RecordChange
-from shardbus.core.records import TICKETS
-from shardbus.stores.base import FragmentCommit
+from shardbus.core.fragment.change import RecordChange
+from shardbus.core.fragment.records import TICKETS
+from shardbus.stores.base.store import FragmentCommit
 
 ROUNDS = 7
 COMMITS = 150

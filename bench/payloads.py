@@ -3,10 +3,10 @@
 from typing import final
 
 from bench.job import Job
-from shardbus.amqp import codes
-from shardbus.amqp.encoder import compound, encode
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
-from shardbus.amqp.types import Timestamp
+from shardbus.codec import codes
+from shardbus.codec.encoder import compound, encode
+from shardbus.codec.types import Timestamp
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message
 
 # A header with durable=true: RabbitMQ keeps a message on disk only when its sender asks for it.
 _DURABLE_HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"

@@ -10,14 +10,14 @@ from bench.features.shape import Shape
 from bench.job import Endpoint, Job, Kind, Sample
 from bench.peers import shardbus
 from bench.rounds import run_job
-from shardbus.amqp.message import build_message
-from shardbus.amqp.types import Value
-from shardbus.app.atom import SUBSCRIPTION, TOPIC
-from shardbus.app.client import HttpTransport, Management
-from shardbus.app.rule_atom import CORRELATION
-from shardbus.app.rule_atom import Rule as RuleElement
-from shardbus.app.sas import Credential
-from shardbus.gateway.amqp.rule_view import RuleView
+from shardbus.app.cli.atom import SUBSCRIPTION, TOPIC
+from shardbus.app.cli.client import HttpTransport, Management
+from shardbus.app.cli.rule_atom import CORRELATION
+from shardbus.app.cli.rule_atom import AtomRule as RuleElement
+from shardbus.app.cli.sas import Credential
+from shardbus.codec.types import Value
+from shardbus.message.rule_view import RuleView
+from shardbus.message.sections import build_message
 from shardbus.rules.filter import Rule, SqlFilter
 from shardbus.rules.index import RuleIndex
 

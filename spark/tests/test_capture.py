@@ -18,10 +18,10 @@ import pytest
 from deltalake import DeltaTable
 from spark.tests.bus import Bus, running_bus
 
-from shardbus.app.access import Access
-from shardbus.app.api_client import Document
-from shardbus.app.failures import CommandError
-from shardbus.app.sas import Credential
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.sas import Credential
 from shardbus_spark.tables.form import DELTA, PARQUET
 
 QUEUES: Final = {"orders": PARQUET, "lake": DELTA}
@@ -88,7 +88,7 @@ class Pipeline:
         endpoint = f"http://127.0.0.1:{bus.server.http_port}"
         self._bus = bus
         self._queue = queue
-        self._api = Access(endpoint, Credential(), None).api()
+        self._api = ClientAccess(endpoint, Credential(), None).api()
 
     def create(self, **definition: str | int) -> None:
         self._api.put(f"pipelines/{self._queue}", {"entity": self._queue, **definition})

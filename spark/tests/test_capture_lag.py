@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 from spark.tests.bus import Bus, Document, running_bus
 
-from shardbus.app.access import Access
-from shardbus.app.sas import Credential
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.sas import Credential
 
 ENTITIES: Final = """
 [[queue]]
@@ -50,7 +50,7 @@ def until(bus: Bus, is_so: Callable[[dict[int, int]], bool]) -> dict[int, int]:
 def test_a_capture_that_browses_is_behind_by_what_is_sent_while_it_rests(tmp_path: Path) -> None:
     messages: list[Document] = [{"body": str(each)} for each in range(40)]
     with running_bus(tmp_path, ENTITIES) as bus:
-        api = Access(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
+        api = ClientAccess(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
         bus.send("orders", messages)
         api.put("pipelines/archive", {"entity": "orders", "keep": True, "interval_ms": 200})
         assert lags(bus) == {}

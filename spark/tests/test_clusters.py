@@ -13,8 +13,8 @@ from spark.tests.bus import Bus, running_bus
 from spark.tests.clusters import connect_server, standalone_cluster
 from spark.tests.drivers import TESTS, driver_environment
 
-from shardbus.app.access import Access
-from shardbus.app.sas import Credential
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.sas import Credential
 
 # Each is minutes of clusters that come and go.
 pytestmark = pytest.mark.long
@@ -60,7 +60,7 @@ def _check(kind: str, master: str, bus: Bus, place: Path) -> None:
 def _check_capture(bus: Bus) -> None:
     """A pipeline takes all that is in a queue."""
     bus.send("captured", [{"body": body} for body in FIFTY])
-    api = Access(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
+    api = ClientAccess(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
     api.put("pipelines/far", {"entity": "captured", "path": "far", "once": True})
     api.post("pipelines/far/start", {})
     deadline_s = time.monotonic() + JOB_S

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
 
-from shardbus.amqp.encoder import encode_binary
-from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.message import encode_batch, scan_message
+from shardbus.codec.encoder import encode_binary
+from shardbus.codec.errors import DecodeError
 from shardbus.core.message import NEVER_MS
-from shardbus.gateway.amqp.sent import read_message
+from shardbus.message.sections import encode_batch, scan_message
+from shardbus.message.sent import read_message
 from shardbus_spark.client import Client, connect
 from shardbus_spark.pipelines.capture import start_capture
 from shardbus_spark.pipelines.definition import read_definition

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from spark.tests.bus import Bus, running_bus
 
-from shardbus.amqp.encoder import encode, encode_text
+from shardbus.codec.encoder import encode, encode_text
 from shardbus_spark.client import Client, connect
 from shardbus_spark.errors import OptionError
 

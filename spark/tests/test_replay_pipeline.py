@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 from spark.tests.bus import Bus, running_bus
 
-from shardbus.app.access import Access
-from shardbus.app.sas import Credential
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.sas import Credential
 from shardbus_spark.client import connect
 
 ENTITIES: Final = """
@@ -48,7 +48,7 @@ def shardbus(bus: Bus, *arguments: str) -> str:
 
 def wait_for_rows(bus: Bus) -> None:
     """Until some were sent; a command for each look would take longer than the rest of them."""
-    api = Access(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
+    api = ClientAccess(f"http://127.0.0.1:{bus.server.http_port}", Credential(), None).api()
     deadline_s = time.monotonic() + COMMAND_S
     while not api.get("pipelines/again/progress")["rows_total"]:
         assert time.monotonic() < deadline_s, shardbus(bus, "logs", "again")

@@ -22,7 +22,7 @@ from spark.tests.bus import Bus, running_bus
 from spark.tests.drivers import running_driver
 from spark.tests.job import Job
 
-from shardbus.core.records import PRODUCER
+from shardbus.core.fragment.records import PRODUCER
 from shardbus_spark.client import Client, connect
 from shardbus_spark.functions import fragment_of
 

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from spark.tests.bus import Bus, Document, running_bus
 
-from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
-from shardbus.core.session_key import FOLDS as CORE_FOLDS
-from shardbus.core.session_key import session_key as core_session_key
+from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.core.sessions.key import FOLDS as CORE_FOLDS
+from shardbus.core.sessions.key import session_key as core_session_key
 from shardbus_spark import session_keys
 from shardbus_spark.errors import OptionError
 from shardbus_spark.functions import (

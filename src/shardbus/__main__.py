@@ -1,5 +1,5 @@
 """`python -m shardbus` is the same as the `shardbus` command."""
 
-from shardbus.app.cli import main
+from shardbus.app.cli.main import main
 
 main()

@@ -15,7 +15,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
-from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
 from tests.support.queues import describe_queue
 from tests.support.server import Server
 

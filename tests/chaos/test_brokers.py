@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shardbus.core.entity import spread_fragments
+from shardbus.core.namespace.entity import spread_fragments
 from tests.chaos.load import DRAIN_S_MAX, FRAGMENTS, Ledger, Load, at_work, keys_of, until_empty
 from tests.chaos.processes import BROKERS, ProcessServer, process_server
 from tests.support.queues import create_queue

@@ -15,14 +15,14 @@ from typing import Final
 
 import pytest
 
-from shardbus.amqp.codes import UUID
-from shardbus.amqp.events import Delivery
-from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import ACCEPTED, Accepted
-from shardbus.amqp.types import Array, Uuid, value_of
-from shardbus.app.access import Access
-from shardbus.app.failures import NotFound
-from shardbus.app.sas import Credential, parse_connection_string
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.failures import NotFound
+from shardbus.app.cli.sas import Credential, parse_connection_string
+from shardbus.codec.codes import UUID
+from shardbus.codec.types import Array, Uuid, value_of
+from shardbus.message.sections import encode_data_message
 from tests.chaos.processes import BROKERS, ProcessServer, process_server, wait_until_gone
 from tests.support.amqp_client import Address, AmqpClient, Ended, connected
 from tests.support.messages import seen
@@ -102,7 +102,7 @@ def _knows(server: Server, queue: str) -> bool:
     return True
 
 
-async def complete_by_management(client: AmqpClient, queue: str, delivery: Delivery) -> int:
+async def complete_by_management(client: AmqpClient, queue: str, delivery: IncomingDelivery) -> int:
     requests = await client.requests(f"{queue}/$management")
     token = Uuid(uuid.UUID(bytes_le=delivery.tag).bytes)
     answer = await requests.ask(
@@ -185,7 +185,7 @@ def test_a_key_rotated_at_one_gateway_ends_links_at_another(
 ) -> None:
     """R34 with several gateways: none has to be started again."""
     server, gateway = gateways
-    api = Access(
+    api = ClientAccess(
         f"http://{server.host}:{server.http_port}",
         parse_connection_string(server.connection_string).credential,
     ).api()

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Accepted
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.message.sections import encode_data_message
 from tests.chaos.processes import BROKERS, ProcessServer, process_server
 from tests.support.amqp_client import Address, connected
 from tests.support.health import health

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
-from shardbus.app.failures import CommandError
+from shardbus.app.cli.failures import CommandError
 from tests.chaos.processes import ProcessServer, process_server
 from tests.support.queues import create_queue
 

@@ -15,7 +15,7 @@ import pytest
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from shardbus.app.sas import Credential, parse_connection_string
+from shardbus.app.cli.sas import Credential, parse_connection_string
 from tests.conformance.sdk import AioSdk, Sdk, SyncSdk
 from tests.conformance.variants import Each, Variant, run_one_by_one, run_together
 from tests.support.amqp_client import Address

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from shardbus.amqp.events import Delivery
-from shardbus.amqp.message import decode_message
-from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Uint, Uuid, Value, integer_of
+from shardbus.amqp.events import IncomingDelivery
+from shardbus.codec.types import Array, Int, Symbol, Timestamp, Uint, Uuid, Value, integer_of
+from shardbus.message.sections import decode_message
 from tests.support.amqp_client import AmqpClient, Requests
 
 UUID: Final = 0x98
@@ -49,11 +49,14 @@ class Management:
             _by_name(answer.body),
         )
 
-    async def renew(self, deliveries: Sequence[Delivery]) -> Answer:
+    async def renew(self, deliveries: Sequence[IncomingDelivery]) -> Answer:
         return await self.ask("renew-lock", {"lock-tokens": tokens_of(deliveries)})
 
     async def settle(
-        self, how: str, deliveries: Sequence[Delivery], changes: dict[str, Value] | None = None
+        self,
+        how: str,
+        deliveries: Sequence[IncomingDelivery],
+        changes: dict[str, Value] | None = None,
     ) -> Answer:
         body: dict[str, Value] = {
             "disposition-status": how,
@@ -99,7 +102,7 @@ async def management_of(client: AmqpClient, entity: str) -> Management:
     return Management(await client.requests(f"{entity}/$management"))
 
 
-def tokens_of(deliveries: Sequence[Delivery]) -> Array:
+def tokens_of(deliveries: Sequence[IncomingDelivery]) -> Array:
     """The lock tokens of deliveries, in network order as the node wants them."""
     return Array(UUID, [Uuid(uuid.UUID(bytes_le=delivery.tag).bytes) for delivery in deliveries])
 

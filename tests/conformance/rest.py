@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.variants import Each, Variant
 from tests.support.server import Server
 

@@ -24,7 +24,7 @@ from azure.servicebus.management import (
     SqlRuleFilter,
 )
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.administration import (
     Administration,
     Administrator,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Modified
 from shardbus.amqp.termini import Source
-from shardbus.amqp.types import Int
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.codec.types import Int
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import Queue
 from tests.conformance.management import management_of
 from tests.support.amqp_client import Address, AmqpClient, connected

@@ -10,9 +10,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
 from shardbus.amqp.outcomes import Accepted
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message
 from tests.conformance.conftest import Queue, Queues
 from tests.conformance.rest import Rest, each_rest
 from tests.conformance.sdk import (

@@ -10,11 +10,11 @@ import urllib.request
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Modified
-from shardbus.amqp.types import Symbol, Timestamp, Value
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.codec.types import Symbol, Timestamp, Value
+from shardbus.codec.value import encode
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import Queues
 from tests.support.amqp_client import Address, connected
 from tests.support.commands import run

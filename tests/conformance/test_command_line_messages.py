@@ -13,12 +13,12 @@ from typing import Final
 import pytest
 from click.testing import CliRunner, Result
 
-from shardbus.app.access import Access
-from shardbus.app.api_client import ApiClient
-from shardbus.app.cli import main
-from shardbus.app.failures import Unavailable
-from shardbus.app.removing import count_of
-from shardbus.app.sas import Credential
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient
+from shardbus.app.cli.failures import ServerUnavailable
+from shardbus.app.cli.main import main
+from shardbus.app.cli.removing import count_of
+from shardbus.app.cli.sas import Credential
 from tests.support.server import Server, running_server
 
 SHARDBUS: Final = str(Path(sys.executable).with_name("shardbus"))
@@ -52,7 +52,7 @@ class Shell:
         return subprocess.Popen(there, stdout=stdout, stderr=subprocess.PIPE)
 
     def api(self) -> ApiClient:
-        return Access(self._endpoint, Credential()).api()
+        return ClientAccess(self._endpoint, Credential()).api()
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def _wait_for_some(api: ApiClient, entity: str) -> None:
         try:
             if count_of(api, entity, "active") >= BEGUN:
                 return
-        except Unavailable:
+        except ServerUnavailable:
             continue
     raise AssertionError("nothing was resubmitted")
 

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from azure.servicebus.management import EntityAvailabilityStatus, ServiceBusAdministrationClient
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.chaos.processes import ProcessServer, process_server
 from tests.conformance.conftest import Queues
 from tests.conformance.rest import Rest, connect

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from shardbus.app.access import Access
-from shardbus.app.atom import QUEUE, TOPIC
-from shardbus.app.data_directory import data_directory
-from shardbus.app.demo.scene import ARCHIVE, EVENTS, LARGE, ORDERS, RULES
-from shardbus.app.demo.terminal import ENTER, LEAVE
-from shardbus.app.sas import Credential
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.atom import QUEUE, TOPIC
+from shardbus.app.cli.sas import Credential
+from shardbus.app.server.data_directory import data_directory
+from shardbus.demo.scene import ARCHIVE, EVENTS, LARGE, ORDERS, RULES
+from shardbus.demo.terminal import ENTER, LEAVE
 
 COMMAND: Final = (sys.executable, "-m", "shardbus", "demo", "--brokers", "1")
 PORTS: Final = ("--amqp-port", "0", "--http-port", "0", "--tls-port", "0", "--flight-port", "0")
@@ -51,10 +51,10 @@ def _line_with(stream: IO[str] | None, text: str) -> str:
     return found
 
 
-def _access(ready: str) -> Access:
+def _access(ready: str) -> ClientAccess:
     found = _URL.search(ready)
     assert found is not None, ready
-    return Access(found[0], Credential())
+    return ClientAccess(found[0], Credential())
 
 
 def _is_let_go(data_dir: Path) -> bool:

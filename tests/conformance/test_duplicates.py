@@ -7,9 +7,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Accepted
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import Queue, Queues, each_kind
 from tests.conformance.sdk import (
     Sdk,

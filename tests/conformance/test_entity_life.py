@@ -20,9 +20,9 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Accepted
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import Queue, QueueOptions, Queues
 from tests.conformance.management import management_of
 from tests.conformance.sdk import (

@@ -10,15 +10,15 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageNotFoundError
 from azure.servicebus.management import QueueRuntimeProperties, ServiceBusAdministrationClient
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import (
+from shardbus.app.cli.sas import Credential
+from shardbus.codec.types import Timestamp, Uint, Value, integer_of
+from shardbus.codec.value import encode
+from shardbus.message.sections import (
     BATCH_FORMAT,
     decode_message,
     encode_batch,
     encode_data_message,
 )
-from shardbus.amqp.types import Timestamp, Uint, Value, integer_of
-from shardbus.app.sas import Credential
 from tests.conformance.conftest import Queue, Queues
 from tests.conformance.management import management_of
 from tests.conformance.sdk import (

@@ -21,8 +21,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from shardbus.app.sas import Credential
-from shardbus.gateway.flight.schema import COLUMNS
+from shardbus.app.cli.sas import Credential
+from shardbus.gateway.flight.reading.schema import COLUMNS
 from tests.support.flight_client import (
     FlightClient,
     Reader,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow.flight as flight
 import pytest
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.support.flight_client import FlightClient, token_for
 from tests.support.flight_crowd import ASKING, ROWS, call_options, crowd, put_command
 from tests.support.queues import create_queue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message, scan_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message, scan_message
 from tests.conformance.conftest import Queue
 from tests.support.amqp_client import FLOW, TRANSFER, Address, AmqpClient, Sender, connected
 from tests.support.messages import Seen, seen

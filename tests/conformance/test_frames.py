@@ -7,10 +7,10 @@ import uuid
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import decode_message
 from shardbus.amqp.outcomes import ACCEPTED, RELEASED, Accepted, Modified, Rejected
-from shardbus.amqp.types import (
+from shardbus.app.cli.sas import Credential
+from shardbus.broker.access.sas import mint_token
+from shardbus.codec.types import (
     Array,
     Byte,
     Char,
@@ -30,8 +30,8 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
-from shardbus.app.sas import Credential
-from shardbus.broker.sas import mint_token
+from shardbus.codec.value import encode
+from shardbus.message.sections import decode_message
 from tests.conformance.conftest import LOCK_SHORT_S, Queue
 from tests.conformance.sdk import Sdk
 from tests.support.amqp_client import (

@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Accepted
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import Queue
 from tests.support.amqp_client import Address, Ended, connected
 

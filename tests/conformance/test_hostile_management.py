@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.sdk import WAIT_S
 from tests.support.hostile_xml import LARGE
 from tests.support.server import Server

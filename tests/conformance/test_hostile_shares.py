@@ -14,11 +14,11 @@ from typing import Final
 import pytest
 
 from shardbus.amqp.frames import amqp_frame
-from shardbus.amqp.message import build_message, encode_batch, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Released
 from shardbus.amqp.performatives import Transfer
-from shardbus.app.atom import SUBSCRIPTION, TOPIC
-from shardbus.app.rule_atom import SQL, Rule
+from shardbus.app.cli.atom import SUBSCRIPTION, TOPIC
+from shardbus.app.cli.rule_atom import SQL, AtomRule
+from shardbus.message.sections import build_message, encode_batch, encode_data_message
 from tests.conformance.rest import connect
 from tests.support.amqp_client import AmqpClient, Sender, connected
 from tests.support.hostile import (
@@ -180,7 +180,7 @@ async def test_others_are_answered_while_a_large_stage_is_published(
     manager = management(narrow)
     manager.create(TOPIC, "news", {})
     for number in range(FILTERS):
-        rule = Rule("r", SQL, f"number = {number}")
+        rule = AtomRule("r", SQL, f"number = {number}")
         manager.create(SUBSCRIPTION, f"news/Subscriptions/s{number}", {}, rule)
     api = connect(narrow, credential_of(narrow))
     request.addfinalizer(api.connection.close)

@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 
 from shardbus.amqp.frames import amqp_frame
-from shardbus.amqp.message import build_message, encode_data_message
 from shardbus.amqp.outcomes import Accepted, Declared, DeliveryState, Rejected
 from shardbus.amqp.performatives import Attach, Begin, Transfer
 from shardbus.amqp.termini import Coordinator, Source, encode_terminus
-from shardbus.gateway.amqp.door import STRANGER_BYTES_MAX
+from shardbus.gateway.admission.amqp import STRANGER_BYTES_MAX
+from shardbus.message.sections import build_message, encode_data_message
 from tests.support.amqp_client import AmqpClient, Ended, Sender, connected
 from tests.support.hostile import (
     TIMEOUT_S,

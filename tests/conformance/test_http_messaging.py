@@ -16,7 +16,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.conftest import Queue, Queues
 from tests.conformance.rest import Rest, each_rest, token_for
 from tests.conformance.sdk import DEAD_LETTERS, WAIT_S, AioSdk, texts

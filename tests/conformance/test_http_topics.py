@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient, SqlRuleFilter
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.rest import BATCH_TYPE, Rest, each_rest
 from tests.conformance.sdk import texts
 from tests.conformance.topic_sdk import AioTopicSdk, Topic, Topics

@@ -18,10 +18,10 @@ from typing import Final
 
 import pytest
 
-from shardbus.app.sas import Credential
-from shardbus.broker.sas import mint_token
-from shardbus.broker.slowdown import FREE_FAILURES, WAITING_OF_PEER_MAX
-from shardbus.gateway.tls import development_certificate
+from shardbus.app.cli.sas import Credential
+from shardbus.broker.access.sas import mint_token
+from shardbus.broker.access.slowdown import FREE_FAILURES, WAITING_OF_PEER_MAX
+from shardbus.gateway.listening.tls import development_certificate
 from tests.support.amqp_client import Address, Ended, SaslRefused, connected
 from tests.support.queues import create_queue
 from tests.support.server import Server, serve_and_fail

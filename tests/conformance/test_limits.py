@@ -13,11 +13,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Accepted, AmqpError, DeliveryState, Rejected
-from shardbus.amqp.types import Symbol, Value
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.codec.types import Symbol, Value
+from shardbus.codec.value import encode
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import Queue
 from tests.conformance.management import properties_of
 from tests.conformance.sdk import (

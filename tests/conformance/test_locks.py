@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import decode_message, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, RELEASED, AmqpError, Modified, Rejected
-from shardbus.amqp.types import Array, Int, Symbol, Uint, Value, integer_of
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.codec.types import Array, Int, Symbol, Uint, Value, integer_of
+from shardbus.codec.value import encode
+from shardbus.message.sections import decode_message, encode_data_message
 from tests.conformance.conftest import LOCK_SHORT_S, Queue
 from tests.conformance.management import (
     TIMESTAMP,

@@ -26,12 +26,12 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-from shardbus.amqp.message import encode_batch, encode_data_message
-from shardbus.app.sas import parse_connection_string
-from shardbus.broker.sas import mint_token
-from shardbus.gateway.http.messaging import WAIT_MS_MAX
-from shardbus.gateway.http.metrics import TABLE
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.broker.access.sas import mint_token
+from shardbus.gateway.http.messaging.requests import WAIT_MS_MAX
+from shardbus.gateway.http.observing.metrics import TABLE
 from shardbus.gateway.readings import AMQP_REFUSED, AMQP_REQUESTS, FLIGHT_UP
+from shardbus.message.sections import encode_batch, encode_data_message
 from tests.support.server import Server, running_server
 
 if TYPE_CHECKING:

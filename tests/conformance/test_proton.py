@@ -7,7 +7,7 @@ from proton import ConnectionException, Delivery, Link, Message, symbol
 from proton.reactor import AtMostOnce, LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, SendException
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.conftest import Queue
 from tests.support.amqp_client import Address
 

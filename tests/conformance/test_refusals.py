@@ -20,10 +20,10 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Rejected
-from shardbus.app.sas import Credential
-from shardbus.broker.sas import mint_token
+from shardbus.app.cli.sas import Credential
+from shardbus.broker.access.sas import mint_token
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import Queue
 from tests.conformance.sdk import Sdk, pair, texts
 from tests.support.amqp_client import Address, Ended, SaslRefused, connected

@@ -12,10 +12,10 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 from azure.servicebus.exceptions import MessageNotFoundError
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Modified
-from shardbus.amqp.types import Symbol, Uint, Value
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.codec.types import Symbol, Uint, Value
+from shardbus.message.sections import encode_data_message
 from tests.conformance.conftest import sdk_of
 from tests.conformance.sdk import (
     Sdk,

@@ -13,7 +13,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.sdk import WAIT_S
 from tests.support.server import Server, running_server
 

@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from proton import ConnectionException, Message, SSLDomain
 from proton.utils import BlockingConnection
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.conftest import Queue
 from tests.conformance.sdk import texts
 from tests.support.queues import create_queue

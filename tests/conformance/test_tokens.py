@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
-from shardbus.app.sas import Credential
-from shardbus.broker.sas import mint_token
+from shardbus.app.cli.sas import Credential
+from shardbus.broker.access.sas import mint_token
 from tests.conformance.conftest import LOCK_SHORT_S
 from tests.support.amqp_client import Address, AmqpClient, Ended, SaslRefused, connected
 from tests.support.server import Server

@@ -15,10 +15,7 @@ from proton import Event, Link, Message, Receiver, Sender
 from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container, LinkOption, Transaction
 
-from shardbus.amqp import codes
-from shardbus.amqp.codec import encode
-from shardbus.amqp.events import Delivery as Received
-from shardbus.amqp.message import build_message, encode_data_message
+from shardbus.amqp.events import IncomingDelivery as Received
 from shardbus.amqp.outcomes import (
     ACCEPTED,
     Declared,
@@ -27,7 +24,9 @@ from shardbus.amqp.outcomes import (
     TransactionalState,
 )
 from shardbus.amqp.termini import Coordinator, Source
-from shardbus.amqp.types import (
+from shardbus.app.cli.sas import Credential, parse_connection_string
+from shardbus.codec import codes
+from shardbus.codec.types import (
     Array,
     Described,
     Symbol,
@@ -38,8 +37,9 @@ from shardbus.amqp.types import (
     integer_of,
     text_of,
 )
-from shardbus.app.sas import Credential, parse_connection_string
-from shardbus.gateway.amqp.fields import guid_swapped
+from shardbus.codec.value import encode
+from shardbus.gateway.amqp.management.fields import guid_swapped
+from shardbus.message.sections import build_message, encode_data_message
 from tests.support import amqp_client
 from tests.support.amqp_client import Address, AmqpClient, Ended, connected
 from tests.support.messages import seen

@@ -19,8 +19,8 @@ from typing import Final
 import certifi
 import pytest
 
-from shardbus.app.cert_command import how_to_trust
-from shardbus.gateway.tls import development_certificate
+from shardbus.app.cli.cert import how_to_trust
+from shardbus.gateway.listening.tls import development_certificate
 from tests.conformance.test_javascript import JS
 from tests.support.queues import create_queue
 from tests.support.server import running_server

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusConnectionError
 
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
 from tests.conformance.conftest import Queue
 from tests.conformance.sdk import (
     DEAD_LETTERS,

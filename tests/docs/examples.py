@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from shardbus.app.console import Json
+from shardbus.app.cli.console import Json
 from tests.docs.cells import END
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -6,10 +6,10 @@ from typing import Final
 
 import click
 
-from shardbus.app.cli import main
-from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
+from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
+from shardbus.app.cli.main import main
 from shardbus.app.pipelines.definition import driver_schemas
-from shardbus.app.settings import DEFAULT_FILE, TABLE, Kind, Setting
+from shardbus.app.server.settings import DEFAULT_FILE, TABLE, Kind, Setting
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
@@ -68,7 +68,7 @@ def _values(row: Setting) -> str:
 
 
 def cli_page() -> str:
-    failures: tuple[type[CommandError], ...] = (Refused, Usage, Unavailable, NotFound)
+    failures: tuple[type[CommandError], ...] = (Refused, Usage, ServerUnavailable, NotFound)
     codes = "".join(
         f"| {failure.exit_code} | `{failure.word}` | {failure.__doc__} |\n" for failure in failures
     )

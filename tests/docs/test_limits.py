@@ -6,20 +6,16 @@ from typing import Final
 import pytest
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
-from shardbus.app import atom, descriptors, front, settings
 from shardbus.app.backups import kept
-from shardbus.broker import (
-    alarm,
-    backup,
-    backup_part,
-    batches,
-    browse,
-    outbox,
-    outlet,
-    slowdown,
-    staging,
-)
+from shardbus.app.cli import atom
+from shardbus.app.server import descriptors, front, settings
+from shardbus.broker.access import slowdown
+from shardbus.broker.backup import backup
+from shardbus.broker.backup import part as backup_part
+from shardbus.broker.fragment import alarm, outlet
+from shardbus.broker.operations import browse, staging
+from shardbus.broker.routing import batches, outbox
+from shardbus.codec.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.core import limits as core_limits
 from shardbus.core.limits import (
     DECIDE_MS_MAX,
@@ -27,33 +23,27 @@ from shardbus.core.limits import (
     PROMISE_LATE_MS,
     SHORT_STATE_BYTES_MAX,
 )
-from shardbus.gateway import holdings, reception, unread, websocket_frames
-from shardbus.gateway.amqp import (
-    attach,
-    cbs,
-    door,
-    inbound,
-    outbound,
-    protocol,
-    receivers,
-    responses,
-    totals,
-    transactions,
-)
-from shardbus.gateway.flight import admission, bus, kept_stores, pieces, places
-from shardbus.gateway.http import (
-    api_readers,
-    connection,
-    counts,
-    crowd,
-    markup,
-    message,
-    piece_parts,
-    reader_metrics,
-    refusal_log,
-)
+from shardbus.gateway.admission import amqp as door
+from shardbus.gateway.admission import holdings, unread
+from shardbus.gateway.admission import http as crowd
+from shardbus.gateway.admission import newcomers as reception
+from shardbus.gateway.amqp.connection import protocol, totals
+from shardbus.gateway.amqp.links import attach, inbound, outbound, receivers
+from shardbus.gateway.amqp.management import cbs, responses
+from shardbus.gateway.amqp.transactions import open as transactions
+from shardbus.gateway.flight.reading import kept_stores
+from shardbus.gateway.flight.server import admission, bus, places
+from shardbus.gateway.flight.writing import pieces
+from shardbus.gateway.http.api import piece_parts
+from shardbus.gateway.http.api import readers as api_readers
+from shardbus.gateway.http.atom import markup
+from shardbus.gateway.http.observing import readers as reader_metrics
+from shardbus.gateway.http.server import connection, counts, message, refusal_log
+from shardbus.gateway.listening import websocket_frames
 from shardbus.rules import limits as rule_limits
-from shardbus.stores import base_backup, base_catalogue, snapshot
+from shardbus.stores.base import backup as base_backup
+from shardbus.stores.base import catalogue as base_catalogue
+from shardbus.stores.sqlite import snapshot
 from tests.docs.pages import REFERENCE
 
 KB: Final = 1024

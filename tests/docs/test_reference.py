@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.settings import TABLE
+from shardbus.app.server.settings import TABLE
 from tests.docs.pages import ROOT, pages
 
 

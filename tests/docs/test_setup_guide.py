@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from shardbus.app.cli import main
+from shardbus.app.cli.main import main
 from tests.unit.app.setup.site import Town
 from tests.unit.gateway.site import run_client
 

@@ -8,10 +8,10 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardbus.amqp.events import Delivery
-from shardbus.amqp.message import encode_data_message
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState
 from shardbus.amqp.termini import Source
+from shardbus.message.sections import encode_data_message
 from tests.durability import ring
 from tests.support.amqp_client import AmqpClient, Receiver
 from tests.support.messages import seen
@@ -172,5 +172,5 @@ def _session_of(number: int) -> str:
     return SESSION_IDS[number % len(SESSION_IDS)]
 
 
-def _number(delivery: Delivery) -> int:
+def _number(delivery: IncomingDelivery) -> int:
     return int(seen(delivery.payload).body)

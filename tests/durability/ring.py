@@ -7,13 +7,13 @@ import random
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from shardbus.amqp import codes
-from shardbus.amqp.events import Delivery
-from shardbus.amqp.message import build_message, encode_data_message
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, Declared, TransactionalState
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Described, Ulong, Value
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.codec import codes
+from shardbus.codec.types import Described, Ulong, Value
+from shardbus.message.sections import build_message, encode_data_message
 from tests.support.amqp_client import Address, AmqpClient, Sender, connected
 from tests.support.messages import seen
 from tests.support.server import Server
@@ -104,7 +104,7 @@ async def drain(server: Server) -> list[int]:
         receivers = [await client.receiver(queue, credit=MESSAGES) for queue in QUEUES]
         while asyncio.get_running_loop().time() < deadline_s:
             for receiver in receivers:
-                deliveries: list[Delivery] = receiver.take_waiting()
+                deliveries: list[IncomingDelivery] = receiver.take_waiting()
                 if deliveries:
                     await receiver.settle(deliveries, ACCEPTED)
                     found += [int(seen(delivery.payload).body) for delivery in deliveries]

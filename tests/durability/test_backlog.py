@@ -16,9 +16,9 @@ from typing import Final
 
 import pytest
 
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState
-from shardbus.app.sas import Credential, parse_connection_string
+from shardbus.app.cli.sas import Credential, parse_connection_string
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message
 from tests.support.amqp_client import Address, connected
 from tests.support.queues import create_queue, describe_queue
 from tests.support.server import Server, running_server

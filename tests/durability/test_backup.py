@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import Accepted, DeliveryState
+from shardbus.message.sections import encode_data_message
 from tests.durability import ring
 from tests.durability.backup_load import (
     CHAIN,

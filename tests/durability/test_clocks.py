@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.sas import parse_connection_string
 from tests.conformance.rest import BATCH_TYPE, Answer, Rest
 from tests.support.queues import create_queue
 from tests.support.server import Server, running_server

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import pytest
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Rejected
-from shardbus.app.sas import parse_connection_string
-from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.message.sections import encode_data_message
 from tests.chaos.processes import process_server
 from tests.support.amqp_client import Address, AmqpClient, Receiver, connected
 from tests.support.disks import FailingDisk

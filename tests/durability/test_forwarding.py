@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.message.sections import encode_data_message
 from tests.support.amqp_client import Address, AmqpClient, Ended, connected
 from tests.support.messages import seen
 from tests.support.queues import create_queue

@@ -15,12 +15,12 @@ from typing import Final, TypeVar
 
 import pytest
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Rejected
-from shardbus.app.failures import CommandError
-from shardbus.app.sas import parse_connection_string
-from shardbus.core.entity import spread_fragments
-from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.core.namespace.entity import spread_fragments
+from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.message.sections import encode_data_message
 from tests.support.amqp_client import Address, AmqpClient, connected
 from tests.support.disks import SmallDisk, can_mount, small_disk
 from tests.support.health import health

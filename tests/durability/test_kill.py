@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from shardbus.amqp.events import Delivery
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Modified
-from shardbus.app.sas import Credential, parse_connection_string
+from shardbus.app.cli.sas import Credential, parse_connection_string
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message
 from tests.support.amqp_client import Address, AmqpClient, Ended, Receiver, connected
 from tests.support.messages import seen
 from tests.support.queues import create_queue, describe_queue
@@ -150,7 +150,7 @@ async def drain(server: Server, queue: str, ledger: Ledger) -> list[int]:
     return found
 
 
-async def _next(receiver: Receiver) -> list[Delivery]:
+async def _next(receiver: Receiver) -> list[IncomingDelivery]:
     """What there is for the credit; empty when the queue is."""
     receiver.grant(1_000, drain=True)
     await receiver.drained()

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from shardbus.app.api_client import ApiClient, Document
-from shardbus.app.client import HttpTransport
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.client import HttpTransport
+from shardbus.app.cli.sas import parse_connection_string
 from tests.support.queues import create_queue
 from tests.support.server import COMMAND, Server, ServerFailed
 

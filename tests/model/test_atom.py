@@ -5,12 +5,14 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.broker.host import FRAGMENT_AVAILABLE, EntityStatistics, FragmentStatistics
-from shardbus.core import entity_property
-from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
-from shardbus.core.description import STATUSES
-from shardbus.core.entity import Entity, QueueSpec, spread_fragments
-from shardbus.core.entity_property import (
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, EntityStatistics, FragmentStatistics
+from shardbus.core.errors import Refused
+from shardbus.core.namespace import property as entity_property
+from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
+from shardbus.core.namespace.description import STATUSES
+from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.property import (
     DESTINATION,
     DURATION,
     FLAG,
@@ -22,16 +24,14 @@ from shardbus.core.entity_property import (
     WORD,
     properties_of,
 )
-from shardbus.core.errors import Refused
-from shardbus.core.placement import even_hash_starts
-from shardbus.core.tier import DAY_MS, INFINITE_MS
-from shardbus.gateway.http.atom import ATOM, Writer, read_description
-from shardbus.gateway.http.connection import HttpGateway
-from shardbus.gateway.http.described import CONNECT
-from shardbus.gateway.http.descriptions import DESCRIPTION_OF, Shown, entity_entry, fill_spec
-from shardbus.gateway.http.markup import escaped, parse
-from shardbus.gateway.http.message import TEXT, Request, Response
+from shardbus.core.namespace.tier import DAY_MS, INFINITE_MS
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.descriptions import DESCRIPTION_OF, Shown, entity_entry, fill_spec
+from shardbus.gateway.http.atom.entries import ATOM, FeedWriter, read_description
+from shardbus.gateway.http.atom.markup import escaped, parse
 from shardbus.gateway.http.moment import format_duration, parse_duration
+from shardbus.gateway.http.server.connection import HttpGateway
+from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
 from tests.simulation.world import VirtualLoop
 from tests.unit.gateway.transport import FakeTransport
 
@@ -76,7 +76,7 @@ def entities(draw: st.DrawFn) -> Entity:
 
 def document(entity: Entity) -> str:
     statistics = EntityStatistics([FragmentStatistics(0, [0, 0, 0], 0, FRAGMENT_AVAILABLE, "")])
-    writer = Writer("http://h", "2021-05", "ns", 1000)
+    writer = FeedWriter("http://h", "2021-05", "ns", 1000)
     return writer.document(entity_entry(writer, Shown(entity, statistics)))
 
 
@@ -161,11 +161,11 @@ def test_any_bytes_on_a_connection_are_answered_or_end_it(
 ) -> None:
     loop = VirtualLoop()
 
-    async def respond(request: Request) -> Response:
-        return Response(200, TEXT, request.path)
+    async def respond(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, TEXT, request.path)
 
-    def refuse(refusal: Refused, target: str, peer: str) -> Response:
-        return Response(refusal.kind.status, TEXT, refusal.message)
+    def refuse(refusal: Refused, target: str, peer: str) -> HttpResponse:
+        return HttpResponse(refusal.kind.status, TEXT, refusal.message)
 
     async def main() -> FakeTransport:
         transport = FakeTransport()

@@ -11,8 +11,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.amqp import codes
-from shardbus.amqp.encoder import (
+from shardbus.codec import codes
+from shardbus.codec.encoder import (
     compound,
     encode,
     encode_binary,
@@ -21,9 +21,8 @@ from shardbus.amqp.encoder import (
     encode_text,
     encode_uint,
 )
-from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.scan import scan_message
-from shardbus.amqp.types import (
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import (
     Byte,
     Described,
     Int,
@@ -39,12 +38,13 @@ from shardbus.amqp.types import (
 )
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, Entry
 from shardbus.core.properties import pack
-from shardbus.gateway.flight.batches import BatchMaker, wanted_for
-from shardbus.gateway.flight.rows import Rows
-from shardbus.gateway.flight.schema import COLUMNS, EXTRA_COLUMNS
-from shardbus.gateway.flight.schema import TEXT as TEXT_TYPE
-from shardbus.gateway.flight.schema import TEXTS as TEXTS_TYPE
-from shardbus.gateway.flight.values import plain_of
+from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
+from shardbus.gateway.flight.reading.rows import Rows
+from shardbus.gateway.flight.reading.schema import COLUMNS, EXTRA_COLUMNS
+from shardbus.gateway.flight.reading.schema import TEXT as TEXT_TYPE
+from shardbus.gateway.flight.reading.schema import TEXTS as TEXTS_TYPE
+from shardbus.gateway.flight.reading.values import plain_of
+from shardbus.message.scan import scan_message
 
 NULL = b"\x40"
 ALL = [*COLUMNS, *EXTRA_COLUMNS]

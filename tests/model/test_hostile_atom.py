@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shardbus.broker.sas import mint_token
+from shardbus.broker.access.sas import mint_token
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.atom import ATOM
-from shardbus.gateway.http.described import CONNECT
-from shardbus.gateway.http.markup import DEPTH_MAX, INSTANCE, escaped
-from shardbus.gateway.http.message import Request, Response
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.entries import ATOM
+from shardbus.gateway.http.atom.markup import DEPTH_MAX, INSTANCE, escaped
+from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
 from tests.support.hostile_xml import BODY_BYTES, LARGE, filled
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_recorded_shapes import (
@@ -131,15 +131,15 @@ def prepared() -> Endpoint:
 
 def ask(
     endpoint: Endpoint, method: str, target: str, body: bytes, *, is_update: bool = False
-) -> Response:
+) -> HttpResponse:
     headers = {"host": "h", "authorization": TOKEN}
     if is_update:
         headers["if-match"] = "*"
-    request = Request(method, target, headers, body, is_secure=False)
+    request = HttpRequest(method, target, headers, body, is_secure=False)
     return asyncio.run(endpoint.site.respond(request))
 
 
-def check(response: Response) -> None:
+def check(response: HttpResponse) -> None:
     # 501 names the one element of the dialect that the bus does not offer.
     assert response.status < 500 or response.status == 501, response.body
     if response.status == 405 or not response.body:

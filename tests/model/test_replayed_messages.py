@@ -6,10 +6,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.amqp import codes
-from shardbus.amqp.encoder import encode
-from shardbus.amqp.message import decode_message, encode_batch
-from shardbus.amqp.types import Value
+from shardbus.codec import codes
+from shardbus.codec.encoder import encode
+from shardbus.codec.types import Value
 from shardbus.core.message import (
     ACTIVE,
     DEAD_LETTER_LINE,
@@ -19,11 +18,12 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.core.properties import pack
-from shardbus.gateway.amqp.sent import read_batch, read_message
-from shardbus.gateway.flight.batches import BatchMaker, wanted_for
-from shardbus.gateway.flight.rows import Rows
-from shardbus.gateway.flight.schema import COLUMNS
-from shardbus.gateway.flight.sinking import check_written, drafts_of
+from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
+from shardbus.gateway.flight.reading.rows import Rows
+from shardbus.gateway.flight.reading.schema import COLUMNS
+from shardbus.gateway.flight.writing.sinking import check_written, drafts_of
+from shardbus.message.sections import decode_message, encode_batch
+from shardbus.message.sent import read_batch, read_message
 from tests.support.any_message import TEXT, VALUES, any_message, as_received
 
 SENT_AT_MS = 1_700_000_000_000

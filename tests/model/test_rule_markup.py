@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardbus.core.errors import Refused
-from shardbus.core.rule_spec import (
+from shardbus.core.namespace.rule_spec import (
     FALSE_FILTER,
     TRUE_FILTER,
     FilterSpec,
@@ -15,10 +15,10 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
-from shardbus.gateway.http.described import CONNECT
-from shardbus.gateway.http.markup import INSTANCE, escaped, parse
-from shardbus.gateway.http.rule_markup import read_rule, write_rule
-from shardbus.gateway.http.typed_markup import SCHEMA
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.markup import INSTANCE, escaped, parse
+from shardbus.gateway.http.atom.rule_markup import read_rule, write_rule
+from shardbus.gateway.http.atom.typed_markup import SCHEMA
 from shardbus.rules.document import property_of, typed_value
 from shardbus.rules.values import (
     BINARY,

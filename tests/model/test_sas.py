@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.broker.auth import Authorizer
-from shardbus.broker.sas import mint_token
-from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
+from shardbus.broker.access.auth import Authorizer
+from shardbus.broker.access.sas import mint_token
 from shardbus.core.errors import Refused
+from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

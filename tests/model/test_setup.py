@@ -6,22 +6,22 @@ import tomllib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, Rule, Typed
-from shardbus.app.setup.arm_writer import write_template
+from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, AtomRule, Typed
+from shardbus.app.setup.arm.writer import write_template
 from shardbus.app.setup.canonical import duration_text, rights_form, rule_form
 from shardbus.app.setup.emulator import write_emulator
 from shardbus.app.setup.files import read_json
 from shardbus.app.setup.model import (
     RIGHTS,
     SUBSCRIPTIONS_SEGMENT,
-    AccessRule,
     Blueprint,
-    Entity,
+    DeclaredAccessRule,
+    DeclaredEntity,
 )
 from shardbus.app.setup.toml_form import read_toml
 from shardbus.app.setup.toml_writer import write_toml
-from shardbus.core.entity_property import DESTINATION, DURATION, FLAG, MEGABYTES, NUMBER
+from shardbus.core.namespace.property import DESTINATION, DURATION, FLAG, MEGABYTES, NUMBER
 
 EXAMPLES_MAX = 60
 LETTERS = "abcXYZ019"
@@ -65,8 +65,8 @@ def typed_values() -> st.SearchStrategy[tuple[Typed, ...]]:
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rule:
-    rule = Rule(
+def rules(draw: st.DrawFn) -> AtomRule:
+    rule = AtomRule(
         draw(RULE_NAMES),
         draw(st.sampled_from([SQL, CORRELATION, TRUE, FALSE])),
         draw(TEXTS),
@@ -80,13 +80,15 @@ def rules(draw: st.DrawFn) -> Rule:
 
 
 @st.composite
-def access_rules(draw: st.DrawFn) -> AccessRule:
+def access_rules(draw: st.DrawFn) -> DeclaredAccessRule:
     rights = rights_form(draw(st.lists(st.sampled_from(RIGHTS), min_size=1)))
     keys = draw(st.sampled_from([("", ""), ("one", ""), ("one", "two")]))
-    return AccessRule(draw(NAMES), rights, *keys)
+    return DeclaredAccessRule(draw(NAMES), rights, *keys)
 
 
-def lists(each: st.SearchStrategy[AccessRule]) -> st.SearchStrategy[tuple[AccessRule, ...]]:
+def lists(
+    each: st.SearchStrategy[DeclaredAccessRule],
+) -> st.SearchStrategy[tuple[DeclaredAccessRule, ...]]:
     return st.lists(each, max_size=2, unique_by=lambda rule: rule.name.lower()).map(tuple)
 
 
@@ -97,14 +99,18 @@ def blueprints(draw: st.DrawFn) -> Blueprint:
     whole = Blueprint(access_rules=list(draw(lists(access_rules()))))
     for name in names[:at]:
         access = draw(lists(access_rules()))
-        whole.entities.append(Entity(QUEUE, name, draw(elements_of(QUEUE)), access_rules=access))
+        whole.entities.append(
+            DeclaredEntity(QUEUE, name, draw(elements_of(QUEUE)), access_rules=access)
+        )
     for name in names[at:]:
         access = draw(lists(access_rules()))
-        whole.entities.append(Entity(TOPIC, name, draw(elements_of(TOPIC)), access_rules=access))
+        whole.entities.append(
+            DeclaredEntity(TOPIC, name, draw(elements_of(TOPIC)), access_rules=access)
+        )
         for below in draw(st.lists(NAMES, max_size=2, unique_by=str.lower)):
             made = st.lists(rules(), max_size=2, unique_by=lambda rule: rule.name.lower())
             whole.entities.append(
-                Entity(
+                DeclaredEntity(
                     SUBSCRIPTION,
                     name + SUBSCRIPTIONS_SEGMENT + below,
                     draw(elements_of(SUBSCRIPTION)),
@@ -117,7 +123,7 @@ def blueprints(draw: st.DrawFn) -> Blueprint:
 def plainer(whole: Blueprint) -> Blueprint:
     """What both of their forms can say."""
     entities = [
-        Entity(
+        DeclaredEntity(
             entity.kind,
             entity.path,
             {
@@ -132,10 +138,12 @@ def plainer(whole: Blueprint) -> Blueprint:
     return Blueprint(entities)
 
 
-def plain_rule(rule: Rule) -> Rule:
+def plain_rule(rule: AtomRule) -> AtomRule:
     kinds = ("string", "int", "boolean")
     properties = tuple(value for value in rule.properties if value.type in kinds)
-    return Rule(rule.name, rule.filter, rule.expression, (), rule.fields, properties, rule.action)
+    return AtomRule(
+        rule.name, rule.filter, rule.expression, (), rule.fields, properties, rule.action
+    )
 
 
 def read(text: str) -> Blueprint:

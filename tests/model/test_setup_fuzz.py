@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.app.setup.arm_expressions import ExpressionError, Scope
+from shardbus.app.setup.arm.expressions import ExpressionError, TemplateScope
 from shardbus.app.setup.files import read_json
 from shardbus.app.setup.json_text import parse_json
 from shardbus.app.setup.model import SetupError
@@ -71,7 +71,7 @@ def test_toml_is_read_or_refused(tables: dict[str, object], other: object) -> No
 @settings(max_examples=EXAMPLES_MAX)
 @given(st.text(max_size=40) | st.lists(PARTS, max_size=10).map("".join))
 def test_an_expression_is_worked_out_or_refused(text: str) -> None:
-    scope = Scope({"a": "x"}, {"a": f"[{text}]"})
+    scope = TemplateScope({"a": "x"}, {"a": f"[{text}]"})
 
     scope.worked_out(f"[{text}]")
     with suppress(ExpressionError):

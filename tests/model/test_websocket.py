@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.gateway.websocket import CLOSE_MS_MAX, WebSocket
-from shardbus.gateway.websocket_frames import End, FrameReader
+from shardbus.gateway.listening.websocket import CLOSE_MS_MAX, WebSocket
+from shardbus.gateway.listening.websocket_frames import End, FrameReader
 from tests.simulation.world import VirtualLoop
 from tests.support.websocket_frames import (
     BINARY,

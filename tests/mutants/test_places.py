@@ -25,7 +25,7 @@ STAGING = """
 
 
 def sources(tmp_path: Path, **modules: str) -> Sources:
-    """`core__staging=TEXT` is the module `shardbus.core.staging`."""
+    """`core__staging=TEXT` is the module `shardbus.core.stages.staging`."""
     for name, text in modules.items():
         path = tmp_path.joinpath("shardbus", *name.split("__")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)

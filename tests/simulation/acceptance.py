@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Remember
-from shardbus.core.command import FragmentRules
+from shardbus.core.fragment.change import Remember
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.limits import DIGEST_BYTES
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.sending import Sending, Violation
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Append
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.core.fragment.change import Append
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 
 

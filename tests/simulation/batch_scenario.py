@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from shardbus.broker.recovering_transactions import Recovery
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.core.message import Message
-from shardbus.stores.base import FragmentCommit
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.batch_book import Batch, BatchBook, Item
 from tests.simulation.promises import is_promised
 from tests.simulation.sending import Violation
@@ -147,4 +147,4 @@ async def _recover(town: BatchTown) -> None:
     while not town.is_over:
         await asyncio.sleep(town.chance.expovariate(0.5))
         gateway = await town.open_gateway()
-        await town.attempt(gateway, Recovery(gateway.bus, town.clock).recover())
+        await town.attempt(gateway, TransactionRecovery(gateway.bus, town.clock).recover())

@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-from shardbus.broker.browse import Browsable
 from shardbus.broker.clock import Clock
-from shardbus.broker.dispatch import FragmentPort
-from shardbus.broker.operations import Operations
-from shardbus.broker.router import EntityRouter
-from shardbus.broker.runner import Answer, ReplyTo, Runner
-from shardbus.broker.storage import Storage
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer, ReplyTo, Runner
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.operations.browse import Browsable
+from shardbus.broker.operations.entity import Operations
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.broker.routing.router import EntityRouter
+from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.command import (
     NO_SESSION,
     Command,
     Delivery,
@@ -21,9 +22,8 @@ from shardbus.core.command import (
     Renewed,
     SessionAccepted,
 )
-from shardbus.core.errors import Unavailable
-from shardbus.core.placement import even_hash_starts
-from shardbus.stores.base import FragmentId, Page
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.stores.base.store import FragmentId, Page
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import FaultyStore
 from tests.simulation.sending import Violation

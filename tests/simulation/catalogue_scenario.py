@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from shardbus.broker.asking import ask
-from shardbus.core.command import Send
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.operations.asking import ask
+from shardbus.core.fragment.command import Send
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.stores.base import FragmentId
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, Stored, WitnessedDisk

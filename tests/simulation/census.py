@@ -1,8 +1,8 @@
 """Whether the counters of a fragment are those of what its store holds."""
 
-from shardbus.core.change import Counters
+from shardbus.core.fragment.change import Counters
 from shardbus.core.message import ACTIVE, DEFERRED, DELAYED, SCHEDULED
-from shardbus.stores.base import FragmentId, MessageStore
+from shardbus.stores.base.store import FragmentId, MessageStore
 from tests.simulation.journal import Journal
 from tests.simulation.records import Place
 from tests.simulation.sending import Violation

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.broker.runner import Answer
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import (
     COMMITTED,
     AcceptSession,
     AskTickets,
@@ -38,9 +39,8 @@ from shardbus.core.command import (
     Settle,
     Ticket,
 )
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import ACTIVE, DEFERRED, NEVER_MS, SCHEDULED, Message
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.holds import HoldBook, MayLose
 from tests.simulation.journal import Journal
 from tests.simulation.locks import Heard, LockBook, is_not_found

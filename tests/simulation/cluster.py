@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.endpoint import Endpoint
-from shardbus.broker.host import FragmentStatistics
-from shardbus.broker.link import Identity
-from shardbus.broker.remote import RemoteBroker
-from shardbus.broker.storage import Storage
-from shardbus.core.entity import Entity, QueueSpec, spread_fragments
-from shardbus.core.placement import even_hash_starts
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.namespace.host import FragmentStatistics
+from shardbus.broker.remote.broker import RemoteBroker
+from shardbus.broker.remote.endpoint import Endpoint
+from shardbus.broker.remote.link import Identity
+from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.core.sequence import TOKEN_SEED_BYTES
-from shardbus.core.tier import INFINITE_MS
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.bus import Gate, Plan, Tap, Way, store_of
 from tests.simulation.links import TO_BROKER, TO_GATEWAY, Line, Served
 from tests.simulation.process import ProcessLoop

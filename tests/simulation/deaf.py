@@ -4,9 +4,9 @@ import asyncio
 from contextlib import suppress
 from typing import NoReturn
 
-from shardbus.broker.dispatch import FragmentPort
-from shardbus.broker.runner import Answer
-from shardbus.core.command import ListTransfers
+from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.core.fragment.command import ListTransfers
 from shardbus.core.message import MAIN_LINE
 from tests.simulation.bus import Plan
 from tests.simulation.simulation import Simulation

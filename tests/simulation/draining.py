@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
-from shardbus.broker.browse import BrowseCursor
-from shardbus.broker.router import LINES
-from shardbus.core.command import COMPLETE, NO_SESSION, SessionAccepted, Settle
+from shardbus.broker.operations.browse import BrowseCursor
+from shardbus.broker.routing.router import LINES
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import COMPLETE, NO_SESSION, SessionAccepted, Settle
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from tests.simulation.asking import ask, name_of
 from tests.simulation.bus import Gate, Plan

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from shardbus.core.change import Append, RecordChange, Remove
+from shardbus.core.fragment.change import Append, RecordChange, Remove
+from shardbus.core.fragment.records import PREPARED
 from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import Entry
-from shardbus.core.records import PREPARED
 from shardbus.core.runs import Runs
-from shardbus.stores.base import (
+from shardbus.stores.base.store import (
     Due,
     FragmentCommit,
     FragmentId,
@@ -19,7 +19,7 @@ from shardbus.stores.base import (
     SessionPage,
     StoreError,
 )
-from shardbus.stores.memory import MemoryStore
+from shardbus.stores.memory.store import MemoryStore
 from tests.simulation.census import check_conservation
 from tests.simulation.journal import Journal
 from tests.simulation.sending import Violation

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from shardbus.broker.asking import ask
-from shardbus.core.command import Send
+from shardbus.broker.operations.asking import ask
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import Send
 from shardbus.core.message import Message
 from shardbus.core.sequence import sequence_number
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.sending import Violation
 from tests.simulation.sites import SitePort
 from tests.simulation.stage_book import Row

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shardbus.broker.forwarding_plan import Forwarded
-from shardbus.core.change import Append, Remove
-from shardbus.core.command import Delivery
+from shardbus.core.fragment.change import Append, Remove
+from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import DEAD_LETTER_LINE, Entry, Message
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.message.forwarded import Forwarded
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from shardbus.broker.asking import ask
-from shardbus.broker.forwarding import Forwarder
-from shardbus.core.command import (
+from shardbus.broker.forwarding.moving import Forwarder
+from shardbus.broker.operations.asking import ask
+from shardbus.core.fragment.command import (
     COMPLETE,
     DEAD_LETTER,
     Delivery,
@@ -17,9 +17,9 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
-from shardbus.stores.base import FragmentCommit
+from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.forward_book import ForwardBook, NumberBook, Parcel, forwarded
 from tests.simulation.sending import Violation
 from tests.simulation.sites import SitePort

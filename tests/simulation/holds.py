@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable
 
-from shardbus.broker.runner import Answer
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer
+from shardbus.core.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, Refused
+from shardbus.core.fragment.command import (
     AcceptSession,
     Done,
     GetState,
@@ -20,10 +21,9 @@ from shardbus.core.command import (
     SessionState,
     SetState,
 )
-from shardbus.core.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, Refused
 from shardbus.core.message import ACTIVE
 from shardbus.core.sequence import TOKEN_SEED_BYTES, fragment_of_token, is_of_seed
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.journal import Journal, SessionKey
 from tests.simulation.locks import Heard, LockBook, Term
 from tests.simulation.records import Record

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import (
+from shardbus.core.fragment.change import (
     Append,
     ForgetIds,
     RecordChange,
@@ -12,9 +12,9 @@ from shardbus.core.change import (
     StateChange,
     Update,
 )
-from shardbus.core.command import FragmentRules
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.message import DEFERRED, MAIN_LINE, NEVER_MS, Entry
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.acceptance import Acceptances
 from tests.simulation.records import (
     Place,

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from shardbus.broker.runner import Answer
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer
+from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -19,11 +20,10 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
 from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, DELAYED, MAIN_LINE, NEVER_MS
 from shardbus.core.properties import unpack
 from shardbus.core.sequence import TOKEN_SEED_BYTES, is_of_seed
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.journal import Journal
 from tests.simulation.records import (
     CLIENTS_REASON,

@@ -12,11 +12,12 @@ import hashlib
 from random import Random
 from typing import Final
 
-from shardbus.broker.alarm import LOOK_MS_MAX
-from shardbus.broker.asking import ask
-from shardbus.broker.runner import Runner
-from shardbus.broker.storage import Storage
-from shardbus.core.command import (
+from shardbus.broker.fragment.alarm import LOOK_MS_MAX
+from shardbus.broker.fragment.runner import Runner
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.operations.asking import ask
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import (
     COMPLETE,
     FragmentRules,
     Receive,
@@ -25,9 +26,8 @@ from shardbus.core.command import (
     Sent,
     Settle,
 )
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.sending import Violation
 from tests.simulation.tally import asked, befell

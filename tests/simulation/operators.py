@@ -2,8 +2,9 @@
 
 import asyncio
 
-from shardbus.broker.browse import BrowseCursor
-from shardbus.core.command import (
+from shardbus.broker.operations.browse import BrowseCursor
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -13,7 +14,6 @@ from shardbus.core.command import (
     Delivery,
     Sent,
 )
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry
 from tests.simulation.asking import ask
 from tests.simulation.bus import Gate, Plan

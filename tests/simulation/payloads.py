@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final, NamedTuple
 
-from shardbus.broker.publishing import FILTER_FAILED, PayloadFormat
+from shardbus.broker.fragment.publishing import FILTER_FAILED
 from shardbus.core.message import Entry
-from shardbus.core.properties import pack, unpack
-from shardbus.core.rule_spec import (
+from shardbus.core.namespace.rule_spec import (
     FALSE_FILTER,
     TRUE_FILTER,
     FilterSpec,
@@ -23,6 +22,8 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
+from shardbus.core.properties import pack, unpack
+from shardbus.message.rule_view import PayloadFormat
 from shardbus.rules import system
 from shardbus.rules.action import Changes
 from shardbus.rules.values import LONG, TEXT, Property, Value

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from shardbus.broker.dispatch import FragmentPort
-from shardbus.broker.recovering_transactions import RECOVER_MS, Recovery
-from shardbus.core.command import COMMITTED
-from shardbus.core.records import DECISION, PREPARED
-from shardbus.stores.base import FragmentId
-from shardbus.stores.memory import MemoryStore
+from shardbus.broker.operations.recovering import RECOVER_MS, TransactionRecovery
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.core.fragment.command import COMMITTED
+from shardbus.core.fragment.records import DECISION, PREPARED
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.memory.store import MemoryStore
 from tests.simulation.bus import Gate
 from tests.simulation.simulation import Simulation
 from tests.simulation.world import VirtualClock
@@ -46,4 +46,4 @@ async def keep_promises(simulation: Simulation) -> None:
     while True:
         await asyncio.sleep(RECOVER_MS / 1000)
         for gate in simulation.gates():
-            await Recovery(Fragments(simulation, gate), clock).recover()
+            await TransactionRecovery(Fragments(simulation, gate), clock).recover()

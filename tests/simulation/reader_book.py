@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Append, RecordChange, Remove, Update
+from shardbus.core.fragment.change import Append, RecordChange, Remove, Update
+from shardbus.core.fragment.records import CLAIM, READER_ID
 from shardbus.core.message import Entry
-from shardbus.core.readers import unpack_claim
-from shardbus.core.records import CLAIM, READER_ID
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.core.readers.record import unpack_claim
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 
 COMPLETED = "completed"
@@ -48,7 +48,7 @@ def mark_of(payload: bytes | None) -> int:
 
 
 def _claim_place(fragment: FragmentId, key: bytes) -> ClaimPlace:
-    """Whose record this is; the layout is told in `shardbus.core.readers`."""
+    """Whose record this is; the layout is told in `shardbus.core.readers.record`."""
     reader = ReaderPlace(fragment, key[0], key[9:].decode())
     return ClaimPlace(reader, int.from_bytes(key[1:9], "big"))
 

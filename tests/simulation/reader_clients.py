@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shardbus.broker.readers import Readers
-from shardbus.core.command import ReaderOpened
+from shardbus.broker.operations.readers import Readers
 from shardbus.core.errors import (
     CLAIM_COMPLETED,
     CLAIM_LOST,
@@ -14,8 +13,9 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
+from shardbus.core.fragment.command import ReaderOpened
 from shardbus.core.limits import LEASE_MS_MIN
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.reader_book import COMPLETED, LOST, ClaimPlace, ReaderBook, ReaderPlace
 from tests.simulation.sending import Violation
 from tests.simulation.town import Gateway, Town

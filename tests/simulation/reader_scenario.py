@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
-from shardbus.broker.fields import LENGTH
-from shardbus.broker.frames import Answered, Request
-from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.broker.wire import decode, encode
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.wire.codec import decode, encode
+from shardbus.broker.wire.fields import LENGTH
+from shardbus.broker.wire.frames import Answered, Request
+from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     RELEASE,
@@ -27,10 +28,9 @@ from shardbus.core.command import (
     Settled,
     Tick,
 )
-from shardbus.core.entity import Entity, QueueSpec
-from shardbus.core.errors import Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
-from shardbus.stores.base import FragmentCommit
+from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.reader_book import ReaderBook, ReaderPlace, payload_of
 from tests.simulation.reader_clients import Driver, Task
 from tests.simulation.sending import Violation

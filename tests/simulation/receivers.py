@@ -3,8 +3,9 @@
 import asyncio
 from random import Random
 
-from shardbus.broker.runner import Answer
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -15,7 +16,6 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.properties import pack
 from tests.simulation.bus import Gate, Plan

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from shardbus.core.command import FragmentRules
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.message import (
     ACTIVE,
     DEAD_LETTER_LINE,
@@ -14,7 +14,7 @@ from shardbus.core.message import (
     SET_ASIDE,
     Entry,
 )
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.sending import Sending, Violation, one_spelling
 
 CLIENTS_REASON: Final = "the client's wish"

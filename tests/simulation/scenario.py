@@ -3,7 +3,7 @@
 import asyncio
 from random import Random
 
-from shardbus.core.command import FragmentRules
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from tests.simulation import session_receivers
 from tests.simulation.bus import Plan

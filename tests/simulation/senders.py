@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from shardbus.broker.outbox import DOUBT_MS_MAX
-from shardbus.broker.runner import Answer
+from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.routing.outbox import DOUBT_MS_MAX
 from shardbus.core.message import NEVER_MS, Message
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.sending import Sending, Violation, payload_of, spelled

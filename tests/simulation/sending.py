@@ -2,7 +2,7 @@
 
 from random import Random
 
-from shardbus.core.command import FragmentRules
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.message import NEVER_MS, Message
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from shardbus.core.command import (
+from shardbus.core.errors import TIMEOUT, Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -10,7 +11,6 @@ from shardbus.core.command import (
     RELEASE,
     SessionAccepted,
 )
-from shardbus.core.errors import TIMEOUT, Refused, Unavailable
 from shardbus.core.message import MAIN_LINE
 from tests.simulation.asking import ANSWER_S_MAX, ask
 from tests.simulation.bus import Gate, Plan

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from random import Random
 
-from shardbus.core.command import FragmentRules
+from shardbus.core.fragment.command import FragmentRules
 from tests.simulation.bus import Bus, Gate, Plan, Tap, store_of
 from tests.simulation.census import check_conservation
 from tests.simulation.checkers import Checker

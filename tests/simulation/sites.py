@@ -7,15 +7,15 @@ from random import Random
 from typing import TypeVar
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.host import FragmentStatistics
-from shardbus.broker.publishing import Publisher
-from shardbus.broker.runner import UNAVAILABLE, ReplyTo, Runner
-from shardbus.broker.storage import Storage
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import NO_SESSION, Command
-from shardbus.core.entity import Entity
+from shardbus.broker.fragment.publishing import Publisher
+from shardbus.broker.fragment.runner import UNAVAILABLE, ReplyTo, Runner
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.namespace.host import FragmentStatistics
 from shardbus.core.errors import Unavailable
-from shardbus.stores.base import FragmentCommit, FragmentId, Page, StoreError
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import NO_SESSION, Command
+from shardbus.core.namespace.entity import Entity
+from shardbus.stores.base.store import FragmentCommit, FragmentId, Page, StoreError
 from tests.simulation.faults import Disk, Faults, Filling, UnfitCommits
 from tests.simulation.payloads import FORMAT
 from tests.simulation.tally import asked, befell
@@ -115,7 +115,9 @@ class Site:
             storage,
             VirtualClock(self._loop, self.wall),
             self._loop,
-            new_publisher=lambda: Publisher(FORMAT, self._chance.randbytes(8), STEPS_MAX),
+            new_publisher=lambda: Publisher(
+                self._chance.randbytes(8), payloads=FORMAT, steps_max=STEPS_MAX
+            ),
             bounds=self.bounds,
         )
         self.returned()

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Adopt, Append, RecordChange, StagePut
-from shardbus.core.records import PUBLISHING
-from shardbus.core.stages import unpack_publishing
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.core.fragment.change import Adopt, Append, RecordChange, StagePut
+from shardbus.core.fragment.records import PUBLISHING
+from shardbus.core.stages.record import unpack_publishing
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 
 # What is not known to be refused may have happened.

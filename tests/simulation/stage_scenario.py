@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
-from shardbus.broker.recovering_transactions import Recovery
-from shardbus.broker.staging import DECIDE_MS, Staging
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.recovering import TransactionRecovery
+from shardbus.broker.operations.staging import DECIDE_MS, EntityStages
 from shardbus.core.errors import (
     BATCH_DIFFERS,
     BEING_PUBLISHED,
@@ -20,10 +17,13 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
+from shardbus.core.fragment.records import DECISION, PREPARED, PUBLISHING, STAGE
 from shardbus.core.limits import STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
-from shardbus.core.records import DECISION, PREPARED, PUBLISHING, STAGE
-from shardbus.stores.base import FragmentCommit
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.reader_scenario import CutSite
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site, SitePort
@@ -324,7 +324,7 @@ async def recover(town: StageTown) -> None:
     while not town.is_over:
         await asyncio.sleep(town.chance.expovariate(4.0))
         gateway = await town.open_gateway()
-        await town.attempt(gateway, Recovery(gateway.bus, town.clock).recover())
+        await town.attempt(gateway, TransactionRecovery(gateway.bus, town.clock).recover())
 
 
 async def _receive_on(town: StageTown) -> None:
@@ -361,7 +361,7 @@ async def _take(town: StageTown, gateway: Gateway, port: SitePort) -> None:
         town.book.received([delivery.payload for delivery in received.deliveries])
 
 
-def _staging(gateway: Gateway, queue: str) -> Staging:
+def _staging(gateway: Gateway, queue: str) -> EntityStages:
     return handle_of(gateway, queue).staging
 
 

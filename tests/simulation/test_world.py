@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shardbus.stores.base import StoreError
+from shardbus.stores.base.store import StoreError
 from tests.simulation.sending import Violation
 from tests.simulation.world import (
     EPOCH_MS,
@@ -137,7 +137,8 @@ def test_what_is_caught_and_logged_ends_the_run_although_nothing_is_printed() ->
         try:
             raise Violation("broken")
         except Violation:
-            logging.getLogger("shardbus.broker.answers").exception("an answer cannot be given")
+            log = logging.getLogger("shardbus.broker.fragment.answers")
+            log.exception("an answer cannot be given")
 
     async def history() -> None:
         loop.call_later(1, give)

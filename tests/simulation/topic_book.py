@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from shardbus.core.change import Append, Remove
-from shardbus.core.command import Delivery, Sent
+from shardbus.core.fragment.change import Append, Remove
+from shardbus.core.fragment.command import Delivery, Sent
 from shardbus.core.limits import PROMISE_LATE_MS
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.payloads import Letter, expected, kind_of, letter_of
 from tests.simulation.sending import Violation, mark_of
 from tests.simulation.town import outcome_of

@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from shardbus.broker.asking import ask
-from shardbus.core.command import ABANDON, COMPLETE, Delivery, Receive, Received, Settle, Settled
-from shardbus.core.entity import QueueSpec, subscription_path
+from shardbus.broker.operations.asking import ask
+from shardbus.core.fragment.command import (
+    ABANDON,
+    COMPLETE,
+    Delivery,
+    Receive,
+    Received,
+    Settle,
+    Settled,
+)
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Message
+from shardbus.core.namespace.entity import QueueSpec, subscription_path
 from tests.simulation.payloads import RULES, new_letter
 from tests.simulation.sites import SitePort
 from tests.simulation.topic_book import Publication, Rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from shardbus.core.entity import subscription_path
+from shardbus.core.namespace.entity import subscription_path
 from tests.simulation.sending import Violation
 from tests.simulation.topic_clients import SUBSCRIPTIONS, Manager, Publisher, Subscriber
 from tests.simulation.topic_town import TopicPlan, TopicTown

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from shardbus.broker.namespace import Namespace
-from shardbus.core.entity import QueueSpec
-from shardbus.stores.base import FragmentCommit
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.sending import Violation
 from tests.simulation.tally import befell
 from tests.simulation.topic_book import TopicBook

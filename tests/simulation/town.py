@@ -9,17 +9,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.bus import Bus
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.broker.recovering_transactions import Recovery
-from shardbus.broker.runner import Answer
-from shardbus.broker.transactions import Transactor
-from shardbus.core.command import Home, Sent
+from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.operations.recovering import TransactionRecovery
+from shardbus.broker.operations.transactions import Transactor
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.tier import CHOSEN, NEWER, STANDARD, Tier
-from shardbus.stores.base import FragmentCommit
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.fragment.command import Home, Sent
+from shardbus.core.namespace.tier import CHOSEN, NEWER, STANDARD, Tier
+from shardbus.stores.base.store import FragmentCommit
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
 from tests.simulation.sending import Violation
 from tests.simulation.sites import Site
@@ -80,7 +80,7 @@ class Gateway:
     async def open(self) -> None:
         await self.namespace.recover()
         await self.bus.open_timed()
-        self.start(Recovery(self.bus, self._town.clock).run())
+        self.start(TransactionRecovery(self.bus, self._town.clock).run())
         self.start(self._sweep())
 
     def start(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.core.change import Append, AppendReserved, Remove
-from shardbus.core.command import Delivery
+from shardbus.core.fragment.change import Append, AppendReserved, Remove
+from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import Entry
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 from tests.simulation.transaction_requests import NOTICE, RequestBook
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
-from shardbus.core.command import (
+from shardbus.broker.operations.asking import ask
+from shardbus.core.fragment.command import (
     AcceptSession,
     Cancel,
     Enlist,
@@ -19,9 +19,9 @@ from shardbus.core.command import (
     SetState,
     Work,
 )
-from shardbus.core.entity import QueueSpec
 from shardbus.core.message import Message
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.sites import SitePort
 from tests.simulation.town import Gateway, outcome_of
 from tests.simulation.transaction_requests import Notice, Place, Requests, notice_payload

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from shardbus.core.change import Append, AppendReserved, Remove, StateChange
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.stores.base import FragmentCommit, FragmentId
-from shardbus.stores.memory import MemoryStore
+from shardbus.core.fragment.change import Append, AppendReserved, Remove, StateChange
+from shardbus.stores.base.store import FragmentCommit, FragmentId
+from shardbus.stores.memory.store import MemoryStore
 from tests.simulation.registers import Registers, Write
 from tests.simulation.sending import Violation
 

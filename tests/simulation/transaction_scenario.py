@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from shardbus.broker.asking import ask
 from shardbus.broker.bus import EntityHandle
-from shardbus.broker.outbox import Outbox
-from shardbus.broker.recovering_transactions import Recovery
-from shardbus.broker.transactions import Part
-from shardbus.core.command import (
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.recovering import TransactionRecovery
+from shardbus.broker.operations.transactions import TransactionPart
+from shardbus.broker.routing.outbox import Outbox
+from shardbus.core.fragment.command import (
     COMMITTED,
     COMPLETE,
     RELEASE,
@@ -22,10 +22,10 @@ from shardbus.core.command import (
     Settled,
     Work,
 )
-from shardbus.core.entity import QueueSpec
+from shardbus.core.fragment.records import DECISION, PREPARED
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.records import DECISION, PREPARED
-from shardbus.stores.base import FragmentCommit
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.sending import Violation
 from tests.simulation.sites import SitePort
 from tests.simulation.town import Gateway, Town, outcome_of
@@ -139,12 +139,12 @@ class Parts:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self.parts: dict[tuple[int, int], Part] = {}
+        self.parts: dict[tuple[int, int], TransactionPart] = {}
 
     def work_at(self, port: SitePort) -> Work:
         home = (port.fragment_id.entity_id, port.fragment_id.number)
         outbox = _outbox_of(self._gateway, port)
-        return self.parts.setdefault(home, Part(port, home, Work([], []), outbox)).work
+        return self.parts.setdefault(home, TransactionPart(port, home, Work([], []), outbox)).work
 
 
 def run_transactions(seed: int) -> TransactionTown:
@@ -184,7 +184,7 @@ async def _recover(town: TransactionTown) -> None:
     while not town.is_over:
         await asyncio.sleep(town.chance.expovariate(10.0))
         gateway = await town.open_gateway()
-        await town.attempt(gateway, Recovery(gateway.bus, town.clock).recover())
+        await town.attempt(gateway, TransactionRecovery(gateway.bus, town.clock).recover())
         if town.chance.random() < 0.1:
             await cancel_outside(town, gateway)
 

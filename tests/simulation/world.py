@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
-from shardbus.stores.base import StoreError
+from shardbus.stores.base.store import StoreError
 from tests.simulation.tally import passed
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.stores.base import FragmentId, MessageStore
+from shardbus.stores.base.store import FragmentId, MessageStore
 from tests.stores.harness import KINDS, Pen, SqliteCase, StoreCase, open_case
 
 FRAGMENT = FragmentId(7, 3)

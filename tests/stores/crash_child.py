@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache, partial
 
-from shardbus.core.change import (
+from shardbus.core.fragment.change import (
     Append,
     Change,
     Counters,
@@ -21,9 +21,9 @@ from shardbus.core.change import (
     Update,
 )
 from shardbus.core.message import DEAD_LETTER_LINE, Entry
-from shardbus.stores.base import FragmentCommit, FragmentId
-from shardbus.stores.chunk import sequence_base
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentCommit, FragmentId
+from shardbus.stores.sqlite.chunk import sequence_base
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import ENQUEUED_AT_MS, Durability
 
 # Those with the same number have their payloads in common; the last gets every third message.

@@ -19,8 +19,8 @@ from shardbus.core.message import (
     SCHEDULED,
     Entry,
 )
-from shardbus.stores.base import FragmentId
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen, numbers, read_all, without_payload
 
 FRAGMENTS = [FragmentId(7, number) for number in range(4)]

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from shardbus.app.settings import STORES
-from shardbus.app.store_kinds import stores_of
-from shardbus.core.change import (
+from shardbus.app.server.store_kinds import STORES, stores_of
+from shardbus.core.fragment.change import (
     Append,
     AppendReserved,
     Change,
@@ -34,17 +33,17 @@ from shardbus.core.message import (
     SET_ASIDE,
     Entry,
 )
-from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, Page
-from shardbus.stores.chunk import encoded, key_of, sequence_base
-from shardbus.stores.directory import RECENT_MAX
-from shardbus.stores.head import Head
-from shardbus.stores.memory import MemoryStore
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, Page
+from shardbus.stores.memory.store import MemoryStore
+from shardbus.stores.sqlite.chunk import encoded, key_of, sequence_base
+from shardbus.stores.sqlite.directory import RECENT_MAX
+from shardbus.stores.sqlite.head import Head
+from shardbus.stores.sqlite.store import SqliteStore
 
 ENQUEUED_AT_MS = 1_700_000_000_000
 KINDS = ("memory", "sqlite-full", "sqlite-relaxed")
 # All that it takes to add a kind of store, beside its package (CONTRIBUTING.md).
-STORES["memory"] = "shardbus.stores.memory_package"
+STORES["memory"] = "shardbus.stores.memory.package"
 Durability = Literal["full", "relaxed"]
 
 

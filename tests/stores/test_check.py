@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from shardbus.stores import repair as repair_module
-from shardbus.stores.base import StoreError
-from shardbus.stores.base_check import Damage, Repaired, StoreReport, ranges_of
-from shardbus.stores.check import check_store
-from shardbus.stores.chunk import COUNTER_MAX, sequence_base
-from shardbus.stores.repair import COUNTER_SKIP, repair_store
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.check import Damage, Repaired, StoreReport, ranges_of
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.sqlite.chunk import COUNTER_MAX, sequence_base
+from shardbus.stores.sqlite.examine import repair as repair_module
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import COUNTER_SKIP, repair_store
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.filled import (
     FRAGMENTS,
     Filled,
@@ -455,7 +455,7 @@ def test_a_repair_that_is_killed_leaves_a_whole_file_at_every_moment(tmp_path: P
         scalpel.flip_payload(FRAGMENT, number)
     script = (
         "import sys, pathlib\n"
-        "from shardbus.stores.repair import repair_store\n"
+        "from shardbus.stores.sqlite.examine.repair import repair_store\n"
         "sys.stdout.write('go\\n'); sys.stdout.flush()\n"
         "repair_store(pathlib.Path(sys.argv[1]), lambda _: None)\n"
     )

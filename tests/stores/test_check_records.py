@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.base_check import StoreReport
-from shardbus.stores.check import check_store
-from shardbus.stores.repair import COUNTER_SKIP, repair_store
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.check import StoreReport
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import COUNTER_SKIP, repair_store
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.filled import FRAGMENTS, Filled, filled, served
 from tests.stores.harness import Pen, Scalpel
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import ACTIVE, DEFERRED, MAIN_LINE, SCHEDULED
-from shardbus.stores.base_check import StoreReport
-from shardbus.stores.check import check_store
-from shardbus.stores.repair import repair_store
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.check import StoreReport
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import repair_store
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.filled import (
     SESSIONFUL,
     Filled,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from shardbus.stores.base import FragmentId
-from shardbus.stores.base_check import StoreReport
-from shardbus.stores.check import check_store
-from shardbus.stores.repair import repair_store
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.check import StoreReport
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import repair_store
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen, Scalpel, read_all, without_payload
 
 SUBSCRIPTIONS = [FragmentId(20 + at, 0) for at in range(4)]

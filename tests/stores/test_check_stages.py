@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.core.change import Adopt, StagePut
+from shardbus.core.fragment.change import Adopt, StagePut
 from shardbus.core.message import MAIN_LINE, NEVER_MS
-from shardbus.stores.base_check import StoreReport
-from shardbus.stores.check import check_store
-from shardbus.stores.repair import repair_store
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.check import StoreReport
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import repair_store
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.filled import FRAGMENTS, Filled, filled, served
 from tests.stores.harness import Pen, Scalpel, read_all
 

@@ -12,7 +12,7 @@ from shardbus.core.message import (
     TRANSFER_DEAD_LETTER_LINE,
     Entry,
 )
-from shardbus.stores.base import FragmentId, MessageStore, StoreError, UnknownFragment
+from shardbus.stores.base.store import FragmentId, MessageStore, StoreError, UnknownFragment
 from tests.stores.harness import (
     ENQUEUED_AT_MS,
     Pen,

@@ -6,7 +6,7 @@ import itertools
 
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE, NEVER_MS, Entry
 from shardbus.core.runs import runs_of
-from shardbus.stores.base import MessageStore, Page
+from shardbus.stores.base.store import MessageStore, Page
 from tests.stores.harness import (
     Pen,
     Scalpel,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.stores.base import FragmentId, MessageStore, StoreError
+from shardbus.stores.base.store import FragmentId, MessageStore, StoreError
 from tests.stores.harness import Pen, StoreCase, read_all
 
 OTHER = FragmentId(7, 4)

@@ -13,7 +13,7 @@ from shardbus.core.message import (
     SET_ASIDE,
     Entry,
 )
-from shardbus.stores.base import FragmentId, MessageStore, StoreError, UnknownFragment
+from shardbus.stores.base.store import FragmentId, MessageStore, StoreError, UnknownFragment
 from tests.stores.harness import ENQUEUED_AT_MS, Pen, StoreCase, facts, numbers, without_payload
 
 OTHER = FragmentId(7, 4)

@@ -14,7 +14,7 @@ from shardbus.core.message import (
     SCHEDULED,
     Entry,
 )
-from shardbus.stores.base import FragmentId, MessageStore
+from shardbus.stores.base.store import FragmentId, MessageStore
 from tests.stores.harness import Pen, StoreCase, facts, numbers, read_all, without_payload
 
 BYTES_MAX = 1 << 20

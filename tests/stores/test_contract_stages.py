@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardbus.core.change import Adopt, StageDrop, StagePut
+from shardbus.core.fragment.change import Adopt, StageDrop, StagePut
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
-from shardbus.stores.base import FragmentId, MessageStore, StoreError
+from shardbus.stores.base.store import FragmentId, MessageStore, StoreError
 from tests.stores.harness import Pen, Scalpel, SqliteCase, StoreCase, read_all
 
 OTHER = FragmentId(7, 4)

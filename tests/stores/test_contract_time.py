@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardbus.core.change import Remember
+from shardbus.core.fragment.change import Remember
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
     DEFERRED,
@@ -14,7 +14,7 @@ from shardbus.core.message import (
     SET_ASIDE,
     Entry,
 )
-from shardbus.stores.base import Due, FragmentId, MessageStore, NotStored
+from shardbus.stores.base.store import Due, FragmentId, MessageStore, NotStored
 from tests.stores.harness import Pen, StoreCase, facts, numbers, read_all, without_payload
 
 BYTES_MAX = 1 << 20

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.core.change import Adopt, Append, RecordChange
+from shardbus.core.fragment.change import Adopt, Append, RecordChange
 from shardbus.core.message import Entry
-from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, NotStored
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, NotStored
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import ENQUEUED_AT_MS, Pen, StoreCase, read_all
 
 OTHER = FragmentId(7, 4)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from shardbus.stores.base import FragmentId
-from shardbus.stores.chunk import sequence_base
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite.chunk import sequence_base
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.crash_child import (
     FRAGMENTS,
     SESSIONFUL,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.broker_store import check_opened
-from shardbus.app.store_kinds import stores_of
-from shardbus.stores.base import FragmentId, MessageStore, StoreError
-from shardbus.stores.late import LateStore
-from shardbus.stores.memory import MemoryStore
+from shardbus.app.server.broker_store import check_opened
+from shardbus.app.server.store_kinds import stores_of
+from shardbus.stores.base.late import LateStore
+from shardbus.stores.base.store import FragmentId, MessageStore, StoreError
+from shardbus.stores.memory.store import MemoryStore
 
 FRAGMENT = FragmentId(1, 0)
 

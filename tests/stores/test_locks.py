@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.stores.adoption import adopt
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.bulk import BulkReader
-from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.catalogue_repair import check_catalogue
-from shardbus.stores.check import check_store
-from shardbus.stores.database import prepare
-from shardbus.stores.membership import StoreFile, holding_of, id_for_catalogue
-from shardbus.stores.snapshot import database_bytes, open_snapshot
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.sqlite.bulk import BulkReader
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite.database import prepare
+from shardbus.stores.sqlite.examine.adoption import adopt
+from shardbus.stores.sqlite.examine.catalogue_repair import check_catalogue
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.membership import StoreFile, holding_of, id_for_catalogue
+from shardbus.stores.sqlite.snapshot import database_bytes, open_snapshot
+from shardbus.stores.sqlite.store import SqliteStore
 
 FRAGMENTS = [FragmentId(1, number) for number in range(3)]
 NAMESPACE = "a" * 32

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.stores.adoption import adopt
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.catalogue_repair import check_catalogue, repair_catalogue
-from shardbus.stores.check import check_store
-from shardbus.stores.membership import StoreFile, holding_of, id_for_catalogue
-from shardbus.stores.repair import repair_store
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite.examine.adoption import adopt
+from shardbus.stores.sqlite.examine.catalogue_repair import check_catalogue, repair_catalogue
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import repair_store
+from shardbus.stores.sqlite.membership import StoreFile, holding_of, id_for_catalogue
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.unit.stores.test_catalogue import entity
 
 MINE, OTHER, NEW = "a" * 32, "b" * 32, "c" * 32

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from shardbus.core.change import (
+from shardbus.core.fragment.change import (
     Adopt,
     Append,
     AppendReserved,
@@ -35,10 +35,10 @@ from shardbus.core.change import (
 from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry
 from shardbus.core.runs import runs_of
-from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore
-from shardbus.stores.chunk import sequence_base
-from shardbus.stores.memory import MemoryStore
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore
+from shardbus.stores.memory.store import MemoryStore
+from shardbus.stores.sqlite.chunk import sequence_base
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Scalpel, facts, page_facts
 
 FRAGMENTS = [FragmentId(1, 0), FragmentId(1, 5), FragmentId(2, 0)]

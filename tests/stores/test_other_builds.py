@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.backups.offline import run_offline
-from shardbus.app.check_report import examined
-from shardbus.app.console import Console
-from shardbus.app.failures import CommandError
-from shardbus.app.store_kinds import stores_of
-from shardbus.stores.adoption import adopt
-from shardbus.stores.base import FragmentId, OtherBuild
-from shardbus.stores.bulk import BulkReader
-from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.catalogue_repair import repair_catalogue
-from shardbus.stores.check import check_store
-from shardbus.stores.membership import StoreFile
-from shardbus.stores.repair import repair_store
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.app.cli.check_report import examined
+from shardbus.app.cli.console import Console
+from shardbus.app.cli.failures import CommandError
+from shardbus.app.server.store_kinds import stores_of
+from shardbus.stores.base.store import FragmentId, OtherBuild
+from shardbus.stores.sqlite.bulk import BulkReader
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite.examine.adoption import adopt
+from shardbus.stores.sqlite.examine.catalogue_repair import repair_catalogue
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import repair_store
+from shardbus.stores.sqlite.membership import StoreFile
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen
 from tests.unit.stores.test_catalogue import entity
 

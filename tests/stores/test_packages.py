@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.settings import STORES
-from shardbus.app.store_kinds import stores_of
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.base_package import Stores
-from shardbus.stores.memory_package import MemoryStores
-from shardbus.stores.sqlite_package import SqliteStores
+from shardbus.app.server.store_kinds import STORES, stores_of
+from shardbus.stores.base.package import Stores
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.memory.package import MemoryStores
+from shardbus.stores.sqlite.package import SqliteStores
 from tests.stores.harness import Pen, numbers, read_all
 from tests.support.server import Server
 from tests.unit.stores.test_catalogue import entity
@@ -22,9 +21,9 @@ FRAGMENT = FragmentId(1, 0)
 MINE = "a" * 32
 # What a newcomer adds, and the command line with it.
 SERVE = (
-    "from shardbus.app import settings; "
-    "settings.STORES['memory'] = 'shardbus.stores.memory_package'; "
-    "from shardbus.app.cli import main; main()"
+    "from shardbus.app.server import store_kinds; "
+    "store_kinds.STORES['memory'] = 'shardbus.stores.memory.package'; "
+    "from shardbus.app.cli.main import main; main()"
 )
 
 

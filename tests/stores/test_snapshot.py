@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import MAIN_LINE
-from shardbus.stores import snapshot
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.check import check_store
-from shardbus.stores.snapshot import open_snapshot, unserved_snapshot
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.sqlite import snapshot
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.snapshot import open_snapshot, unserved_snapshot
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen
 
 BIG = b"x" * 50_000

@@ -10,10 +10,11 @@ import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from shardbus.core.runs import Runs
-from shardbus.stores import due, sqlite
-from shardbus.stores.base import FragmentId
-from shardbus.stores.database import open_reader
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite import due
+from shardbus.stores.sqlite import store as sqlite
+from shardbus.stores.sqlite.database import open_reader
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen, SqliteCase, numbers, without_payload
 
 FRAGMENT = FragmentId(7, 3)

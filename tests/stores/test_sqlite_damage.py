@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, DELAYED, MAIN_LINE, SET_ASIDE, Entry
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.crash_child import (
     FRAGMENTS,
     SESSIONFUL,

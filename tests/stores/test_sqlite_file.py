@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.database import (
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.sqlite.database import (
     LOG_BYTES_MAX,
     SCHEMA_VERSION,
     open_reader,
@@ -25,7 +25,7 @@ from shardbus.stores.database import (
     prepare,
     store_error,
 )
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen, Scalpel, SqliteCase, numbers, read_all, without_payload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,8 +53,8 @@ def test_a_second_process_may_read_but_not_serve(sqlite_case: SqliteCase, pen: P
     pen.write(sqlite_case.store)
     script = (
         "import sys, pathlib\n"
-        "from shardbus.stores.database import open_reader\n"
-        "from shardbus.stores.sqlite import SqliteStore\n"
+        "from shardbus.stores.sqlite.database import open_reader\n"
+        "from shardbus.stores.sqlite.store import SqliteStore\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "print(open_reader(path).execute('SELECT body FROM chunk').fetchone()[0])\n"
         "SqliteStore(path)\n"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.message import Entry
-from shardbus.stores import sqlite
-from shardbus.stores.base import FragmentId
-from shardbus.stores.database import open_reader, open_writer
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite import store as sqlite
+from shardbus.stores.sqlite.database import open_reader, open_writer
 from tests.stores.harness import Pen, SqliteCase, without_payload
 
 FRAGMENT = FragmentId(7, 3)

@@ -19,8 +19,8 @@ from shardbus.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
     DeliveriesReceived,
-    Delivery,
     Event,
+    IncomingDelivery,
     LinkDetached,
     LinkFlowed,
     LinkOpened,
@@ -28,13 +28,13 @@ from shardbus.amqp.events import (
     SettlementsReceived,
 )
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import Message, build_message, decode_message
 from shardbus.amqp.outcomes import AmqpError, DeliveryState
 from shardbus.amqp.sasl import plain_response
 from shardbus.amqp.session import AmqpSession
 from shardbus.amqp.termini import Source
-from shardbus.amqp.types import Value
-from shardbus.app.sas import Credential
+from shardbus.app.cli.sas import Credential
+from shardbus.codec.types import Value
+from shardbus.message.sections import DecodedMessage, build_message, decode_message
 
 TIMEOUT_S: Final = 30.0
 WINDOW: Final = 1_000
@@ -287,26 +287,26 @@ class Receiver(LinkEnd):
 
     def __init__(self, client: AmqpClient, link: Link) -> None:
         super().__init__(client, link)
-        self._deliveries: deque[Delivery] = deque()
+        self._deliveries: deque[IncomingDelivery] = deque()
         self._confirmations: dict[int, DeliveryState | None] = {}
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         self.link.grant(credit, drain)
         self._client.flush()
 
-    async def take_some(self) -> list[Delivery]:
+    async def take_some(self) -> list[IncomingDelivery]:
         """What has arrived, at least one message. Raises TimeoutError when none comes."""
         while not self._deliveries:
             await self.change()
         return self.take_waiting()
 
-    async def take_many(self, count: int) -> list[Delivery]:
+    async def take_many(self, count: int) -> list[IncomingDelivery]:
         """Exactly so many messages; what arrived beyond them stays for the next call."""
         while len(self._deliveries) < count:
             await self.change()
         return [self._deliveries.popleft() for _ in range(count)]
 
-    def take_waiting(self) -> list[Delivery]:
+    def take_waiting(self) -> list[IncomingDelivery]:
         """What has arrived and was not taken, without waiting."""
         taken = list(self._deliveries)
         self._deliveries.clear()
@@ -323,7 +323,7 @@ class Receiver(LinkEnd):
             await self.change()
 
     async def settle(
-        self, deliveries: Sequence[Delivery], state: DeliveryState
+        self, deliveries: Sequence[IncomingDelivery], state: DeliveryState
     ) -> list[DeliveryState | None]:
         """Settle and wait for the bus to confirm; what it says of each."""
         ids = [delivery.delivery_id for delivery in deliveries]
@@ -332,7 +332,9 @@ class Receiver(LinkEnd):
             await self.change()
         return [self._confirmations.pop(ident) for ident in ids]
 
-    def settle_without_answer(self, deliveries: Sequence[Delivery], state: DeliveryState) -> None:
+    def settle_without_answer(
+        self, deliveries: Sequence[IncomingDelivery], state: DeliveryState
+    ) -> None:
         self.link.settle([delivery.delivery_id for delivery in deliveries], state)
         self._client.flush()
 
@@ -363,7 +365,7 @@ class Requests:
         body: Value,
         properties: dict[str, Value],
         state: DeliveryState | None = None,
-    ) -> Message:
+    ) -> DecodedMessage:
         self._asked += 1
         request = build_message(
             body=body,

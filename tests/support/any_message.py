@@ -8,9 +8,9 @@ from typing import Final
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from shardbus.amqp import codes
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.encoder import (
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader
+from shardbus.codec.encoder import (
     compound,
     encode,
     encode_binary,
@@ -19,8 +19,7 @@ from shardbus.amqp.encoder import (
     encode_text,
     encode_uint,
 )
-from shardbus.amqp.scan import section_code
-from shardbus.amqp.types import (
+from shardbus.codec.types import (
     Array,
     Byte,
     Char,
@@ -42,12 +41,13 @@ from shardbus.amqp.types import (
     Value,
 )
 from shardbus.core.message import Entry
-from shardbus.gateway.amqp.stored import Source, encode_entry
+from shardbus.message.scan import section_code
+from shardbus.message.stored import DeliverySource, encode_entry
 
 Section = tuple[int, bytes]
 
 NULL: Final = b"\x40"
-_PLACE: Final = Source(is_partitioned=False, is_subscription=False)
+_PLACE: Final = DeliverySource(is_partitioned=False, is_subscription=False)
 LATEST_MS: Final = 253_402_300_799_999
 # Mostly short, now and then longer than what one byte can tell.
 TEXT: Final = st.one_of(
@@ -201,7 +201,7 @@ def as_received(payload: bytes) -> list[Section]:
     """
     entry = Entry(1, payload, len(payload), enqueued_at_ms=1)
     given = encode_entry(entry, payload, _PLACE, delivery_count=0, lock_token=b"")
-    reader, sections = Reader(given, 0, len(given)), list[Section]()
+    reader, sections = ValueReader(given, 0, len(given)), list[Section]()
     while reader.position < len(given):
         code, start = int(section_code(reader)), int(reader.position)
         value = reader.value() if code == codes.DATA else reader.raw()

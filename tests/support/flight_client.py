@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from shardbus.app.sas import Credential, parse_connection_string
-from shardbus.broker.sas import mint_token
+from shardbus.app.cli.sas import Credential, parse_connection_string
+from shardbus.broker.access.sas import mint_token
 from tests.support.server import Server
 
 Document = dict[str, object]

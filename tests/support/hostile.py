@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, Self
 
 from shardbus.amqp.frames import AMQP_HEADER, SASL_HEADER, amqp_frame, sasl_frame
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted
 from shardbus.amqp.performatives import Open
 from shardbus.amqp.sasl import SaslInit, encode_init, plain_response
-from shardbus.app.descriptors import raise_limit
-from shardbus.app.sas import Credential, parse_connection_string
+from shardbus.app.cli.sas import Credential, parse_connection_string
+from shardbus.app.server.descriptors import raise_limit
+from shardbus.message.sections import encode_data_message
 from tests.support.amqp_client import Address, AmqpClient, Receiver, Sender, connected
 from tests.support.server import Server
 

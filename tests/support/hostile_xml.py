@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from shardbus.gateway.http.atom import ATOM
-from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.entries import ATOM
 
 BODY_BYTES = 1024 * 1024
 

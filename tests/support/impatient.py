@@ -6,10 +6,11 @@ Run it as `python impatient.py serve ...`. Nothing else of it is changed.
 from types import ModuleType
 from typing import Final
 
-from shardbus.app.cli import main
-from shardbus.gateway import listener, reception, websocket
-from shardbus.gateway.amqp import protocol
-from shardbus.gateway.http import connection
+from shardbus.app.cli.main import main
+from shardbus.gateway.admission import newcomers as reception
+from shardbus.gateway.amqp.connection import protocol
+from shardbus.gateway.http.server import connection
+from shardbus.gateway.listening import listener, websocket
 
 SCALE: Final = 20
 _PATIENCE: Final[dict[ModuleType, tuple[str, ...]]] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.message import decode_message
-from shardbus.amqp.scan import MessageHead, section_code
-from shardbus.amqp.types import Symbol, Value, integer_of
+from shardbus.codec.decoder import ValueReader
+from shardbus.codec.types import Symbol, Value, integer_of
+from shardbus.message.scan import MessageHead, section_code
+from shardbus.message.sections import decode_message
 
 
 class Seen(NamedTuple):
@@ -43,7 +43,7 @@ def seen(payload: bytes) -> Seen:
 def annotations_of(payload: bytes, head: MessageHead) -> dict[str, Value]:
     """The message annotations by name."""
     start = head.message_annotations_offset
-    reader = Reader(payload, start, start + head.message_annotations_length)
+    reader = ValueReader(payload, start, start + head.message_annotations_length)
     section_code(reader)
     found = reader.value()
     assert isinstance(found, dict)

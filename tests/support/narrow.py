@@ -5,9 +5,9 @@ Run it as `python narrow.py serve ...`. Nothing else of it is changed.
 
 from typing import Final
 
-from shardbus.app.cli import main
-from shardbus.gateway.amqp import totals
-from shardbus.gateway.http import crowd
+from shardbus.app.cli.main import main
+from shardbus.gateway.admission import http as crowd
+from shardbus.gateway.amqp.connection import totals
 
 ROOM_BYTES: Final = 32 * 1024 * 1024
 

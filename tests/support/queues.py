@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 
-from shardbus.app.atom import QUEUE, Described
-from shardbus.app.client import HttpTransport, Management
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.atom import QUEUE, AtomDescription
+from shardbus.app.cli.client import HttpTransport, Management
+from shardbus.app.cli.sas import parse_connection_string
 from tests.support.server import Server
 
 
-def create_queue(server: Server, name: str, **elements: str) -> Described:
+def create_queue(server: Server, name: str, **elements: str) -> AtomDescription:
     """Make a queue; `elements` are those of the management API, such as `LockDuration="PT5S"`."""
     return management(server).create(QUEUE, name, elements)
 
 
-def describe_queue(server: Server, name: str) -> Described:
+def describe_queue(server: Server, name: str) -> AtomDescription:
     return management(server).entity(QUEUE, name)
 
 

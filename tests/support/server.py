@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.sas import parse_connection_string
 
 COMMAND: Final = (str(Path(sys.executable).with_name("shardbus")), "serve")
 START_TIMEOUT_S: Final = 120.0

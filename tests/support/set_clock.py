@@ -20,7 +20,7 @@ def main() -> None:
     del sys.argv[1]
     # Before anything of the bus is loaded; compiled modules look it up at each call, too.
     time.time_ns = set_by(file, time.time_ns)
-    from shardbus.app.cli import main as command_line
+    from shardbus.app.cli.main import main as command_line
 
     command_line()
 

@@ -3,9 +3,9 @@
 import re
 from typing import get_args
 
-from shardbus.broker import exchange as answers
-from shardbus.broker import wire_commands as commands
-from shardbus.core.command import ClientCommand, Reply
+from shardbus.broker.wire import commands
+from shardbus.broker.wire import exchange as answers
+from shardbus.core.fragment.command import ClientCommand, Reply
 from tests.tidy.source import python_files
 
 FILES_MAX = 4

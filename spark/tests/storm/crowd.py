@@ -12,9 +12,9 @@ from typing import Final, final
 from spark.tests.bus import Bus
 from spark.tests.storm.books import Books, body_of
 
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.sas import parse_connection_string
+from shardbus.message.sections import encode_data_message
 from tests.support.amqp_client import Address, AmqpClient, Ended, Receiver, connected
 from tests.support.messages import seen
 

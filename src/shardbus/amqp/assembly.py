@@ -4,11 +4,11 @@ from typing import final
 
 from mypy_extensions import i64
 
-from shardbus.amqp.errors import INVALID_FIELD, NOT_ALLOWED, WireError
-from shardbus.amqp.events import Delivery
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import decode_state
 from shardbus.amqp.performatives import Transfer
 from shardbus.amqp.pieces import Pieces
+from shardbus.codec.errors import INVALID_FIELD, NOT_ALLOWED, WireError
 
 
 @final
@@ -28,7 +28,7 @@ class Assembly:
         """The delivery that is being collected; -1 for none."""
         return -1 if self._first is None else self._first.delivery_id
 
-    def add(self, transfer: Transfer, payload: bytes) -> Delivery | None:
+    def add(self, transfer: Transfer, payload: bytes) -> IncomingDelivery | None:
         """Take one frame; the delivery when it is whole. Raises WireError."""
         if transfer.aborted:
             self.clear()
@@ -69,9 +69,9 @@ def _merge(first: Transfer, transfer: Transfer) -> None:
         first.state = transfer.state
 
 
-def _delivery(first: Transfer, payload: bytes) -> Delivery:
+def _delivery(first: Transfer, payload: bytes) -> IncomingDelivery:
     tag = first.tag
-    return Delivery(
+    return IncomingDelivery(
         first.delivery_id,
         b"" if tag is None else tag,
         payload,

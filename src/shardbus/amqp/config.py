@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from shardbus.amqp.types import Value
+from shardbus.codec.types import Value
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from shardbus.amqp import codes, errors, sasl, states
+from shardbus.amqp import sasl, states
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.decoder import Reader, u32_at
-from shardbus.amqp.errors import UsageError, WireError
 from shardbus.amqp.eventlog import EventLog
 from shardbus.amqp.events import (
     ConnectionClosed,
@@ -28,7 +26,6 @@ from shardbus.amqp.frames import (
     amqp_frame,
     sasl_frame,
 )
-from shardbus.amqp.limits import FRAME_SIZE_MIN, SASL_FRAME_SIZE_MAX
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.amqp.performatives import (
     Open,
@@ -45,7 +42,11 @@ from shardbus.amqp.performatives import (
 from shardbus.amqp.pieces import Pieces
 from shardbus.amqp.session import AmqpSession
 from shardbus.amqp.states import advance
-from shardbus.amqp.types import Value
+from shardbus.codec import codes, errors
+from shardbus.codec.decoder import ValueReader, u32_at
+from shardbus.codec.errors import UsageError, WireError
+from shardbus.codec.limits import FRAME_SIZE_MIN, SASL_FRAME_SIZE_MAX
+from shardbus.codec.types import Value
 
 # States in which the next eight bytes are a protocol header, not a frame.
 _HEADER_STATES: Final = frozenset(
@@ -334,7 +335,7 @@ class Connection:
             if is_sasl:
                 raise WireError(errors.FRAMING_ERROR, "an empty SASL frame")
             return
-        reader = Reader(buffer, position + offset, position + size)
+        reader = ValueReader(buffer, position + offset, position + size)
         if reader.u8() != codes.DESCRIBED:
             raise WireError(errors.DECODE_ERROR, "a frame without a performative")
         code: i64 = reader.descriptor_code()
@@ -344,7 +345,7 @@ class Connection:
         high: i64 = buffer[position + 6]
         self._on_performative(code, (high << 8) | buffer[position + 7], reader)
 
-    def _on_performative(self, code: i64, channel: i64, reader: Reader) -> None:
+    def _on_performative(self, code: i64, channel: i64, reader: ValueReader) -> None:
         if self._state == states.CLOSE_SENT and code != codes.CLOSE:
             return
         if code <= codes.BEGIN or code >= codes.CLOSE:
@@ -372,7 +373,7 @@ class Connection:
             if reader.position != reader.end:
                 raise WireError(errors.DECODE_ERROR, "bytes after a performative")
 
-    def _on_session(self, code: i64, session: AmqpSession, reader: Reader) -> None:
+    def _on_session(self, code: i64, session: AmqpSession, reader: ValueReader) -> None:
         if code == codes.DISPOSITION:
             session.on_disposition(decode_disposition(reader))
         elif code == codes.FLOW:
@@ -382,7 +383,7 @@ class Connection:
         else:
             session.on_detach(decode_detach(reader))
 
-    def _on_connection(self, code: i64, channel: i64, reader: Reader) -> None:
+    def _on_connection(self, code: i64, channel: i64, reader: ValueReader) -> None:
         if code == codes.OPEN:
             self._on_open(decode_open(reader))
         elif code == codes.BEGIN:
@@ -412,7 +413,7 @@ class Connection:
             self._send_open()
         self.log.add(ConnectionOpened())
 
-    def _on_begin(self, channel: i64, reader: Reader) -> None:
+    def _on_begin(self, channel: i64, reader: ValueReader) -> None:
         begin = decode_begin(reader)
         if channel > self.config.channel_max:
             raise WireError(errors.FRAMING_ERROR, f"channel {channel} is out of range")
@@ -448,7 +449,7 @@ class Connection:
         session.close_links(error)
         self.log.add(SessionEnded(session, error))
 
-    def _on_sasl(self, code: i64, reader: Reader) -> None:
+    def _on_sasl(self, code: i64, reader: ValueReader) -> None:
         if code == codes.SASL_INIT and self.is_server:
             self._on_sasl_init(sasl.decode_init(reader))
         elif code == codes.SASL_MECHANISMS and not self.is_server:

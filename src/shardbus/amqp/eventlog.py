@@ -4,8 +4,8 @@ from typing import final
 
 from shardbus.amqp.events import (
     DeliveriesReceived,
-    Delivery,
     Event,
+    IncomingDelivery,
     LinkDetached,
     LinkFlowed,
     SettlementsReceived,
@@ -47,7 +47,7 @@ class EventLog:
                 return
         self._events.append(LinkFlowed(link))
 
-    def add_delivery(self, link: Link, delivery: Delivery) -> None:
+    def add_delivery(self, link: Link, delivery: IncomingDelivery) -> None:
         """A delivery, together with those of the same link just before it."""
         if self._events:
             last = self._events[-1]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
-class Delivery:
+class IncomingDelivery:
     """One whole message as the peer sent it."""
 
     __match_args__: Final = ("delivery_id", "tag", "payload")
@@ -148,7 +148,7 @@ class DeliveriesReceived:
 
     __match_args__: Final = ("link", "deliveries")
 
-    def __init__(self, link: "Link", deliveries: list[Delivery]) -> None:
+    def __init__(self, link: "Link", deliveries: list[IncomingDelivery]) -> None:
         self.link = link
         self.deliveries = deliveries
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from shardbus.amqp.encoder import u32
+from shardbus.codec.encoder import u32
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"

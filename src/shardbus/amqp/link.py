@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from shardbus.amqp import errors, states
+from shardbus.amqp import states
 from shardbus.amqp.assembly import Assembly
-from shardbus.amqp.encoder import encode_uint
-from shardbus.amqp.errors import UsageError, WireError
-from shardbus.amqp.events import Delivery, Event
+from shardbus.amqp.events import Event, IncomingDelivery
 from shardbus.amqp.frames import HEADER_SIZE
-from shardbus.amqp.limits import DELIVERY_TAG_MAX, UINT_MAX
 from shardbus.amqp.outcomes import AmqpError, DeliveryState, Rejected, encode_state
 from shardbus.amqp.performatives import (
     Attach,
@@ -24,7 +21,11 @@ from shardbus.amqp.performatives import (
 )
 from shardbus.amqp.states import advance
 from shardbus.amqp.termini import Coordinator, Source, Target, decode_terminus, encode_terminus
-from shardbus.amqp.types import Value
+from shardbus.codec import errors
+from shardbus.codec.encoder import encode_uint
+from shardbus.codec.errors import UsageError, WireError
+from shardbus.codec.limits import DELIVERY_TAG_MAX, UINT_MAX
+from shardbus.codec.types import Value
 
 if TYPE_CHECKING:
     from shardbus.amqp.session import AmqpSession
@@ -76,7 +77,7 @@ class Link:
         self._initial_delivery_count: i64 = 0
         self._knows_delivery_count: bool = is_sender
         self._is_flow_held: bool = False
-        self._held: list[Delivery] = []
+        self._held: list[IncomingDelivery] = []
         self._held_bytes: i64 = 0
         self._assembly: Assembly = Assembly()
         # Deliveries without an outcome, and those whose outcome awaits `confirm`.
@@ -326,7 +327,7 @@ class Link:
             self.session.write_sender_flow(self, False)
         return changed
 
-    def on_transfer(self, transfer: Transfer, payload: bytes) -> Delivery | None:
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> IncomingDelivery | None:
         """The session's: one frame; the delivery when it is whole and the owner may have it."""
         if self.state != states.ATTACHED and self.state != states.ATTACH_RECEIVED:
             return None
@@ -477,7 +478,7 @@ class Link:
         self.drain = self.drain and not is_drained
         return changed
 
-    def _deliver(self, delivery: Delivery) -> Delivery | None:
+    def _deliver(self, delivery: IncomingDelivery) -> IncomingDelivery | None:
         self.delivery_count = (self.delivery_count + 1) & UINT_MAX
         if self.credit > 0:
             self.credit -= 1
@@ -490,7 +491,7 @@ class Link:
         self.session.connection.buffered_bytes += len(delivery.payload)
         return None
 
-    def _note_unsettled(self, delivery: Delivery) -> None:
+    def _note_unsettled(self, delivery: IncomingDelivery) -> None:
         """Remember a delivery until it is settled, even if its id is still in use.
 
         The Python SDK gives several deliveries one id when its threads share a link. Each of them

@@ -4,9 +4,9 @@ from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
 
-from shardbus.amqp import codes
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.encoder import (
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader
+from shardbus.codec.encoder import (
     NULL,
     compound,
     encode,
@@ -18,8 +18,8 @@ from shardbus.amqp.encoder import (
     encode_uint,
     encode_ulong,
 )
-from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.types import Described, Value
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Described, Value
 
 # All of a frame but the description of the error in it, at its longest: a disposition's.
 _AROUND_DESCRIPTION: Final = 160
@@ -160,7 +160,7 @@ def decode_error(raw: bytes | None) -> AmqpError | None:
     """The error in `raw`, None for none. Raises DecodeError."""
     if raw is None:
         return None
-    reader = Reader(raw, 0, len(raw))
+    reader = ValueReader(raw, 0, len(raw))
     if reader.enter_described_list() != codes.ERROR:
         raise DecodeError("an error was expected")
     condition = reader.text_field()
@@ -197,7 +197,7 @@ def decode_state(raw: bytes | None) -> DeliveryState | None:
 
 
 def _decode_state(raw: bytes, is_inside_transaction: bool) -> DeliveryState:
-    reader = Reader(raw, 0, len(raw))
+    reader = ValueReader(raw, 0, len(raw))
     if reader.u8() != codes.DESCRIBED:
         raise DecodeError("a delivery state is a described list")
     code: i64 = reader.descriptor_code()
@@ -214,7 +214,7 @@ def _decode_state(raw: bytes, is_inside_transaction: bool) -> DeliveryState:
     return state
 
 
-def _outcome(code: i64, reader: Reader) -> State:
+def _outcome(code: i64, reader: ValueReader) -> State:
     if code == codes.ACCEPTED:
         return ACCEPTED
     if code == codes.RELEASED:
@@ -233,7 +233,7 @@ def _outcome(code: i64, reader: Reader) -> State:
     return _transactional(transaction_id, reader)
 
 
-def _modified(reader: Reader) -> State:
+def _modified(reader: ValueReader) -> State:
     delivery_failed = reader.bool_field(False)
     undeliverable_here = reader.bool_field(False)
     annotations = reader.value_field()
@@ -242,14 +242,14 @@ def _modified(reader: Reader) -> State:
     return Modified(delivery_failed, undeliverable_here, annotations)
 
 
-def _transactional(transaction_id: bytes, reader: Reader) -> State:
+def _transactional(transaction_id: bytes, reader: ValueReader) -> State:
     raw = reader.raw_field()
     outcome = None if raw is None else _decode_state(raw, True)
     return TransactionalState(transaction_id, outcome)
 
 
 def _foreign(raw: bytes) -> DeliveryState:
-    value = Reader(raw, 0, len(raw)).value()
+    value = ValueReader(raw, 0, len(raw)).value()
     assert isinstance(value, Described)
     return value
 

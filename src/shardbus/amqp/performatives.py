@@ -8,24 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from shardbus.amqp import codes
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.encoder import (
-    FALSE,
-    NULL,
-    TRUE,
-    encode_binary,
-    encode_bool,
-    encode_fields,
-    encode_symbol_map,
-    encode_text,
-    encode_uint,
-    encode_ulong,
-    u32,
-)
-from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.frames import channel_prefix
-from shardbus.amqp.limits import DELIVERY_TAG_MAX, UINT_MAX
 from shardbus.amqp.outcomes import (
     ACCEPTED,
     RELEASED,
@@ -41,8 +24,25 @@ from shardbus.amqp.outcomes import (
     decode_error,
     encode_error,
 )
-from shardbus.amqp.termini import Coordinator, Source, Target, text_map_of
-from shardbus.amqp.types import Value
+from shardbus.amqp.termini import Coordinator, Source, Target
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader, text_map_of
+from shardbus.codec.encoder import (
+    FALSE,
+    NULL,
+    TRUE,
+    encode_binary,
+    encode_bool,
+    encode_fields,
+    encode_symbol_map,
+    encode_text,
+    encode_uint,
+    encode_ulong,
+    u32,
+)
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.limits import DELIVERY_TAG_MAX, UINT_MAX
+from shardbus.codec.types import Value
 
 __all__ = [
     "ACCEPTED",
@@ -95,7 +95,7 @@ class Open:
         return encode_fields(codes.OPEN, fields)
 
 
-def decode_open(reader: Reader) -> Open:
+def decode_open(reader: ValueReader) -> Open:
     reader.enter_list()
     opened = Open()
     container_id = reader.text_field()
@@ -136,7 +136,7 @@ class Begin:
         return encode_fields(codes.BEGIN, fields)
 
 
-def decode_begin(reader: Reader) -> Begin:
+def decode_begin(reader: ValueReader) -> Begin:
     reader.enter_list()
     begin = Begin()
     channel: i64 = reader.uint_field(UINT_MAX)
@@ -187,7 +187,7 @@ class Attach:
         return encode_fields(codes.ATTACH, fields)
 
 
-def decode_attach(reader: Reader) -> Attach:
+def decode_attach(reader: ValueReader) -> Attach:
     reader.enter_list()
     attach = Attach()
     name = reader.text_field()
@@ -253,7 +253,7 @@ class Flow:
         return encode_fields(codes.FLOW, fields)
 
 
-def decode_flow(reader: Reader) -> Flow:
+def decode_flow(reader: ValueReader) -> Flow:
     reader.enter_list()
     flow = Flow()
     flow.next_incoming_id = reader.uint_field(-1)
@@ -300,7 +300,7 @@ class Transfer:
         return encode_fields(codes.TRANSFER, fields)
 
 
-def decode_transfer(reader: Reader) -> Transfer:
+def decode_transfer(reader: ValueReader) -> Transfer:
     reader.enter_list()
     transfer = Transfer()
     transfer.handle = reader.uint_field(-1)
@@ -372,7 +372,7 @@ class Disposition:
     state: bytes | None = None
 
 
-def decode_disposition(reader: Reader) -> Disposition:
+def decode_disposition(reader: ValueReader) -> Disposition:
     reader.enter_list()
     disposition = Disposition()
     disposition.is_receiver = reader.bool_field(False)
@@ -436,7 +436,7 @@ class Detach:
     error: AmqpError | None = None
 
 
-def decode_detach(reader: Reader) -> Detach:
+def decode_detach(reader: ValueReader) -> Detach:
     reader.enter_list()
     detach = Detach()
     handle: i64 = reader.uint_field(-1)
@@ -449,7 +449,7 @@ def decode_detach(reader: Reader) -> Detach:
     return detach
 
 
-def decode_end(reader: Reader) -> AmqpError | None:
+def decode_end(reader: ValueReader) -> AmqpError | None:
     """The error of an end or a close."""
     reader.enter_list()
     error = decode_error(reader.raw_field())

@@ -4,7 +4,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from shardbus.amqp.limits import PIECES_MAX
+from shardbus.codec.limits import PIECES_MAX
 
 
 @final

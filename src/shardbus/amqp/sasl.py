@@ -2,17 +2,17 @@
 
 from typing import Final, final
 
-from shardbus.amqp import codes
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.encoder import (
+from shardbus.amqp.termini import symbols_of
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader
+from shardbus.codec.encoder import (
     encode_binary,
     encode_fields,
     encode_symbol,
     encode_symbols,
     encode_text,
 )
-from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.termini import symbols_of
+from shardbus.codec.errors import DecodeError
 
 MSSBCBS: Final = "MSSBCBS"
 PLAIN: Final = "PLAIN"
@@ -36,7 +36,7 @@ def encode_mechanisms(names: tuple[str, ...]) -> bytes:
     return encode_fields(codes.SASL_MECHANISMS, [encode_symbols(names)])
 
 
-def decode_mechanisms(reader: Reader) -> list[str]:
+def decode_mechanisms(reader: ValueReader) -> list[str]:
     reader.enter_list()
     names = symbols_of(reader.value_field())
     reader.leave_list()
@@ -52,7 +52,7 @@ def encode_init(init: SaslInit) -> bytes:
     return encode_fields(codes.SASL_INIT, fields)
 
 
-def decode_init(reader: Reader) -> SaslInit:
+def decode_init(reader: ValueReader) -> SaslInit:
     reader.enter_list()
     mechanism = reader.text_field()
     if mechanism is None:
@@ -67,7 +67,7 @@ def encode_outcome(code: int) -> bytes:
     return encode_fields(codes.SASL_OUTCOME, [bytes([codes.UBYTE, code])])
 
 
-def decode_outcome(reader: Reader) -> int:
+def decode_outcome(reader: ValueReader) -> int:
     reader.enter_list()
     code = reader.uint_field(-1)
     reader.leave_list()

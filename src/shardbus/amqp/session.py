@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from shardbus.amqp import errors, states
-from shardbus.amqp.encoder import u32
-from shardbus.amqp.errors import UsageError, WireError
+from shardbus.amqp import states
 from shardbus.amqp.events import LinkAttached, LinkOpened
 from shardbus.amqp.frames import amqp_frame, channel_prefix
-from shardbus.amqp.limits import FLOWS_WAITING_MAX, UINT_MAX
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import AmqpError, Received, decode_state
 from shardbus.amqp.performatives import (
@@ -26,7 +23,11 @@ from shardbus.amqp.performatives import (
 )
 from shardbus.amqp.states import advance
 from shardbus.amqp.termini import Coordinator, Source, Target, encode_terminus
-from shardbus.amqp.types import Value
+from shardbus.codec import errors
+from shardbus.codec.encoder import u32
+from shardbus.codec.errors import UsageError, WireError
+from shardbus.codec.limits import FLOWS_WAITING_MAX, UINT_MAX
+from shardbus.codec.types import Value
 
 if TYPE_CHECKING:
     from shardbus.amqp.connection import Connection

@@ -6,7 +6,7 @@ whoever made it: received, of the peer (`amqp:illegal-state`); sent, of our owne
 
 from typing import Final, TypeAlias
 
-from shardbus.amqp.errors import ILLEGAL_STATE, UsageError, WireError
+from shardbus.codec.errors import ILLEGAL_STATE, UsageError, WireError
 
 Table: TypeAlias = dict[tuple[int, int], int]
 

@@ -4,9 +4,9 @@ from typing import TypeAlias, final
 
 from mypy_extensions import i64
 
-from shardbus.amqp import codes
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.encoder import (
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader, text_map_of
+from shardbus.codec.encoder import (
     NULL,
     TRUE,
     encode_fields,
@@ -16,8 +16,8 @@ from shardbus.amqp.encoder import (
     encode_text,
     encode_uint,
 )
-from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.types import Array, Value, text_of
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Array, Value, text_of
 
 
 @final
@@ -76,7 +76,7 @@ def decode_terminus(raw: bytes | None) -> Terminus | None:
     """The terminus in `raw`, None for none. Raises DecodeError."""
     if raw is None:
         return None
-    reader = Reader(raw, 0, len(raw))
+    reader = ValueReader(raw, 0, len(raw))
     code: i64 = reader.enter_described_list()
     terminus: Terminus
     if code == codes.SOURCE:
@@ -103,21 +103,6 @@ def symbols_of(value: Value) -> list[str] | None:
     return names
 
 
-def text_map_of(value: Value) -> dict[str, Value] | None:
-    """A map with symbols or strings as keys, by the text of the key; None for null."""
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise DecodeError("a map with symbols as keys was expected")
-    entries: dict[str, Value] = {}
-    for key, item in value.items():
-        name = text_of(key)
-        if name is None:
-            raise DecodeError("a map with symbols as keys was expected")
-        entries[name] = item
-    return entries
-
-
 def _common_fields(terminus: Source | Target) -> list[bytes]:
     return [
         encode_text(terminus.address),
@@ -129,7 +114,7 @@ def _common_fields(terminus: Source | Target) -> list[bytes]:
     ]
 
 
-def _source(reader: Reader) -> Source:
+def _source(reader: ValueReader) -> Source:
     source = Source()
     source.address = reader.text_field()
     source.durable = reader.uint_field(0)
@@ -145,7 +130,7 @@ def _source(reader: Reader) -> Source:
     return source
 
 
-def _target(reader: Reader) -> Target:
+def _target(reader: ValueReader) -> Target:
     target = Target()
     target.address = reader.text_field()
     target.durable = reader.uint_field(0)

@@ -8,27 +8,27 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar, final
 
 from shardbus.broker.clock import Clock
-from shardbus.broker.host import (
+from shardbus.broker.fragment.outlet import Outlet
+from shardbus.broker.fragment.publishing import Publisher
+from shardbus.broker.fragment.runner import UNAVAILABLE, Runner
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.namespace.host import (
     FRAGMENT_AVAILABLE,
     FRAGMENT_UNAVAILABLE,
     FragmentStatistics,
     out_of_reach,
 )
-from shardbus.broker.outlet import Outlet
-from shardbus.broker.publishing import Publisher
-from shardbus.broker.runner import UNAVAILABLE, Runner
-from shardbus.broker.storage import Storage
 from shardbus.broker.turn import Turns
-from shardbus.core.bounds import Bounds
-from shardbus.core.change import Counters
-from shardbus.core.command import FragmentRules
-from shardbus.core.entity import Entity, QueueSpec
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
-from shardbus.core.readers import ReaderStanding, standings_in
-from shardbus.core.records import DECISION, PREPARED, PUBLISHING, STAGE, TRANSFERRED
-from shardbus.core.stages import staged_in
-from shardbus.core.tier import INFINITE_MS
-from shardbus.stores.base import FragmentId, MessageStore, StoreError, UnknownFragment
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.change import Counters
+from shardbus.core.fragment.command import FragmentRules
+from shardbus.core.fragment.records import DECISION, PREPARED, PUBLISHING, STAGE, TRANSFERRED
+from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.tier import INFINITE_MS
+from shardbus.core.readers.record import ReaderStanding, standings_in
+from shardbus.core.stages.record import staged_in
+from shardbus.stores.base.store import FragmentId, MessageStore, StoreError, UnknownFragment
 
 log = logging.getLogger(__name__)
 

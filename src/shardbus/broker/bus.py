@@ -8,19 +8,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, final
 
-from shardbus.broker.auth import Authorizer
-from shardbus.broker.browse import Browsable
+from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.clock import Clock
-from shardbus.broker.dispatch import FragmentPort
-from shardbus.broker.namespace import Namespace
-from shardbus.broker.operations import Operations
-from shardbus.broker.readers import Readers
-from shardbus.broker.router import EntityRouter
-from shardbus.broker.runner import UNAVAILABLE
-from shardbus.broker.staging import Staging
-from shardbus.core.entity import Entity
+from shardbus.broker.fragment.runner import UNAVAILABLE
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.operations.browse import Browsable
+from shardbus.broker.operations.entity import Operations
+from shardbus.broker.operations.readers import Readers
+from shardbus.broker.operations.staging import EntityStages
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.entity import Entity
+from shardbus.stores.base.store import FragmentId
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class EntityHandle:
         router: EntityRouter,
         operations: Operations,
         readers: Readers,
-        staging: Staging,
+        staging: EntityStages,
     ) -> None:
         self.entity = entity
         self.runners = runners
@@ -203,7 +203,7 @@ class Bus:
         )
         operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
         readers = Readers(ports, [home.number for home in entity.fragments])
-        staging = Staging(entity.entity_id, router, clock=self.clock, new_seed=self._new_seed)
+        staging = EntityStages(entity.entity_id, router, clock=self.clock, new_seed=self._new_seed)
         return EntityHandle(entity, runners, router, operations, readers, staging)
 
     def in_use(self) -> list[EntityHandle]:

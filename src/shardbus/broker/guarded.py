@@ -1,4 +1,5 @@
 """Calls back those who have nothing to do with each other: what goes wrong there stays there."""
+# Compiled by mypyc.
 
 from __future__ import annotations
 

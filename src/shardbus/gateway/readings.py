@@ -18,7 +18,7 @@ FLIGHT_UP: Final = "shardbus_flight_up"
 
 
 @final
-class Reading:
+class MetricReading:
     """One number now; `labels` tell it from others of its name."""
 
     def __init__(self, name: str, value: float, **labels: str) -> None:

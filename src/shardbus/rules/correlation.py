@@ -27,7 +27,7 @@ def key_of(value: Value) -> Key | None:
 
 
 @final
-class Condition:
+class Criterion:
     """A field equals a value: the system property of this number, or if that is negative the
     application property of this folded name."""
 
@@ -45,7 +45,7 @@ class Condition:
 class CorrelationEntry:
     """One correlation filter in the tree; `number` is the owner's name for it."""
 
-    def __init__(self, number: int, conditions: list[Condition]) -> None:
+    def __init__(self, number: int, conditions: list[Criterion]) -> None:
         self.number = number
         self.left = conditions
         """What the way to `node` has not already established."""
@@ -63,7 +63,7 @@ class _Node:
     the fewest others there share, so that a message visits little that does not match.
     """
 
-    def __init__(self, above: _Node | None, condition: Condition | None) -> None:
+    def __init__(self, above: _Node | None, condition: Criterion | None) -> None:
         self.above = above
         self.condition = condition
         self.size = 0
@@ -71,14 +71,14 @@ class _Node:
         self.by_system: dict[int, dict[Key, _Node]] = {}
         self.by_name: dict[str, dict[Key, _Node]] = {}
 
-    def below(self, condition: Condition) -> _Node | None:
+    def below(self, condition: Criterion) -> _Node | None:
         if condition.number < 0:
             named = self.by_name.get(condition.name)
             return None if named is None else named.get(condition.key)
         known = self.by_system.get(condition.number)
         return None if known is None else known.get(condition.key)
 
-    def branch(self, condition: Condition) -> _Node:
+    def branch(self, condition: Criterion) -> _Node:
         found = self.below(condition)
         if found is not None:
             return found
@@ -89,7 +89,7 @@ class _Node:
             self.by_system.setdefault(condition.number, {})[condition.key] = made
         return made
 
-    def cut(self, condition: Condition) -> None:
+    def cut(self, condition: Criterion) -> None:
         if condition.number < 0:
             named = self.by_name[condition.name]
             del named[condition.key]
@@ -112,7 +112,7 @@ class CorrelationTree:
     def __len__(self) -> int:
         return self._root.size
 
-    def add(self, number: int, conditions: list[Condition]) -> CorrelationEntry:
+    def add(self, number: int, conditions: list[Criterion]) -> CorrelationEntry:
         """The entry, to `remove` it by. There is at least one condition."""
         left = list(conditions)
         node = self._root
@@ -151,7 +151,7 @@ class CorrelationTree:
         return _cost(self._root, scope)
 
 
-def _rarest(node: _Node, conditions: list[Condition]) -> Condition:
+def _rarest(node: _Node, conditions: list[Criterion]) -> Criterion:
     best, best_size = conditions[0], -1
     for condition in conditions:
         below = node.below(condition)

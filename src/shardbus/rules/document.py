@@ -1,4 +1,4 @@
-"""Between rules as they are written down (`core.rule_spec`) and rules that match."""
+"""Between rules as they are written down (`core.namespace.rule_spec`) and rules that match."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.core.rule_spec import (
+from shardbus.core.namespace.rule_spec import (
     CORRELATION_FILTER,
     FALSE_FILTER,
     SQL_FILTER,

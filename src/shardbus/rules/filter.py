@@ -11,7 +11,7 @@ from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.rules import system
 from shardbus.rules.action import SqlAction
 from shardbus.rules.compiler import compile_condition
-from shardbus.rules.correlation import Condition, key_of
+from shardbus.rules.correlation import Criterion, key_of
 from shardbus.rules.limits import CORRELATION_FIELDS_MAX, RULE_NAME_CHARACTERS_MAX
 from shardbus.rules.parameters import parameters_by_name
 from shardbus.rules.parser import parse_filter
@@ -95,18 +95,18 @@ class Rule:
         self.action = action
 
 
-def _field_condition(number: int, text: str) -> Condition:
+def _field_condition(number: int, text: str) -> Criterion:
     if number not in CORRELATION_FIELDS:
         name = system.ALL[number].name
         raise Refused(INVALID_ARGUMENT, f"A correlation filter cannot compare sys.{name}.")
-    return Condition(number, "", text)
+    return Criterion(number, "", text)
 
 
-def _property_condition(property: Property) -> Condition:
+def _property_condition(property: Property) -> Criterion:
     key = key_of(property.value)
     if key is None:
         raise Refused(
             INVALID_ARGUMENT,
             f"The correlation filter gives no value to compare {property.name!r} with.",
         )
-    return Condition(-1, fold(property.name), key)
+    return Criterion(-1, fold(property.name), key)

@@ -3,9 +3,9 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardbus.amqp.codec import decode, encode, skip
-from shardbus.amqp.errors import DecodeError, EncodeError
-from shardbus.amqp.types import Map, Symbol, Value
+from shardbus.codec.errors import DecodeError, EncodeError
+from shardbus.codec.types import Map, Symbol, Value
+from shardbus.codec.value import decode, encode, skip
 from tests.model.amqp.values import VALUES, shape
 
 

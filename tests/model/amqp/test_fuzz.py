@@ -9,10 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.amqp.codec import encode
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
-from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.events import (
     DeliveriesReceived,
     Event,
@@ -24,7 +22,12 @@ from shardbus.amqp.events import (
 )
 from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import (
+from shardbus.amqp.outcomes import ACCEPTED, AmqpError, Modified, encode_state
+from shardbus.amqp.performatives import Attach, Flow, Transfer, encode_disposition
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Int, Symbol, Uuid
+from shardbus.codec.value import encode
+from shardbus.message.sections import (
     Stamp,
     build_message,
     decode_message,
@@ -33,9 +36,6 @@ from shardbus.amqp.message import (
     scan_message,
     split_batch,
 )
-from shardbus.amqp.outcomes import ACCEPTED, AmqpError, Modified, encode_state
-from shardbus.amqp.performatives import Attach, Flow, Transfer, encode_disposition
-from shardbus.amqp.types import Int, Symbol, Uuid
 from tests.unit.amqp.frames_seen import seen
 
 LIMITS = ConnectionConfig(

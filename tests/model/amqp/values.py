@@ -4,9 +4,9 @@ import struct
 
 from hypothesis import strategies as st
 
-from shardbus.amqp import codes
-from shardbus.amqp.decoder import is_plain_key
-from shardbus.amqp.types import (
+from shardbus.codec import codes
+from shardbus.codec.decoder import is_plain_key
+from shardbus.codec.types import (
     Array,
     Byte,
     Char,

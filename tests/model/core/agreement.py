@@ -5,8 +5,11 @@ import copy
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    Refused,
+)
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import (
     COMPLETE,
     NO_SESSION,
     AcceptSession,
@@ -16,10 +19,7 @@ from shardbus.core.command import (
     Reply,
     SessionAccepted,
 )
-from shardbus.core.errors import (
-    Refused,
-)
-from shardbus.core.line import Line
+from shardbus.core.fragment.line import Line
 from shardbus.core.message import (
     ACTIVE,
     DEAD_LETTER_LINE,

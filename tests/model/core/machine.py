@@ -3,7 +3,16 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    SESSION_LOCK_LOST,
+    Refused,
+)
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -22,15 +31,6 @@ from shardbus.core.command import (
     Sent,
     Settle,
     Settled,
-)
-from shardbus.core.errors import (
-    MESSAGE_LOCK_LOST,
-    MESSAGE_NOT_FOUND,
-    NOT_ALLOWED,
-    QUOTA_EXCEEDED,
-    SERVER_BUSY,
-    SESSION_LOCK_LOST,
-    Refused,
 )
 from shardbus.core.message import (
     DEAD_LETTER_LINE,

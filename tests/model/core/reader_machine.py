@@ -3,7 +3,17 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    CLAIM_COMPLETED,
+    CLAIM_LOST,
+    INVALID_ARGUMENT,
+    READER_IN_USE,
+    READER_LOST,
+    READER_NOT_FOUND,
+    SERVER_BUSY,
+    Refused,
+)
+from shardbus.core.fragment.command import (
     Claim,
     Claimed,
     ClaimRead,
@@ -20,16 +30,6 @@ from shardbus.core.command import (
     ReaderOpened,
     Readers,
     ReleaseClaims,
-)
-from shardbus.core.errors import (
-    CLAIM_COMPLETED,
-    CLAIM_LOST,
-    INVALID_ARGUMENT,
-    READER_IN_USE,
-    READER_LOST,
-    READER_NOT_FOUND,
-    SERVER_BUSY,
-    Refused,
 )
 from shardbus.core.limits import OWNER_MS_MAX
 from tests.model.core.agreement import lines

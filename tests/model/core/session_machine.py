@@ -3,7 +3,14 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    NOT_ALLOWED,
+    SERVER_BUSY,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_LOCK_LOST,
+    Refused,
+)
+from shardbus.core.fragment.command import (
     AcceptSession,
     Done,
     GetState,
@@ -15,13 +22,6 @@ from shardbus.core.command import (
     SessionAccepted,
     SessionState,
     SetState,
-)
-from shardbus.core.errors import (
-    NOT_ALLOWED,
-    SERVER_BUSY,
-    SESSION_CANNOT_BE_LOCKED,
-    SESSION_LOCK_LOST,
-    Refused,
 )
 from shardbus.core.message import (
     MAIN_LINE,

@@ -3,7 +3,17 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    ALREADY_PUBLISHED,
+    BATCH_DIFFERS,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    STAGE_LOST,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.fragment.command import (
     AskProducers,
     AskStages,
     Done,
@@ -18,19 +28,9 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import (
-    ALREADY_PUBLISHED,
-    BATCH_DIFFERS,
-    NOT_ALLOWED,
-    QUOTA_EXCEEDED,
-    SERVER_BUSY,
-    STAGE_LOST,
-    ErrorKind,
-    Refused,
-)
 from shardbus.core.limits import STAGE_MS_MIN
 from shardbus.core.message import NEVER_MS, Message
-from shardbus.core.stage_command import CheckStages, StagesChecked
+from shardbus.core.stages.command import CheckStages, StagesChecked
 from tests.model.core.machine import TTLS_MS, FragmentMachine, counts
 from tests.model.core.model import StageModel
 

@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shardbus.core.command import (
+from shardbus.core.errors import MESSAGE_NOT_FOUND, SERVER_BUSY, SESSION_LOCK_LOST, Refused
+from shardbus.core.fragment.command import (
     COMPLETE,
     Cancel,
     Command,
@@ -22,7 +23,6 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import MESSAGE_NOT_FOUND, SERVER_BUSY, SESSION_LOCK_LOST, Refused
 from shardbus.core.message import MAIN_LINE, SCHEDULED, Message
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from shardbus.amqp.codec import decode
-from shardbus.amqp.types import Described, Ulong, Value, value_of
+from shardbus.codec.types import Described, Ulong, Value, value_of
+from shardbus.codec.value import decode
 
 HEADERS = (b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00")
 NAMES = {

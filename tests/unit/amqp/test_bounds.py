@@ -4,9 +4,9 @@ import sys
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.frames import amqp_frame
-from shardbus.amqp.limits import FLOWS_WAITING_MAX, PIECES_MAX
 from shardbus.amqp.performatives import Begin
 from shardbus.amqp.pieces import Pieces
+from shardbus.codec.limits import FLOWS_WAITING_MAX, PIECES_MAX
 from tests.unit.amqp.bare import Bare, credit_flow, receiver_attach, sender_attach, transfer
 from tests.unit.amqp.frames_seen import error_of, seen
 

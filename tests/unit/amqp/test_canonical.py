@@ -2,11 +2,11 @@
 
 import pytest
 
-from shardbus.amqp.canonical import canonical
-from shardbus.amqp.codec import encode
-from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.message import decode_message, encode_data_message, scan_message
-from shardbus.amqp.types import Symbol, Timestamp, Value
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Symbol, Timestamp, Value
+from shardbus.codec.value import encode
+from shardbus.message.canonical import canonical
+from shardbus.message.sections import decode_message, encode_data_message, scan_message
 
 BODY = encode_data_message(b"body")
 MOMENT_MS = 1_700_000_000_000

@@ -2,9 +2,8 @@
 
 import pytest
 
-from shardbus.amqp.codec import decode, encode, skip
-from shardbus.amqp.errors import DecodeError, EncodeError
-from shardbus.amqp.types import (
+from shardbus.codec.errors import DecodeError, EncodeError
+from shardbus.codec.types import (
     Array,
     Byte,
     Char,
@@ -25,6 +24,7 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
+from shardbus.codec.value import decode, encode, skip
 
 GOLDEN: list[tuple[str, Value]] = [
     ("40", None),

@@ -2,11 +2,8 @@
 
 import pytest
 
-from shardbus.amqp import errors
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
-from shardbus.amqp.encoder import encode_fields
-from shardbus.amqp.errors import UsageError
 from shardbus.amqp.events import (
     ConnectionClosed,
     SaslFailed,
@@ -24,7 +21,10 @@ from shardbus.amqp.performatives import (
     encode_end,
 )
 from shardbus.amqp.sasl import SaslInit, encode_init
-from shardbus.amqp.types import Symbol
+from shardbus.codec import errors
+from shardbus.codec.encoder import encode_fields
+from shardbus.codec.errors import UsageError
+from shardbus.codec.types import Symbol
 from tests.unit.amqp.frames_seen import error_of, names, seen
 from tests.unit.amqp.wire import (
     AMQP_HEADER,

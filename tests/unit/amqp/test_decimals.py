@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.amqp.decimals import read_decimal, write_decimal
-from shardbus.amqp.errors import EncodeError
+from shardbus.codec.decimals import read_decimal, write_decimal
+from shardbus.codec.errors import EncodeError
 
 # Worked out by hand from IEEE 754, 3.5.2: sign, exponent plus bias, coefficient.
 KNOWN = [

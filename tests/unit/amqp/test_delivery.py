@@ -6,9 +6,7 @@ import pytest
 from proton import Message as ProtonMessage
 from proton import symbol
 
-from shardbus.amqp.codec import decode, encode
-from shardbus.amqp.message import Stamp, decode_message, drop_body, encode_delivery, scan_message
-from shardbus.amqp.types import (
+from shardbus.codec.types import (
     Described,
     Int,
     Short,
@@ -19,6 +17,14 @@ from shardbus.amqp.types import (
     Ulong,
     Uuid,
     Value,
+)
+from shardbus.codec.value import decode, encode
+from shardbus.message.sections import (
+    Stamp,
+    decode_message,
+    drop_body,
+    encode_delivery,
+    scan_message,
 )
 
 DATA = bytes.fromhex("005375a003616263")

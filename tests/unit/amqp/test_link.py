@@ -2,9 +2,7 @@
 
 import pytest
 
-from shardbus.amqp import errors
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.errors import UsageError
 from shardbus.amqp.events import LinkDetached, LinkFlowed, LinkOpened
 from shardbus.amqp.outcomes import (
     AmqpError,
@@ -15,7 +13,9 @@ from shardbus.amqp.performatives import (
     encode_end,
 )
 from shardbus.amqp.termini import Coordinator, Source, Target
-from shardbus.amqp.types import Described, Symbol, Ulong
+from shardbus.codec import errors
+from shardbus.codec.errors import UsageError
+from shardbus.codec.types import Described, Symbol, Ulong
 from tests.unit.amqp.bare import Bare, credit_flow, receiver_attach, sender_attach, transfer
 from tests.unit.amqp.frames_seen import error_of, names, seen
 from tests.unit.amqp.wire import (

@@ -6,9 +6,10 @@ import pytest
 from proton import Message as ProtonMessage
 from proton import symbol, timestamp
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.errors import DecodeError
-from shardbus.amqp.message import (
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Array, Int, Symbol, Timestamp, Ulong, Uuid, Value
+from shardbus.codec.value import encode
+from shardbus.message.sections import (
     build_message,
     decode_message,
     encode_batch,
@@ -16,7 +17,6 @@ from shardbus.amqp.message import (
     scan_message,
     split_batch,
 )
-from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Ulong, Uuid, Value
 
 DATA = bytes.fromhex("005375a003616263")
 HEADER = bytes.fromhex("005370c0020141")

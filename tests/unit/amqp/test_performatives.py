@@ -2,11 +2,6 @@
 
 import pytest
 
-from shardbus.amqp import codes
-from shardbus.amqp.codec import decode, encode
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.encoder import encode_uint
-from shardbus.amqp.errors import DecodeError
 from shardbus.amqp.outcomes import (
     ACCEPTED,
     RELEASED,
@@ -45,12 +40,17 @@ from shardbus.amqp.performatives import (
     transfer_tail,
 )
 from shardbus.amqp.termini import Coordinator, Source, Target, decode_terminus, encode_terminus
-from shardbus.amqp.types import Described, Symbol, Ulong
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader
+from shardbus.codec.encoder import encode_uint
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Described, Symbol, Ulong
+from shardbus.codec.value import decode, encode
 
 
-def reader_of(encoded: bytes, code: int) -> Reader:
+def reader_of(encoded: bytes, code: int) -> ValueReader:
     """A reader just after the descriptor, as a frame gives it."""
-    reader = Reader(encoded, 0, len(encoded))
+    reader = ValueReader(encoded, 0, len(encoded))
     assert reader.u8() == codes.DESCRIBED
     assert reader.descriptor_code() == code
     return reader
@@ -163,7 +163,7 @@ def test_a_transfer_in_one_join_reads_as_the_general_encoding_does() -> None:
 
     assert int.from_bytes(frame[:4], "big") == len(frame)
     assert frame[4:8] == b"\x02\x00\x01\x02"
-    reader = Reader(frame, 8, len(frame))
+    reader = ValueReader(frame, 8, len(frame))
     reader.u8()
     reader.descriptor_code()
     back = decode_transfer(reader)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from shardbus.amqp import revision
-from shardbus.amqp.encoder import NULL, encode, encode_symbol, encode_text, encode_uint
-from shardbus.amqp.message import decode_message
-from shardbus.amqp.revision import Revision, revise
-from shardbus.amqp.scan import scan_message
-from shardbus.amqp.types import Symbol, Ubyte, Uint, Ulong, Value
+from shardbus.codec.encoder import NULL, encode, encode_symbol, encode_text, encode_uint
+from shardbus.codec.types import Symbol, Ubyte, Uint, Ulong, Value
+from shardbus.message import revision
+from shardbus.message.revision import Revision, revise
+from shardbus.message.scan import scan_message
+from shardbus.message.sections import decode_message
 
 DATA = bytes.fromhex("005375a003616263")
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from shardbus.amqp import codes, sasl
-from shardbus.amqp.decoder import Reader
-from shardbus.amqp.errors import DecodeError
+from shardbus.amqp import sasl
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader
+from shardbus.codec.errors import DecodeError
 
 
-def _reader(encoded: bytes, code: int) -> Reader:
-    reader = Reader(encoded, 0, len(encoded))
+def _reader(encoded: bytes, code: int) -> ValueReader:
+    reader = ValueReader(encoded, 0, len(encoded))
     assert reader.u8() == 0
     assert reader.descriptor_code() == code
     return reader

@@ -2,14 +2,14 @@
 
 import pytest
 
-from shardbus.amqp import errors
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
-from shardbus.amqp.errors import UsageError
 from shardbus.amqp.events import LinkAttached
 from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.amqp.performatives import Begin, Flow, Transfer, encode_detach
+from shardbus.codec import errors
+from shardbus.codec.errors import UsageError
 from tests.unit.amqp.bare import receiver_attach
 from tests.unit.amqp.frames_seen import error_of, names, seen
 from tests.unit.amqp.wire import AMQP_HEADER, Lane, deliveries, kinds

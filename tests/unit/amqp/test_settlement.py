@@ -3,7 +3,6 @@
 import pytest
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.errors import UsageError
 from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.outcomes import (
     ACCEPTED,
@@ -16,6 +15,7 @@ from shardbus.amqp.outcomes import (
 from shardbus.amqp.performatives import (
     encode_disposition,
 )
+from shardbus.codec.errors import UsageError
 from tests.unit.amqp.bare import Bare, credit_flow, receiver_attach
 from tests.unit.amqp.frames_seen import names, seen
 from tests.unit.amqp.wire import (

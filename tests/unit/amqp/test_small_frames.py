@@ -2,10 +2,10 @@
 
 import pytest
 
-from shardbus.amqp import errors
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.events import ConnectionClosed, LinkDetached, SettlementsReceived
 from shardbus.amqp.outcomes import ACCEPTED, AmqpError, Rejected
+from shardbus.codec import errors
 from tests.unit.amqp.frames_seen import seen
 from tests.unit.amqp.wire import Lane, Wire
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from shardbus.amqp import errors
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.outcomes import (
     TransactionalState,
@@ -11,6 +10,7 @@ from shardbus.amqp.performatives import (
     Transfer,
     encode_detach,
 )
+from shardbus.codec import errors
 from tests.unit.amqp.bare import Bare, receiver_attach, sender_attach, transfer
 from tests.unit.amqp.frames_seen import error_of, seen
 from tests.unit.amqp.wire import (

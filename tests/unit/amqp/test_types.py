@@ -1,6 +1,6 @@
 """Values that Python has no type of its own for."""
 
-from shardbus.amqp.types import (
+from shardbus.codec.types import (
     Array,
     Described,
     Float,

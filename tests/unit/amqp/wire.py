@@ -6,8 +6,8 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.events import (
     DeliveriesReceived,
-    Delivery,
     Event,
+    IncomingDelivery,
     LinkAttached,
     LinkDetached,
     SaslInitReceived,
@@ -83,7 +83,7 @@ class Wire:
         return [event.link for event in self.server_events if isinstance(event, LinkAttached)]
 
 
-def deliveries(events: list[Event]) -> list[Delivery]:
+def deliveries(events: list[Event]) -> list[IncomingDelivery]:
     groups = [event.deliveries for event in events if isinstance(event, DeliveriesReceived)]
     return [delivery for group in groups for delivery in group]
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
-from shardbus.app.client import Answer
-from shardbus.gateway.http.atom import ATOM, EXTENSION
-from shardbus.gateway.http.described import CONNECT
+from shardbus.app.cli.client import Answer
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.entries import ATOM, EXTENSION
 
 
 class Namespace:

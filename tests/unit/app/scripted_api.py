@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 
-from shardbus.app.api_client import ApiClient, Document
-from shardbus.app.client import Answer
-from shardbus.app.sas import Credential
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.client import Answer
+from shardbus.app.cli.sas import Credential
 
 
 class Script:

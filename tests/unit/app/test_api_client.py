@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pytest
 
-from shardbus.app.api_client import ApiClient
-from shardbus.app.client import Answer, HttpTransport
-from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
-from shardbus.app.sas import Credential
-from shardbus.broker.sas import mint_token
+from shardbus.app.cli.api_client import ApiClient
+from shardbus.app.cli.client import Answer, HttpTransport
+from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
+from shardbus.app.cli.sas import Credential
+from shardbus.broker.access.sas import mint_token
 
 ENDPOINT = "http://127.0.0.1:5300"
 
@@ -72,7 +72,7 @@ def test_an_empty_answer_is_an_empty_document() -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(404, NotFound), (409, Refused), (410, Refused), (503, Unavailable), (400, Refused)],
+    [(404, NotFound), (409, Refused), (410, Refused), (503, ServerUnavailable), (400, Refused)],
 )
 def test_a_refusal_is_told_in_the_words_of_the_api(status: int, kind: type[CommandError]) -> None:
     bus = Bus(status, '{"error": {"code": "x", "message": "the reason"}}')

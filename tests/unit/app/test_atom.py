@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardbus.app.atom import (
+from shardbus.app.cli.atom import (
     QUEUE,
     AtomError,
     read_entities,
@@ -12,8 +12,8 @@ from shardbus.app.atom import (
     read_error,
     write_entity,
 )
-from shardbus.gateway.http.atom import ATOM
-from shardbus.gateway.http.described import CONNECT
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.entries import ATOM
 
 ENTRY = """<entry xmlns="http://www.w3.org/2005/Atom"><id>https://bus/q1</id>
 <title type="text">q1</title>{extension}<content type="application/xml">

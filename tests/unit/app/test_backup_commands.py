@@ -7,9 +7,9 @@ from typing import Protocol
 import pytest
 from click.testing import CliRunner, Result
 
-from shardbus.app.access import Access
-from shardbus.app.api_client import ApiClient, Document
-from shardbus.app.cli import main
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.main import main
 from tests.unit.app.scripted_api import Script, refusal
 
 
@@ -20,10 +20,10 @@ class Runner(Protocol):
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Runner:
     def run_with(script: Script, *arguments: str) -> Result:
-        def api(access: Access, timeout_s: float = 0) -> ApiClient:
+        def api(access: ClientAccess, timeout_s: float = 0) -> ApiClient:
             return script.api()
 
-        monkeypatch.setattr(Access, "api", api)
+        monkeypatch.setattr(ClientAccess, "api", api)
         monkeypatch.setattr(time, "sleep", lambda _: None)
         return CliRunner().invoke(main, ["backup", *arguments])
 

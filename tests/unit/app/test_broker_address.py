@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.broker_address import (
+from shardbus.app.cli.failures import Usage
+from shardbus.app.server.broker_address import (
     BrokerAddress,
     make_secret,
     parse_broker_address,
     read_broker_list,
     read_secret,
 )
-from shardbus.app.failures import Usage
 
 
 def secret_file(directory: Path, text: str, mode: int = 0o600) -> Path:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from shardbus.app.cli import main
-from shardbus.app.front import Ports, ready_line
-from shardbus.app.settings import load
+from shardbus.app.cli.main import main
+from shardbus.app.server.front import Ports, ready_line
+from shardbus.app.server.settings import load
 
 
 @pytest.fixture(autouse=True)

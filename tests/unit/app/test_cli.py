@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardbus import __version__
-from shardbus.app.access import access_from
-from shardbus.app.cli import main
+from shardbus.app.cli.access import access_from
+from shardbus.app.cli.main import main
 from tests.unit.app.namespace import Namespace
 
 NOBODY = "http://127.0.0.1:1"

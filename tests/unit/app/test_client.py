@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from shardbus.app.atom import (
+from shardbus.app.cli.atom import (
     QUEUE,
 )
-from shardbus.app.client import Answer, HttpTransport, Management
-from shardbus.app.failures import CommandError, NotFound, Refused, Unavailable, Usage
-from shardbus.app.sas import Credential
-from shardbus.broker.sas import mint_token
-from shardbus.gateway.http.atom import ATOM
+from shardbus.app.cli.client import Answer, HttpTransport, Management
+from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
+from shardbus.app.cli.sas import Credential
+from shardbus.broker.access.sas import mint_token
+from shardbus.gateway.http.atom.entries import ATOM
 from tests.unit.app.namespace import Namespace
 
 ENDPOINT = "http://127.0.0.1:5300"
@@ -64,8 +64,8 @@ def test_a_list_is_read_page_by_page_to_its_end() -> None:
         (403, Refused, "SubCode=40000"),
         (404, NotFound, "shardbus queue list"),
         (409, Refused, "already"),
-        (500, Unavailable, "try again"),
-        (503, Unavailable, "try again"),
+        (500, ServerUnavailable, "try again"),
+        (503, ServerUnavailable, "try again"),
     ],
 )
 def test_a_bad_answer_becomes_a_failure_that_says_why(
@@ -96,7 +96,7 @@ def test_nobody_at_the_endpoint_is_told_with_what_to_do() -> None:
     # Port 1 is privileged and unassigned on loopback.
     transport = HttpTransport("http://127.0.0.1:1")
 
-    with pytest.raises(Unavailable, match="shardbus serve"):
+    with pytest.raises(ServerUnavailable, match="shardbus serve"):
         transport.ask("GET", "/", {}, None)
 
 
@@ -117,6 +117,6 @@ def test_who_gets_no_answer_to_a_change_is_told_that_it_may_have_been_made(
         bus = threading.Thread(target=hear_and_hang_up, args=(listening,))
         bus.start()
         transport = HttpTransport(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        with pytest.raises(Unavailable, match=told):
+        with pytest.raises(ServerUnavailable, match=told):
             transport.ask(method, "/", {}, None)
         bus.join()

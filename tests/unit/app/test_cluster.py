@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.app.cluster import TURN_S_MAX, in_turn
-from shardbus.broker.catalogue_door import TURN_MS_MAX, TURN_TAKEN_TEXT, TURN_WAIT_MS
+from shardbus.app.server.cluster import TURN_S_MAX, in_turn
+from shardbus.broker.remote.catalogue_door import TURN_MS_MAX, TURN_TAKEN_TEXT, TURN_WAIT_MS
 from shardbus.core.errors import Unavailable
 from tests.simulation.world import VirtualLoop
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.data_directory import data_directory
+from shardbus.app.server.data_directory import data_directory
 
 
 def mode_of(path: Path) -> int:

@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
-from shardbus.app.descriptors import Places, places
+from shardbus.app.server.descriptors import DescriptorShares, places
 
 
 def test_with_many_descriptors_everybody_gets_what_was_asked_for() -> None:
-    assert places(1_048_576, 5_000) == Places(amqp=5_000, http=1_000, silent=8_192, secured=1_024)
+    assert places(1_048_576, 5_000) == DescriptorShares(
+        amqp=5_000, http=1_000, silent=8_192, secured=1_024
+    )
 
 
 @pytest.mark.parametrize("descriptors", [64, 256, 1_024, 4_096, 20_000, 1_048_576])
@@ -39,7 +41,7 @@ def test_the_soft_limit_becomes_the_hard_one() -> None:
     """In a process of its own: nobody can lower a hard limit and raise it again."""
     script = (
         "import resource\n"
-        "from shardbus.app.descriptors import raise_limit\n"
+        "from shardbus.app.server.descriptors import raise_limit\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))\n"
         "print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))\n"
     )

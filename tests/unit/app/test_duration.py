@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.duration import FOREVER_ISO, to_iso, to_words
+from shardbus.app.cli.duration import FOREVER_ISO, to_iso, to_words
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 from click.testing import CliRunner
 
-from shardbus.app.api_client import Document
-from shardbus.app.cli import main
-from shardbus.app.fragment_commands import Watched, shown, watch
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.fragments import Watched, shown, watch
+from shardbus.app.cli.main import main
 
 PART: Document = {
     "number": 0,

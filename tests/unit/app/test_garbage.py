@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.app.garbage import calm
+from shardbus.app.server.garbage import calm
 
 NEW = 1_200_000
 WALKED_MAX = 350_000

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from shardbus.app.log_lines import LineFormatter
-from shardbus.broker.sas import mint_token
+from shardbus.app.server.log_lines import LineFormatter
+from shardbus.broker.access.sas import mint_token
 
 
 def line(message: str, *values: object) -> str:

@@ -8,17 +8,17 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from shardbus.app.access import Access
-from shardbus.app.api_client import ApiClient, Document
-from shardbus.app.browsing import browse
-from shardbus.app.cli import main
-from shardbus.app.completion import SHELLS, complete_entity, script_of
-from shardbus.app.duration import FOREVER_MS, to_ms
-from shardbus.app.entity_path import message_path
-from shardbus.app.failures import Usage
-from shardbus.app.message_text import body_bytes, details, message_table
-from shardbus.app.progress import Progress
-from shardbus.app.removing import purge, resubmit
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.browsing import browse
+from shardbus.app.cli.completion import SHELLS, complete_entity, script_of
+from shardbus.app.cli.duration import FOREVER_MS, to_ms
+from shardbus.app.cli.entity_path import message_path
+from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.main import main
+from shardbus.app.cli.message_text import body_bytes, details, message_table
+from shardbus.app.cli.progress import Progress
+from shardbus.app.cli.removing import purge, resubmit
 from tests.unit.app.scripted_api import Script, refusal
 
 DEAD: Document = {
@@ -41,10 +41,10 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command line against a script."""
 
     def invoke(script: Script, *words: str) -> Result:
-        def api(access: Access, timeout_s: float = 0) -> ApiClient:
+        def api(access: ClientAccess, timeout_s: float = 0) -> ApiClient:
             return script.api()
 
-        monkeypatch.setattr(Access, "api", api)
+        monkeypatch.setattr(ClientAccess, "api", api)
         return CliRunner().invoke(main, words, catch_exceptions=False)
 
     return invoke
@@ -200,7 +200,7 @@ def test_names_are_completed_from_the_bus(monkeypatch: pytest.MonkeyPatch) -> No
     context = click.Context(main)
     queues: Document = {"queues": [{"name": "Orders"}, {"name": "other"}]}
     script = Script(queues, {"topics": [{"name": "orbit"}]})
-    monkeypatch.setattr(Access, "api", lambda access, timeout_s: script.api())
+    monkeypatch.setattr(ClientAccess, "api", lambda access, timeout_s: script.api())
 
     assert complete_entity(context, click.Argument(["entity"]), "or") == ["Orders", "orbit"]
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from shardbus.app.access import Access
-from shardbus.app.api_client import ApiClient, Document
-from shardbus.app.cli import main
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.main import main
 from tests.unit.app.scripted_api import Script, refusal
 
 ORPHAN: Document = {
@@ -21,10 +21,10 @@ ORPHAN: Document = {
 
 
 def run(monkeypatch: pytest.MonkeyPatch, script: Script, *arguments: str) -> Result:
-    def api(_: Access) -> ApiClient:
+    def api(_: ClientAccess) -> ApiClient:
         return script.api()
 
-    monkeypatch.setattr(Access, "api", api)
+    monkeypatch.setattr(ClientAccess, "api", api)
     return CliRunner().invoke(main, ["orphans", *arguments])
 
 

@@ -7,12 +7,12 @@ from typing import Protocol
 import pytest
 from click.testing import CliRunner, Result
 
-from shardbus.app.access import Access
-from shardbus.app.api_client import ApiClient, Document
-from shardbus.app.cli import main
-from shardbus.app.failures import Unavailable
-from shardbus.app.pipeline_commands import wait_until_over, watch
-from shardbus.app.pipeline_view import duration, progress_line
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.failures import ServerUnavailable
+from shardbus.app.cli.main import main
+from shardbus.app.cli.pipeline import wait_until_over, watch
+from shardbus.app.cli.pipeline_view import duration, progress_line
 from tests.unit.app.scripted_api import Script, refusal
 
 
@@ -57,10 +57,10 @@ def replay(state: str, *, rows: int = 250, planned: int = 1_000) -> Document:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Runner:
     def run_with(script: Script, *arguments: str) -> Result:
-        def api(access: Access, timeout_s: float = 0) -> ApiClient:
+        def api(access: ClientAccess, timeout_s: float = 0) -> ApiClient:
             return script.api()
 
-        monkeypatch.setattr(Access, "api", api)
+        monkeypatch.setattr(ClientAccess, "api", api)
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
         return CliRunner().invoke(main, ["pipeline", *arguments])
 
@@ -196,5 +196,5 @@ def test_an_interrupt_ends_the_watching_and_a_stop_that_takes_too_long_is_told(
     watch(pipeline, interrupt)
     assert capsys.readouterr().out.endswith("\n")
 
-    with pytest.raises(Unavailable, match="has not ended"):
+    with pytest.raises(ServerUnavailable, match="has not ended"):
         wait_until_over(pipeline, lambda seconds: None)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shardbus.app.api_client import Document
-from shardbus.app.failures import CommandError, Usage
-from shardbus.app.receive_command import wish_from
-from shardbus.app.receiving import REQUEST_WAIT_MS, Receiving, Wish
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.receive import wish_from
+from shardbus.app.cli.receiving import REQUEST_WAIT_MS, ReceiveOptions, Receiving
 from tests.unit.app.scripted_api import Script, message
 
 NONE: Document = {"messages": [], "session": None}
@@ -32,7 +32,7 @@ def test_messages_are_completed_after_they_were_shown() -> None:
     def show(messages: list[Document]) -> None:
         order.append(f"shown {len(messages)} after {len(script.asked)} requests")
 
-    Receiving(script.api(), Wish("q", None, 0), show).run()
+    Receiving(script.api(), ReceiveOptions("q", None, 0), show).run()
 
     assert order[0] == "shown 2 after 1 requests"
     assert script.lines() == [
@@ -50,7 +50,7 @@ def test_what_could_not_be_shown_is_put_back() -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        Receiving(script.api(), Wish("q", None, 0), break_pipe).run()
+        Receiving(script.api(), ReceiveOptions("q", None, 0), break_pipe).run()
 
     assert script.asked[1] == (
         "POST entities/q/messages/settle",
@@ -62,13 +62,13 @@ def test_locks_that_were_lost_are_told() -> None:
     script = Script(TWO, {"settled": 1, "lost": ["t1"]}, NONE)
 
     with pytest.raises(CommandError, match="1 of 2 messages"):
-        Receiving(script.api(), Wish("q", None, 0), Shown().show).run()
+        Receiving(script.api(), ReceiveOptions("q", None, 0), Shown().show).run()
 
 
 def test_no_more_is_asked_for_than_is_wanted() -> None:
     script = Script(TWO, SETTLED)
 
-    Receiving(script.api(), Wish("q", 2, 5000), Shown().show).run()
+    Receiving(script.api(), ReceiveOptions("q", 2, 5000), Shown().show).run()
 
     assert script.asked[0][1] == {"count": 2, "wait_ms": 5000}
     assert len(script.asked) == 2
@@ -77,7 +77,7 @@ def test_no_more_is_asked_for_than_is_wanted() -> None:
 def test_a_long_wait_is_several_requests() -> None:
     script = Script(NONE)
 
-    Receiving(script.api(), Wish("q", 1, 2 * REQUEST_WAIT_MS + 1), Shown().show).run()
+    Receiving(script.api(), ReceiveOptions("q", 1, 2 * REQUEST_WAIT_MS + 1), Shown().show).run()
 
     waits = [body["wait_ms"] for _, body in script.asked]
     assert waits == [REQUEST_WAIT_MS, REQUEST_WAIT_MS, 1]
@@ -87,7 +87,9 @@ def test_what_is_deleted_as_it_comes_is_not_settled() -> None:
     taken: Document = {"messages": [{"body": "1"}], "session": None}
     script = Script(taken, NONE)
 
-    Receiving(script.api(), Wish("q", None, 0, action="", is_deleting=True), Shown().show).run()
+    Receiving(
+        script.api(), ReceiveOptions("q", None, 0, action="", is_deleting=True), Shown().show
+    ).run()
 
     assert script.asked[0][1]["mode"] == "receive_and_delete"
     assert script.lines() == ["POST entities/q/messages/receive"] * 2
@@ -96,7 +98,7 @@ def test_what_is_deleted_as_it_comes_is_not_settled() -> None:
 def test_what_is_abandoned_goes_back_at_the_end_only() -> None:
     script = Script(TWO, TWO, {"settled": 4, "lost": []})
 
-    Receiving(script.api(), Wish("q", 4, 0, action="abandon"), Shown().show).run()
+    Receiving(script.api(), ReceiveOptions("q", 4, 0, action="abandon"), Shown().show).run()
 
     assert [line.rpartition("/")[2] for line in script.lines()] == ["receive", "receive", "settle"]
 
@@ -107,7 +109,7 @@ def test_sessions_are_emptied_one_after_the_other() -> None:
     script = Script(in_session(1), one, NONE, in_session(2), one, NONE, NONE)
     shown = Shown()
 
-    Receiving(script.api(), Wish("q", None, 0), shown.show).run()
+    Receiving(script.api(), ReceiveOptions("q", None, 0), shown.show).run()
 
     assert shown.bodies == ["1", "2"]
     continued = [body.get("session_lock_token") for line, body in script.asked if "receive" in line]
@@ -118,7 +120,7 @@ def test_a_session_that_is_not_empty_is_let_go() -> None:
     """R26."""
     script = Script(in_session(1), {"settled": 1, "lost": []}, {"released": True})
 
-    Receiving(script.api(), Wish("q", 1, 0, session_id="a"), Shown().show).run()
+    Receiving(script.api(), ReceiveOptions("q", 1, 0, session_id="a"), Shown().show).run()
 
     assert script.asked[0][1]["session_id"] == "a"
     assert script.asked[-1] == (
@@ -130,15 +132,15 @@ def test_a_session_that_is_not_empty_is_let_go() -> None:
 def test_messages_that_stay_locked_keep_their_session() -> None:
     script = Script(in_session(1))
 
-    Receiving(script.api(), Wish("q", 1, 0, action=""), Shown().show).run()
+    Receiving(script.api(), ReceiveOptions("q", 1, 0, action=""), Shown().show).run()
 
     assert script.lines() == ["POST entities/q/messages/receive"]
 
 
 def test_options_say_what_becomes_of_messages() -> None:
-    assert wish_from("q", {}) == Wish("q", 1, 5000)
-    assert wish_from("q", {"is_all": True}) == Wish("q", None, 0)
-    assert wish_from("q", {"count": 9, "wait": "1m"}) == Wish("q", 9, 60_000)
+    assert wish_from("q", {}) == ReceiveOptions("q", 1, 5000)
+    assert wish_from("q", {"is_all": True}) == ReceiveOptions("q", None, 0)
+    assert wish_from("q", {"count": 9, "wait": "1m"}) == ReceiveOptions("q", 9, 60_000)
     assert wish_from("q", {"is_deleting": True, "is_all": True}).action == ""
     assert wish_from("q", {"is_abandoning": True}).action == "abandon"
     dead = wish_from("q", {"dead_letter_reason": "bad"})

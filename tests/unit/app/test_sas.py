@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.sas import (
+from shardbus.app.cli.sas import (
     ConnectionStringError,
     Credential,
     parse_connection_string,

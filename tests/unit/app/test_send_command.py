@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.api_client import Document
-from shardbus.app.failures import Refused, Unavailable, Usage
-from shardbus.app.message_options import members_from, read_property
-from shardbus.app.message_source import Source, body_document
-from shardbus.app.send_command import BATCH_COUNT_MAX, Sending, batches
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.failures import Refused, ServerUnavailable, Usage
+from shardbus.app.cli.message_options import members_from, read_property
+from shardbus.app.cli.message_source import MessageSource, body_document
+from shardbus.app.cli.send import BATCH_COUNT_MAX, SendWork, batches
 from tests.unit.app.scripted_api import Script, refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 def test_lines_are_messages_without_their_ends(file: Path) -> None:
     file.write_bytes(b"one\r\n\ntwo\xff\nlast")
 
-    assert list(Source(str(file)).lines()) == [
+    assert list(MessageSource(str(file)).lines()) == [
         {"body": "one"}, {"body": ""}, {"body_base64": "dHdv/w=="}, {"body": "last"},
     ]  # fmt: skip
 
@@ -34,7 +34,7 @@ def test_lines_are_messages_without_their_ends(file: Path) -> None:
 def test_a_whole_file_is_one_message(file: Path) -> None:
     file.write_bytes(b"a\nb\n")
 
-    assert Source(str(file)).body() == {"body": "a\nb\n"}
+    assert MessageSource(str(file)).body() == {"body": "a\nb\n"}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_whole_file_is_one_message(file: Path) -> None:
 def test_documents_are_lines_or_one_list(file: Path, text: str) -> None:
     file.write_text(text)
 
-    assert list(Source(str(file)).documents()) == [{"body": "a"}, {"body": "b"}]
+    assert list(MessageSource(str(file)).documents()) == [{"body": "a"}, {"body": "b"}]
 
 
 @pytest.mark.parametrize(
@@ -55,25 +55,25 @@ def test_a_document_that_is_none_is_told_with_its_place(file: Path, text: str, w
     file.write_text(text)
 
     with pytest.raises(Usage, match=words):
-        list(Source(str(file)).documents())
+        list(MessageSource(str(file)).documents())
 
 
 def test_a_file_that_cannot_be_read_is_told(file: Path) -> None:
     with pytest.raises(Usage, match="cannot be read"):
-        Source(str(file)).body()
+        MessageSource(str(file)).body()
 
 
 def test_standard_input_is_read_unless_somebody_sits_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"typed")))
-    assert Source(None).body() == {"body": "typed"}
+    assert MessageSource(None).body() == {"body": "typed"}
 
     terminal = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
     with pytest.raises(Usage, match="give a BODY"):
-        Source("-").body()
+        MessageSource("-").body()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_request_holds_no_more_than_the_bus_takes() -> None:
 
 def test_what_is_sent_is_counted_over_all_requests() -> None:
     answer: Document = {"sent": 400, "duplicates": 100, "failures": []}
-    sending = Sending(repeat(body_document(b"x"), 2 * BATCH_COUNT_MAX), 2 * BATCH_COUNT_MAX)
+    sending = SendWork(repeat(body_document(b"x"), 2 * BATCH_COUNT_MAX), 2 * BATCH_COUNT_MAX)
 
     sending.run(Script(answer).api(), "q")
 
@@ -144,8 +144,8 @@ def test_a_failure_says_how_far_it_came() -> None:
     bad: Document = {"sent": 499, "duplicates": 0, "failures": [failure]}
 
     with pytest.raises(Refused, match=r"999 messages were sent and 1 were not.*message 504: full"):
-        Sending(repeat({"body": "x"}, 1000), 1000).run(Script(good, bad).api(), "q")
-    with pytest.raises(Unavailable, match="500 were sent before"):
-        Sending(repeat({"body": "x"}, 1000), 1000).run(
+        SendWork(repeat({"body": "x"}, 1000), 1000).run(Script(good, bad).api(), "q")
+    with pytest.raises(ServerUnavailable, match="500 were sent before"):
+        SendWork(repeat({"body": "x"}, 1000), 1000).run(
             Script(good, refusal(503, "busy")).api(), "q"
         )

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shardbus.app.serving import alongside
+from shardbus.app.server.serving import alongside
 
 
 async def forever(ended: list[str]) -> None:

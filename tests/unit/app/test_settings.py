@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.settings import (
+from shardbus.app.server.settings import (
     TABLE,
     SettingError,
     Settings,
     is_loopback,
     load,
 )
-from shardbus.broker.auth import DEVELOPMENT_KEY
+from shardbus.broker.access.auth import DEVELOPMENT_KEY
 
 NO_FILE = Path("no-such-file.toml")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.supervisor import Child, Supervisor
+from shardbus.app.server.supervisor import Child, Supervisor
 
 WAIT_S = 30.0
 SILENT_MS = 1_000
@@ -156,7 +156,7 @@ def test_nobody_is_killed_because_the_whole_machine_stood_still(tmp_path: Path) 
     """Supervisor and child are stopped together, for much longer than a child may be silent."""
     supervisor = (
         "import asyncio, sys\n"
-        "from shardbus.app.supervisor import Child, Supervisor\n"
+        "from shardbus.app.server.supervisor import Child, Supervisor\n"
         f"child = Child('broker-0', [sys.executable, '-c', {BEATS!r}], {SILENT_MS})\n"
         "say = lambda line: print(line, flush=True)\n"
         "asyncio.run(Supervisor([child], restart_ms=1, say=say).run())\n"
@@ -212,7 +212,7 @@ def test_children_see_the_end_of_their_input_when_the_supervisor_is_killed(tmp_p
     script = f"{WAITS_FOR_STDIN}; import pathlib; pathlib.Path({str(ended)!r}).touch()"
     supervisor = (
         "import asyncio, sys\n"
-        "from shardbus.app.supervisor import Child, Supervisor\n"
+        "from shardbus.app.server.supervisor import Child, Supervisor\n"
         f"child = Child('broker-0', [sys.executable, '-c', {script!r}])\n"
         "say = lambda line: print(line, flush=True)\n"
         "asyncio.run(Supervisor([child], restart_ms=1, say=say).run())\n"

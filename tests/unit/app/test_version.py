@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import shardbus
-import shardbus.amqp.codec
-from shardbus.app.version import is_compiled
+import shardbus.codec.value
+from shardbus.app.cli.version import is_compiled
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 
@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parents[3] / "src"
 def test_the_hot_modules_are_compiled_in_the_install_and_plain_from_source() -> None:
     runs_from_source = Path(shardbus.__file__).is_relative_to(SOURCE)
 
-    suffix = Path(shardbus.amqp.codec.__file__).suffix
+    suffix = Path(shardbus.codec.value.__file__).suffix
     assert suffix == (".py" if runs_from_source else ".so")
     assert is_compiled() is not runs_from_source
 

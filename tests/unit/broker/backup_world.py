@@ -9,26 +9,26 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
-from shardbus.app.broker_store import CatalogueStill, StoreStill
-from shardbus.broker.asking import ask
-from shardbus.broker.auth import Authorizer, development_rule
-from shardbus.broker.backup import Backup, BackupPart, FileCopy, Order, Room
-from shardbus.broker.backup_part import LocalPart, Still
+from shardbus.app.server.broker_store import CatalogueStill, StoreStill
+from shardbus.broker.access.auth import Authorizer, development_rule
+from shardbus.broker.backup.backup import Backup, BackupOrder, BackupPart, BackupRoom, FileCopy
+from shardbus.broker.backup.part import LocalPart, Still
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus, EntityHandle
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.broker.recovering_transactions import Recovery
-from shardbus.broker.storage import Storage
-from shardbus.broker.transactions import DECIDE_MS, Part, Transactor
-from shardbus.core.command import COMPLETE, Delivery, Receive, Received, Send, Settle, Work
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.recovering import TransactionRecovery
+from shardbus.broker.operations.transactions import DECIDE_MS, TransactionPart, Transactor
+from shardbus.core.fragment.command import COMPLETE, Delivery, Receive, Received, Send, Settle, Work
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.stores.base import FragmentId
-from shardbus.stores.base_backup import Snapshot
-from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.snapshot import database_bytes, open_snapshot
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.stores.base.backup import Snapshot
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite.snapshot import database_bytes, open_snapshot
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class BackupWorld:
             loop=self.loop,
             new_seed=self.seed,
         )
-        self.recovery = Recovery(self.bus, self.clock)
+        self.recovery = TransactionRecovery(self.bus, self.clock)
         self.run(self.namespace.recover())
 
     def _parts(self) -> list[LocalPart]:
@@ -182,10 +182,10 @@ class BackupWorld:
         parts = [self._work(NEAR, Work([], [settle])), self._work(FAR, Work(messages, []))]
         await Transactor(self.clock).commit(TXN, parts)
 
-    def _work(self, which: int, work: Work) -> Part:
+    def _work(self, which: int, work: Work) -> TransactionPart:
         handle = self.handle(which)
         home = (handle.entity.entity_id, handle.router.numbers[0])
-        return Part(handle.runners[0], home, work)
+        return TransactionPart(handle.runners[0], home, work)
 
     # What operators do.
 
@@ -193,7 +193,7 @@ class BackupWorld:
         stores: list[BackupPart] = list(self.parts[:-1])
         if self.late is not None:
             stores[self.late] = LatePart(self.parts[self.late], self.late_s)
-        return Backup(Order(backup_id, "copy"), stores, self.parts[-1], self.clock)
+        return Backup(BackupOrder(backup_id, "copy"), stores, self.parts[-1], self.clock)
 
     async def back_up(self, meanwhile: Callable[[], None] = lambda: None) -> list[FileCopy]:
         backup = self.backup()
@@ -239,7 +239,7 @@ class LatePart:
         self._part = part
         self._late_s = late_s
 
-    async def prepare(self, order: Order) -> Room:
+    async def prepare(self, order: BackupOrder) -> BackupRoom:
         return await self._part.prepare(order)
 
     async def hold(self, backup_id: str) -> None:

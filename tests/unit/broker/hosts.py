@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.core.entity import Entity
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.core.errors import Unavailable
-from shardbus.stores.base import FragmentId, StoreError
+from shardbus.core.namespace.entity import Entity
+from shardbus.stores.base.store import FragmentId, StoreError
 
 T = TypeVar("T")
 

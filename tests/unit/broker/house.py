@@ -4,9 +4,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from shardbus.broker.runner import Answer, Runner
-from shardbus.broker.storage import Storage
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer, Runner
+from shardbus.broker.fragment.storage import Storage
+from shardbus.core.fragment.command import (
     Command,
     Delivery,
     FragmentRules,
@@ -16,7 +16,7 @@ from shardbus.core.command import (
     Settle,
 )
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.stores.base import FragmentCommit, FragmentId, NotStored, StoreError
+from shardbus.stores.base.store import FragmentCommit, FragmentId, NotStored, StoreError
 from tests.simulation.faults import Disk
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
 from tests.unit.core.desk import rules

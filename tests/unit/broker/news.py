@@ -7,17 +7,24 @@ system properties; all values are text. One that starts with `!` cannot be read.
 import asyncio
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.publishing import PayloadFormat, Publisher
-from shardbus.broker.runner import Runner
-from shardbus.core.command import COMPLETE, Send, Sent
-from shardbus.core.entity import Entity, FragmentHome, QueueSpec, new_subscription, new_topic
+from shardbus.broker.fragment.publishing import Publisher
+from shardbus.broker.fragment.runner import Runner
+from shardbus.core.fragment.command import COMPLETE, Send, Sent
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.namespace.entity import (
+    Entity,
+    FragmentHome,
+    QueueSpec,
+    new_subscription,
+    new_topic,
+)
+from shardbus.core.namespace.rule_spec import RuleSpec, default_rule, sql_filter
 from shardbus.core.properties import pack
-from shardbus.core.rule_spec import RuleSpec, default_rule, sql_filter
+from shardbus.message.rule_view import PayloadFormat
 from shardbus.rules import system
 from shardbus.rules.action import Changes
 from shardbus.rules.values import TEXT, Property, Value, fold
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House
 
 TOPIC_ID = 100
@@ -75,7 +82,7 @@ FORMAT = PayloadFormat(TextView, rewritten, packed)
 
 
 def new_publisher() -> Publisher:
-    return Publisher(FORMAT, SEED)
+    return Publisher(SEED, payloads=FORMAT)
 
 
 def sql_rule(name: str, expression: str, action: str = "") -> RuleSpec:

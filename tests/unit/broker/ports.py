@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.core.command import NO_SESSION, Command, Delivery, Receive, Received, Settle
+from shardbus.broker.fragment.runner import Answer, ReplyTo
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import NO_SESSION, Command, Delivery, Receive, Received, Settle
 from shardbus.core.message import Entry
 
 

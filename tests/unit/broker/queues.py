@@ -3,12 +3,12 @@
 from collections.abc import Coroutine
 from typing import TypeVar
 
-from shardbus.broker.operations import Operations
-from shardbus.broker.router import EntityRouter
-from shardbus.broker.runner import Runner
-from shardbus.core.command import FragmentRules, Send, SessionAccepted
+from shardbus.broker.fragment.runner import Runner
+from shardbus.broker.operations.entity import Operations
+from shardbus.broker.routing.router import EntityRouter
+from shardbus.core.fragment.command import FragmentRules, Send, SessionAccepted
 from shardbus.core.message import Message
-from shardbus.core.placement import even_hash_starts
+from shardbus.core.namespace.placement import even_hash_starts
 from tests.unit.broker.house import House
 
 T = TypeVar("T")

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from shardbus.broker.answers import Answers
-from shardbus.broker.runner import Answer
-from shardbus.core.command import COMPLETE, Done, ListTransfers, Received, Sent, Settle, Settled
+from shardbus.broker.fragment.answers import Answers
+from shardbus.broker.fragment.runner import Answer
 from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.command import (
+    COMPLETE,
+    Done,
+    ListTransfers,
+    Received,
+    Sent,
+    Settle,
+    Settled,
+)
 from shardbus.core.message import MAIN_LINE
 from tests.unit.broker.house import House, payloads_of, receive_of, send_of
 

@@ -9,17 +9,17 @@ from urllib.parse import quote
 import pytest
 from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
 
-from shardbus.broker.auth import (
+from shardbus.broker.access.auth import (
     DEVELOPMENT_KEY,
     DEVELOPMENT_KEY_NAME,
     Authorizer,
     claims_required,
     development_rule,
 )
-from shardbus.broker.sas import TOKEN_CHARACTERS_MAX, mint_token
-from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
+from shardbus.broker.access.sas import TOKEN_CHARACTERS_MAX, mint_token
 from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused
 from shardbus.core.message import NEVER_MS
+from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
 
 NOW_S = 1_800_000_000
 LATER_S = NOW_S + 3600

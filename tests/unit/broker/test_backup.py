@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.broker.backup import HOLD_MS_MAX, Order
-from shardbus.broker.backup_part import FORSAKEN_MS
+from shardbus.broker.backup.backup import HOLD_MS_MAX, BackupOrder
+from shardbus.broker.backup.part import FORSAKEN_MS
 from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, Refused, Unavailable
 from tests.support.refusals import refusal_of
 from tests.unit.broker.backup_world import FAR, NEAR, BackupWorld
@@ -207,7 +207,7 @@ def test_a_name_that_leads_elsewhere_is_refused_by_whoever_writes(
 ) -> None:
     """R43: also by a broker, whatever a gateway has let pass."""
     with pytest.raises(Refused, match="letters, digits"):
-        world.run(world.parts[0].prepare(Order("1", name)))
+        world.run(world.parts[0].prepare(BackupOrder("1", name)))
     assert not world.backups.exists()
 
 
@@ -215,7 +215,7 @@ def test_a_disk_without_room_is_noticed_before_anybody_stands_still(
     world: BackupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R43: all that is to be on one disk is counted together."""
-    monkeypatch.setattr("shardbus.broker.backup.SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr("shardbus.broker.backup.backup.SPARE_BYTES", 1 << 60)
 
     with pytest.raises(Unavailable, match="are free where it is to be"):
         world.run(world.backup().prepare())
@@ -225,7 +225,7 @@ def test_a_copy_that_fails_is_told_and_leaves_nothing(
     world: BackupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R43: a log that grows without end, say."""
-    monkeypatch.setattr("shardbus.stores.snapshot.LOG_BYTES_MAX", 0)
+    monkeypatch.setattr("shardbus.stores.sqlite.snapshot.LOG_BYTES_MAX", 0)
     world.send(NEAR, b"message")
     backup = world.backup()
     world.run(backup.prepare())

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.broker.backup import Backup, Order
-from shardbus.broker.backup_call import BackupDoor, RemotePart
-from shardbus.broker.hostcall import read_question
+from shardbus.broker.backup.backup import Backup, BackupOrder
+from shardbus.broker.backup.call import BackupDoor, RemotePart
+from shardbus.broker.remote.host_call import read_question
 from shardbus.core.errors import NOT_FOUND, Refused, Unavailable
 from tests.support.refusals import refusal_of
 from tests.unit.broker.backup_world import FAR, NEAR, BackupWorld
@@ -46,7 +46,7 @@ def test_a_backup_over_questions_is_whole(world: BackupWorld) -> None:
     world.send(FAR, b"two", b"three")
     wire = Wire(world)
     stores = [wire.part("broker-0"), wire.part("broker-1")]
-    backup = Backup(Order("1", "copy"), stores, wire.part("catalogue"), world.clock)
+    backup = Backup(BackupOrder("1", "copy"), stores, wire.part("catalogue"), world.clock)
 
     world.run(backup.prepare())
     world.run(backup.cut(lambda: None))
@@ -66,7 +66,7 @@ def test_a_backup_over_questions_is_whole(world: BackupWorld) -> None:
 def test_what_is_dropped_over_questions_is_gone(world: BackupWorld) -> None:
     """R43."""
     part = Wire(world).part("broker-0")
-    world.run(part.prepare(Order("1", "copy")))
+    world.run(part.prepare(BackupOrder("1", "copy")))
     world.run(part.hold("1"))
     world.run(part.let_go("1"))
     world.run(part.copy("1"))
@@ -103,7 +103,7 @@ def test_an_answer_that_is_none_is_a_broker_that_is_not_there(
         return answer
 
     with pytest.raises(Unavailable, match="an answer that is none"):
-        world.run(RemotePart("broker-0", ask).prepare(Order("1", "copy")))
+        world.run(RemotePart("broker-0", ask).prepare(BackupOrder("1", "copy")))
     with pytest.raises(Unavailable, match="an answer that is none"):
         world.run(RemotePart("broker-0", ask).look("1"))
 
@@ -125,7 +125,7 @@ def test_a_broker_that_is_out_of_reach_for_a_while_may_go_on_copying(
         return await wire.ask(document)
 
     stores = [RemotePart("broker-0", ask), wire.part("broker-1")]
-    backup = Backup(Order("1", "copy"), stores, wire.part("catalogue"), world.clock)
+    backup = Backup(BackupOrder("1", "copy"), stores, wire.part("catalogue"), world.clock)
     world.run(backup.prepare())
     world.run(backup.cut(lambda: None))
 

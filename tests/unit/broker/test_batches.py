@@ -5,19 +5,19 @@ from functools import partial
 
 import pytest
 
-from shardbus.broker.batches import Spread
-from shardbus.broker.outbox import DOUBT_MS_MAX
-from shardbus.broker.recovering_transactions import RECOVER_MS
-from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.broker.turns import Turn, Turns
-from shardbus.core.command import NO_SESSION, Command, Finish, Send, Sent
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.operations.recovering import RECOVER_MS
+from shardbus.broker.routing.batches import BatchSpread
+from shardbus.broker.routing.outbox import DOUBT_MS_MAX
+from shardbus.broker.routing.turns import KeyTurns, Turn
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.core.fragment.command import NO_SESSION, Command, Finish, Send, Sent
+from shardbus.core.fragment.records import DECISION, FINISHED, PREPARED
 from shardbus.core.limits import PROMISE_LATE_MS
 from shardbus.core.message import Message
-from shardbus.core.records import DECISION, FINISHED, PREPARED
+from shardbus.core.namespace.entity import QueueSpec
 from shardbus.core.sequence import fragment_of
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House
 from tests.unit.broker.ports import Heard
 from tests.unit.broker.queues import Queue, queue_rules
@@ -119,7 +119,7 @@ def test_what_has_no_key_goes_along_to_a_fragment_that_is_needed_anyway(house: H
 
 def test_shares_are_in_the_order_of_the_batch() -> None:
     keys = ["a", None, "b", "a", None, "b"]
-    spread = Spread([Message(b"x")] * 6, keys)
+    spread = BatchSpread([Message(b"x")] * 6, keys)
 
     spread.place({"a": 5, "b": 9}.__getitem__, free=1)
 
@@ -305,7 +305,7 @@ def test_other_keys_do_not_wait(house: House) -> None:
 
 
 def test_turns_are_taken_in_order_and_for_all_keys_at_once() -> None:
-    turns = Turns()
+    turns = KeyTurns()
     begun: list[str] = []
     taken: dict[str, Turn] = {}
 

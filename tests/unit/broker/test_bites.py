@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.outlet import GATHERED_BYTES_MAX, GATHERED_MAX
-from shardbus.broker.publishing import Publisher
-from shardbus.broker.runner import Runner
-from shardbus.broker.staging import WAIT_MS
-from shardbus.broker.storage import Storage
-from shardbus.core.bounds import Bounds
-from shardbus.core.change import Append
-from shardbus.core.command import (
+from shardbus.broker.fragment.outlet import GATHERED_BYTES_MAX, GATHERED_MAX
+from shardbus.broker.fragment.publishing import Publisher
+from shardbus.broker.fragment.runner import Runner
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.operations.staging import WAIT_MS
+from shardbus.core.errors import BEING_PUBLISHED, STAGE_LOST, Refused
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.change import Append
+from shardbus.core.fragment.command import (
     AskStages,
     Done,
     FragmentRules,
@@ -25,12 +26,11 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import BEING_PUBLISHED, STAGE_LOST, Refused
+from shardbus.core.fragment.records import PUBLISHING
 from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import Message
-from shardbus.core.records import PUBLISHING
-from shardbus.core.stage_command import CheckStages, StagesChecked
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.core.stages.command import CheckStages, StagesChecked
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.payloads import FORMAT
 from tests.unit.broker.house import LATENCY_S, House, ScriptedDisk, payloads_of, send_of
@@ -346,7 +346,7 @@ class BittenLake(Lake):
 
     def _broker(self, name: str, disk: Disk) -> Broker:
         storage = Storage(disk, self._worker(), self._worker(), self.loop)
-        publisher = Publisher(FORMAT, bytes(8))
+        publisher = Publisher(bytes(8), payloads=FORMAT)
         return Broker(
             name,
             storage,

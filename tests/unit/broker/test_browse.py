@@ -2,15 +2,15 @@
 
 import pytest
 
-from shardbus.broker.browse import PLACES_MAX, BrowseCursor, browse
-from shardbus.broker.runner import Runner
-from shardbus.core.change import Append
-from shardbus.core.command import COMPLETE, DEAD_LETTER
+from shardbus.broker.fragment.runner import Runner
+from shardbus.broker.operations.browse import PLACES_MAX, BrowseCursor, browse
 from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.change import Append
+from shardbus.core.fragment.command import COMPLETE, DEAD_LETTER
 from shardbus.core.limits import PEEK_BYTES_MAX, PEEK_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Entry
 from shardbus.core.sequence import sequence_number
-from shardbus.stores.base import FragmentCommit
+from shardbus.stores.base.store import FragmentCommit
 from tests.unit.broker.house import House, send_of
 
 

@@ -1,14 +1,14 @@
 """The bus after a restart: time goes on where nobody looks."""
 
-from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.core.command import Send
-from shardbus.core.entity import Entity
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.core.fragment.command import Send
 from shardbus.core.message import Message
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.house import House
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from shardbus.broker.catalogue_door import (
+from shardbus.broker.remote.catalogue_door import (
     BEGIN,
     END_TURN,
     FINISH,
@@ -22,11 +22,11 @@ from shardbus.broker.catalogue_door import (
     TURN_WAIT_MS,
     CatalogueDoor,
 )
-from shardbus.core.access import LISTEN, AccessRule
 from shardbus.core.document import Fields
 from shardbus.core.errors import Unavailable
-from shardbus.stores.base import StoreError
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.world import VirtualLoop
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.wires import new_entity

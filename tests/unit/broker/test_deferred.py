@@ -6,9 +6,10 @@ from typing import Final
 
 import pytest
 
-from shardbus.broker.dispatch import FragmentPort
-from shardbus.broker.runner import ReplyTo
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
+from shardbus.core.fragment.command import (
     COMPLETE,
     DEFER,
     Command,
@@ -16,7 +17,6 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, Message
 from tests.unit.broker.house import House
 from tests.unit.broker.queues import Queue

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.broker import exchange, wire, wire_commands
-from shardbus.broker.derived import Codec, Codecs
-from shardbus.broker.fields import I64, LENGTH, Reader, WireError, Writer
-from shardbus.broker.frames import PROTOCOL_VERSION, Frame
+from shardbus.broker.wire import codec as wire
+from shardbus.broker.wire import commands as wire_commands
+from shardbus.broker.wire import exchange
+from shardbus.broker.wire.derived import Codec, Codecs
+from shardbus.broker.wire.fields import I64, LENGTH, FieldReader, FieldWriter, WireError
+from shardbus.broker.wire.frames import PROTOCOL_VERSION, Frame
 from shardbus.core import declared
-from shardbus.core.command import ClientCommand, Delivery, Producer, Reply, Sent, TakeOver
 from shardbus.core.declared import NUMBER, Declared, Form, fields, list_of, maybe
+from shardbus.core.fragment.command import ClientCommand, Delivery, Producer, Reply, Sent, TakeOver
 from tests.unit.broker.wire_values import Facts, facts, records
 
 LAYOUTS = {10: "f2d4abcbbf900d8e"}
@@ -49,13 +51,13 @@ def _named(form: Form) -> list[type[object]]:
 
 
 def written(codec: Codec, value: object) -> bytes:
-    writer = Writer()
+    writer = FieldWriter()
     codec.put(writer, value)
     return b"".join(writer.parts)
 
 
 def taken(codec: Codec, data: bytes) -> Facts:
-    reader = Reader(data)
+    reader = FieldReader(data)
     try:
         value = codec.take(reader)
     except WireError:
@@ -71,7 +73,7 @@ def test_what_is_declared_says_the_same_after_the_wire(
 ) -> None:
     value = data.draw(records(kind))
     codec = Codecs(wire.BY_HAND | wire_commands.BY_HAND).of(kind)
-    reader = Reader(written(codec, value))
+    reader = FieldReader(written(codec, value))
 
     assert facts(codec.take(reader)) == facts(value)
     reader.end()
@@ -112,10 +114,10 @@ def test_any_bytes_are_what_is_declared_or_a_clean_error(
     found = data.draw(st.binary(max_size=200))
 
     try:
-        value = codec.take(Reader(found))
+        value = codec.take(FieldReader(found))
     except WireError:
         return
-    assert facts(codec.take(Reader(written(codec, value)))) == facts(value)
+    assert facts(codec.take(FieldReader(written(codec, value)))) == facts(value)
 
 
 @given(st.integers(1, 2**32 - 1), st.data())
@@ -126,7 +128,7 @@ def test_no_count_is_believed_beyond_the_bytes_that_are_there(
     few = data.draw(st.binary(max_size=min(count - 1, 20)))
 
     with pytest.raises(WireError):
-        DERIVED.of(kind).take(Reader(count.to_bytes(4, "big") + few))
+        DERIVED.of(kind).take(FieldReader(count.to_bytes(4, "big") + few))
 
 
 def _begins_with_list(kind: type[Declared]) -> bool:
@@ -158,7 +160,7 @@ def test_messages_that_are_taken_over_with_a_number_too_few_are_refused() -> Non
     lying = whole[:numbers] + b"\0\0\0\1" + bytes(I64.size) + whole[numbers + LENGTH.size :]
 
     with pytest.raises(WireError, match="0 messages have 1 numbers"):
-        codec.take(Reader(lying))
+        codec.take(FieldReader(lying))
 
 
 def test_the_version_is_raised_when_frames_look_different() -> None:

@@ -4,9 +4,9 @@ import weakref
 
 import pytest
 
-from shardbus.broker.dispatch import TAKE_MAX, TAKE_MIN, Dispatcher
-from shardbus.broker.runner import ReplyTo
-from shardbus.core.command import Command
+from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.routing.dispatch import TAKE_MAX, TAKE_MIN, Dispatcher
+from shardbus.core.fragment.command import Command
 from shardbus.core.limits import WINDOW_COUNT_MAX
 from shardbus.core.message import MAIN_LINE
 from tests.unit.broker.house import House, send_of

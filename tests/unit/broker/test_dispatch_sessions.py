@@ -1,8 +1,8 @@
 """A receiver of one session: served from its fragment, and told when the session is lost (R26)."""
 
-from shardbus.broker.dispatch import Dispatcher
-from shardbus.core.command import ABANDON, Receive, Settle
+from shardbus.broker.routing.dispatch import Dispatcher
 from shardbus.core.errors import SESSION_LOCK_LOST, Refused
+from shardbus.core.fragment.command import ABANDON, Receive, Settle
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.sequence import lock_token
 from tests.unit.broker.house import House

@@ -8,8 +8,11 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.broker.endpoint import GATEWAYS_MAX, TICK_MS
-from shardbus.broker.frames import (
+from shardbus.broker.fragment.runner import AVAILABLE, UNAVAILABLE, ReplyTo, Runner
+from shardbus.broker.remote.endpoint import GATEWAYS_MAX, TICK_MS
+from shardbus.broker.remote.served_gateway import REQUESTS_MAX, SILENT_TICKS_MAX, STRANGER_TICKS_MAX
+from shardbus.broker.wire.codec import FrameBuffer, decode, encode, proof
+from shardbus.broker.wire.frames import (
     PROTOCOL_VERSION,
     Answered,
     Ask,
@@ -30,10 +33,8 @@ from shardbus.broker.frames import (
     Welcome,
     Woken,
 )
-from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, ReplyTo, Runner
-from shardbus.broker.served_gateway import REQUESTS_MAX, SILENT_TICKS_MAX, STRANGER_TICKS_MAX
-from shardbus.broker.wire import FrameBuffer, decode, encode, proof
-from shardbus.core.command import (
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import (
     AcceptSession,
     Command,
     Delivery,
@@ -45,9 +46,8 @@ from shardbus.core.command import (
     SessionAccepted,
     Settle,
 )
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, Entry, Message
-from shardbus.stores.base import FragmentId, Page
+from shardbus.stores.base.store import FragmentId, Page
 from tests.unit.broker.ports import ScriptedPort
 from tests.unit.broker.wires import SECRET, SEED, Wire, World, run_world
 

@@ -2,18 +2,23 @@
 
 import pytest
 
-from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import PROBLEMS_MAX, Bus
-from shardbus.broker.host import EntityStatistics
-from shardbus.broker.hostcall import HostCalls, count_question, read_question, read_statistics
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.core.entity import Entity
+from shardbus.broker.namespace.host import EntityStatistics
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.remote.host_call import (
+    HostCalls,
+    count_question,
+    read_question,
+    read_statistics,
+)
 from shardbus.core.errors import Unavailable
 from shardbus.core.message import MAIN_LINE
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.stores.base import FragmentId
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.house import House, send_of
 

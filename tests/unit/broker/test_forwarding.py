@@ -7,21 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.forwarding import MISSING_MS, Forwarder
-from shardbus.broker.forwarding_plan import (
+from shardbus.broker.forwarding.moving import MISSING_MS, Forwarder
+from shardbus.broker.forwarding.plan import (
     DISABLED_REASON,
     HOPS_REASON,
     NOT_FOUND_REASON,
-    Forwarded,
 )
-from shardbus.broker.runner import Runner
-from shardbus.core.command import Delivery
-from shardbus.core.entity import DISABLED_STATUS, QueueSpec
+from shardbus.broker.fragment.runner import Runner
 from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.command import Delivery
 from shardbus.core.limits import HOPS_MAX, TRANSFER_MARK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
-from shardbus.stores.base import FragmentId
-from shardbus.stores.memory import MemoryStore
+from shardbus.core.namespace.entity import DISABLED_STATUS, QueueSpec
+from shardbus.message.forwarded import Forwarded
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.memory.store import MemoryStore
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
 from tests.unit.core.desk import rules
 

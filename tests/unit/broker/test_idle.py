@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.host import (
+from shardbus.broker.namespace.host import (
     FRAGMENT_AVAILABLE,
     FRAGMENT_UNAVAILABLE,
     FragmentStatistics,
 )
-from shardbus.broker.idle import LOOKS_MAX, LOOKS_PER_IDLE, PAUSE_MS_MAX
-from shardbus.core.entity import Entity
-from shardbus.core.tier import INFINITE_MS
-from shardbus.stores.base import FragmentId
+from shardbus.broker.namespace.idle import LOOKS_MAX, LOOKS_PER_IDLE, PAUSE_MS_MAX
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.tier import INFINITE_MS
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.world import World
 
 IDLE_MS = 300_000

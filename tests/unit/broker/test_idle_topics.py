@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from shardbus.core.entity import Entity
-from shardbus.core.rule_spec import FALSE_FILTER, FilterSpec, RuleSpec
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.rule_spec import FALSE_FILTER, FilterSpec, RuleSpec
 from tests.unit.broker.test_idle import IDLE_MS, LOOK_MS, counted, use
 from tests.unit.broker.topics import create_subscription, create_topic
 from tests.unit.broker.world import World

@@ -2,10 +2,11 @@
 
 import pytest
 
-from shardbus.broker.outlet import GATHERED_MAX
-from shardbus.broker.runner import AVAILABLE, Answer
-from shardbus.core.change import Append
-from shardbus.core.command import (
+from shardbus.broker.fragment.outlet import GATHERED_MAX
+from shardbus.broker.fragment.runner import AVAILABLE, Answer
+from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.change import Append
+from shardbus.core.fragment.command import (
     COMPLETE,
     DEFER,
     AcceptSession,
@@ -17,10 +18,9 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import Unavailable
 from shardbus.core.message import MAIN_LINE, Entry
-from shardbus.stores.base import FragmentCommit, FragmentId
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.unit.broker.house import LATENCY_S, SEED, House, send_of
 from tests.unit.broker.news import TOPIC_ID, Topic, publish_of, sql_rule
 

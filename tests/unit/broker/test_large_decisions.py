@@ -7,24 +7,24 @@ from collections.abc import Callable
 import pytest
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.publishing import (
+from shardbus.broker.fragment.publishing import (
     COPY_STEPS,
     MESSAGE_WEIGHT,
     RULES_PER_STEP,
     STEPS_MAX,
-    PayloadFormat,
     Publisher,
 )
-from shardbus.broker.reading import PIECES_PER_STEP, Reading, ReadStages
-from shardbus.broker.runner import Runner
-from shardbus.core.change import StagePut, new_counters
-from shardbus.core.command import Done, Sent, Stage, Transact, Work
+from shardbus.broker.fragment.reading import PIECES_PER_STEP, ReadStages, StoreReading
+from shardbus.broker.fragment.runner import Runner
 from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.change import StagePut, new_counters
+from shardbus.core.fragment.command import Done, Sent, Stage, Transact, Work
+from shardbus.core.fragment.need import NeedStages
 from shardbus.core.limits import ADMITTED_MAX
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.need import NeedStages
-from shardbus.core.stages import packed_piece
-from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
+from shardbus.core.stages.record import packed_piece
+from shardbus.message.rule_view import PayloadFormat
+from shardbus.stores.base.store import FragmentCommit, FragmentId, StoreError
 from tests.unit.broker.house import LATENCY_S, House, ScriptedDisk, send_of
 from tests.unit.broker.news import (
     SEED,
@@ -85,7 +85,7 @@ class SlowTopic(Topic):
             self.turns.done[self.turns.number] += 1
             return TextView(payload)
 
-        return Publisher(PayloadFormat(view_of, rewritten, packed), SEED)
+        return Publisher(SEED, payloads=PayloadFormat(view_of, rewritten, packed))
 
     def is_half_way(self) -> bool:
         return self.runner().is_half_way
@@ -490,7 +490,7 @@ def test_a_stage_is_read_in_pieces_whole_and_in_order() -> None:
     disk.commit([FragmentCommit(fragment, list(puts), new_counters())])
 
     need = NeedStages([STAGE, b"none"], [numbers, []], is_unpacked=True, is_checked=True)
-    reading = Reading(fragment, need)
+    reading = StoreReading(fragment, need)
     steps = [reading.step(disk) for _ in range(3)]
 
     assert steps[:2] == [None, None]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics, out_of_reach
-from shardbus.core.entity import Entity
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics, out_of_reach
 from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND, Refused, Unavailable
-from shardbus.stores.base import FragmentId, StoreError
-from shardbus.stores.base_catalogue import UNFINISHED_MAX
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.namespace.entity import Entity
+from shardbus.stores.base.catalogue import UNFINISHED_MAX
+from shardbus.stores.base.store import FragmentId, StoreError
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost
 from tests.unit.broker.topics import create_subscription, create_topic
 from tests.unit.broker.world import World, create

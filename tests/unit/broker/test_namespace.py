@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.auth import development_rule
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE, FragmentStatistics
-from shardbus.core.access import LISTEN, AccessRule
-from shardbus.core.entity import Entity
+from shardbus.broker.access.auth import development_rule
+from shardbus.broker.namespace.host import (
+    FRAGMENT_AVAILABLE,
+    FRAGMENT_UNAVAILABLE,
+    FragmentStatistics,
+)
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     INVALID_ARGUMENT,
@@ -17,8 +19,10 @@ from shardbus.core.errors import (
     Refused,
     text_of,
 )
-from shardbus.core.tier import NEWER, OLDER, PREMIUM
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.tier import NEWER, OLDER, PREMIUM
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.world import Heard, World, create
 
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
-from shardbus.broker.namespace import Namespace
-from shardbus.core.access import LISTEN, SEND, AccessRule
+from shardbus.broker.access.auth import DEVELOPMENT_KEY_NAME
+from shardbus.broker.namespace.namespace import Namespace
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
 from tests.unit.broker.world import World, create
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from shardbus.broker.host import FragmentStatistics
-from shardbus.core.entity import Entity
+from shardbus.broker.namespace.host import FragmentStatistics
 from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
+from shardbus.core.namespace.entity import Entity
 from tests.unit.broker.hosts import FakeHost
 from tests.unit.broker.world import Heard, World, create
 

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.forwarding import not_kept, target_of
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.core.entity import (
-    Entity,
-)
-from shardbus.core.entity_property import TOPIC
+from shardbus.broker.forwarding.moving import not_kept, target_of
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, ErrorKind, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from shardbus.core.tier import INFINITE_MS
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.entity import (
+    Entity,
+)
+from shardbus.core.namespace.property import TOPIC
+from shardbus.core.namespace.tier import INFINITE_MS
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.topics import create_topic
 from tests.unit.broker.world import World
 

@@ -5,18 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.broker.asking import failure_of
-from shardbus.broker.browse import BrowseCursor
-from shardbus.broker.outbox import Outbox
-from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.core.command import (
-    ABANDON,
-    COMPLETE,
-    DEFER,
-    Command,
-    Delivery,
-    Settle,
-)
+from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.operations.asking import failure_of
+from shardbus.broker.operations.browse import BrowseCursor
+from shardbus.broker.routing.outbox import Outbox
 from shardbus.core.errors import (
     INVALID_ARGUMENT,
     MESSAGE_LOCK_LOST,
@@ -27,6 +19,14 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
     Unavailable,
+)
+from shardbus.core.fragment.command import (
+    ABANDON,
+    COMPLETE,
+    DEFER,
+    Command,
+    Delivery,
+    Settle,
 )
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import (

@@ -2,14 +2,14 @@
 
 import pytest
 
-from shardbus.broker.outbox import DOUBT_MS_MAX, DOUBTS_MAX, Outbox
-from shardbus.broker.router import EntityRouter
-from shardbus.broker.runner import Answer, Runner
-from shardbus.core.command import RELEASE, AskTickets, Receive, Send, Sent
+from shardbus.broker.fragment.runner import Answer, Runner
+from shardbus.broker.routing.outbox import DOUBT_MS_MAX, DOUBTS_MAX, Outbox
+from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.command import RELEASE, AskTickets, Receive, Send, Sent
 from shardbus.core.limits import TICKETS_ASKED_MS
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.placement import even_hash_starts
+from shardbus.core.namespace.placement import even_hash_starts
 from tests.unit.broker.house import SEED, House, payloads_of
 from tests.unit.broker.ports import Scripted
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from shardbus.broker.publishing import Parcel, Publisher
-from shardbus.core.entity import (
+from shardbus.broker.fragment.publishing import Parcel, Publisher
+from shardbus.core.errors import QUOTA_EXCEEDED, Refused
+from shardbus.core.limits import REASON_CHARACTERS_MAX
+from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.namespace.entity import (
     Entity,
     QueueSpec,
     new_subscription,
     new_topic,
     spread_fragments,
 )
-from shardbus.core.errors import QUOTA_EXCEEDED, Refused
-from shardbus.core.limits import REASON_CHARACTERS_MAX
-from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.namespace.rule_spec import RuleSpec, TypedValue, correlation_filter, default_rule
 from shardbus.core.properties import unpack
-from shardbus.core.rule_spec import RuleSpec, TypedValue, correlation_filter, default_rule
 from shardbus.rules.limits import SQL_RULES_MAX
 from tests.unit.broker.news import FORMAT, new_publisher, sql_rule
 
@@ -244,7 +244,7 @@ def test_new_ids_differ_from_message_to_message() -> None:
 
 
 def test_until_it_is_told_a_publisher_knows_that_it_knows_nothing() -> None:
-    publisher = Publisher(FORMAT, bytes(8))
+    publisher = Publisher(bytes(8), payloads=FORMAT)
     before = publisher.is_told
 
     publisher.tell(topic(), [])

@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.broker.browse import BrowseCursor
-from shardbus.broker.readers import PIECE_BYTES_MAX, Readers, Wish
-from shardbus.broker.remote import RemoteBroker
-from shardbus.broker.runner import ReplyTo, Runner
-from shardbus.core.command import NO_SESSION, RELEASE, Claim, ClaimSummary, Command
+from shardbus.broker.fragment.runner import ReplyTo, Runner
+from shardbus.broker.operations.browse import BrowseCursor
+from shardbus.broker.operations.readers import PIECE_BYTES_MAX, Readers, Wish
+from shardbus.broker.remote.broker import RemoteBroker
 from shardbus.core.errors import (
     CLAIM_LOST,
     INVALID_ARGUMENT,
@@ -19,10 +18,11 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
+from shardbus.core.fragment.command import NO_SESSION, RELEASE, Claim, ClaimSummary, Command
 from shardbus.core.limits import OWNER_MS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
 from shardbus.core.sequence import sequence_number
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House, payloads_of, send_of
 from tests.unit.broker.queues import Queue
 from tests.unit.broker.test_failing_broker import Desk

@@ -5,15 +5,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shardbus.broker.dispatch import ignore
-from shardbus.broker.remote import (
+from shardbus.broker.fragment.runner import AVAILABLE, UNAVAILABLE, Answer, Runner
+from shardbus.broker.remote.broker import (
     ANSWER_TICKS_MAX,
     RETRY_MS_MAX,
     TICK_MS,
     RemoteBroker,
 )
-from shardbus.broker.runner import AVAILABLE, UNAVAILABLE, Answer, Runner
-from shardbus.core.command import (
+from shardbus.broker.routing.dispatch import ignore
+from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
+from shardbus.core.fragment.command import (
     COMPLETE,
     NO_SESSION,
     RELEASE,
@@ -26,9 +27,8 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.stores.base import FragmentId, Page, StoreError
+from shardbus.stores.base.store import FragmentId, Page, StoreError
 from tests.unit.broker.ports import delivery
 from tests.unit.broker.wires import (
     Wire,

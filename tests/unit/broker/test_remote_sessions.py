@@ -6,13 +6,14 @@ from typing import TypeVar
 
 import pytest
 
-from shardbus.broker.dispatch import ignore
-from shardbus.broker.operations import Operations
-from shardbus.broker.remote import RemoteBroker
-from shardbus.broker.remote_fragment import STRANDED_MAX, RemoteFragment
-from shardbus.broker.router import EntityRouter
-from shardbus.broker.runner import Runner
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Runner
+from shardbus.broker.operations.entity import Operations
+from shardbus.broker.remote.broker import RemoteBroker
+from shardbus.broker.remote.fragment import STRANDED_MAX, RemoteFragment
+from shardbus.broker.routing.dispatch import ignore
+from shardbus.broker.routing.router import EntityRouter
+from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     DEFER,
     AcceptSession,
@@ -35,12 +36,11 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.entity import Entity
-from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment import Fragment
+from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.message import MAIN_LINE, SESSIONS, Message
+from shardbus.core.namespace.entity import Entity
 from shardbus.core.sequence import lock_token
-from shardbus.stores.base import FragmentId, Page
+from shardbus.stores.base.store import FragmentId, Page
 from tests.unit.broker.ports import Link, delivery
 from tests.unit.broker.test_remote import Bell, break_off, outage
 from tests.unit.broker.wires import SEED, Wire, World, ask, connected, payloads, running

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.broker.router import PLACING_MS_MAX, EntityRouter
-from shardbus.broker.runner import Answer, ReplyTo
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.routing.router import PLACING_MS_MAX, EntityRouter
+from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.core.fragment.command import (
     COMPLETE,
     DEAD_LETTER,
     NO_SESSION,
@@ -18,9 +19,8 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
-from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.core.sequence import lock_token
 from tests.simulation.world import VirtualClock
 from tests.unit.broker.house import House

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from shardbus.broker import rule_copies
-from shardbus.broker.outlet import GATHERED_BYTES_MAX
-from shardbus.core.command import Sent
-from shardbus.core.entity import Entity, QueueSpec
+from shardbus.broker.fragment.outlet import GATHERED_BYTES_MAX
+from shardbus.broker.namespace import rule_copies
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
+from shardbus.core.fragment.command import Sent
 from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import DEAD_LETTER_LINE
-from shardbus.core.rule_spec import RuleSpec, sql_filter
-from shardbus.core.tier import PREMIUM
+from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.rule_spec import RuleSpec, sql_filter
+from shardbus.core.namespace.tier import PREMIUM
 from shardbus.rules.limits import (
     ACTION_RULES_MAX,
     REWRITING_RULES_LEAST,

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from shardbus.broker.runner import (
+from shardbus.broker.fragment.runner import (
     AVAILABLE,
     INBOX_MAX,
     RECOVERING,
@@ -12,7 +12,8 @@ from shardbus.broker.runner import (
     Answer,
     Runner,
 )
-from shardbus.core.command import (
+from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     RELEASE,
@@ -31,11 +32,10 @@ from shardbus.core.command import (
     Settle,
     Tick,
 )
-from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.limits import LACKING_BYTES_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.sequence import token_of_seed
-from shardbus.stores.base import Page
+from shardbus.stores.base.store import Page
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS, rules
 

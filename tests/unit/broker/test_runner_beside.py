@@ -1,7 +1,7 @@
 """Receives that need not wait for the disk: locks are memory, and what is being removed is gone."""
 
-from shardbus.core.command import COMPLETE, RELEASE, Receive, Received, Settle, Settled
 from shardbus.core.errors import Unavailable
+from shardbus.core.fragment.command import COMPLETE, RELEASE, Receive, Received, Settle, Settled
 from shardbus.core.message import MAIN_LINE
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 

@@ -4,9 +4,10 @@ from collections import deque
 
 import pytest
 
-from shardbus.broker.recovery import RELOAD_MS_MAX, STEADY_MS
-from shardbus.broker.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer
-from shardbus.core.command import (
+from shardbus.broker.fragment.recovery import RELOAD_MS_MAX, STEADY_MS
+from shardbus.broker.fragment.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import (
     COMPLETE,
     Receive,
     Renew,
@@ -14,9 +15,8 @@ from shardbus.core.command import (
     Settle,
     Settled,
 )
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import MAIN_LINE
-from shardbus.stores.base import Page
+from shardbus.stores.base.store import Page
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from shardbus.broker.runner import Answer, Runner
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Answer, Runner
+from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     NO_SESSION,
@@ -26,9 +27,8 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
 from shardbus.core.message import MAIN_LINE, SESSIONS, Message
-from shardbus.stores.base import Page
+from shardbus.stores.base.store import Page
 from tests.unit.broker.house import SEED, House, payloads_of
 from tests.unit.core.desk import LOCK_MS, rules
 

@@ -1,7 +1,8 @@
 """What a runner does because time passes, and what it remembers over a restart."""
 
-from shardbus.broker.runner import Runner
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import Runner
+from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
+from shardbus.core.fragment.command import (
     ABANDON,
     DEFER,
     Cancel,
@@ -13,7 +14,6 @@ from shardbus.core.command import (
     Sent,
     Settle,
 )
-from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
 from shardbus.core.limits import LOCKS_ENDED_MAX
 from shardbus.core.message import MAIN_LINE, Message
 from tests.unit.broker.house import SEED, House, payloads_of, send_of

@@ -3,14 +3,14 @@
 import pytest
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.host import FRAGMENT_AVAILABLE
-from shardbus.broker.outlet import Outlet
-from shardbus.core.command import ABANDON, Cancel, Send, Sent
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.fragment.outlet import Outlet
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE
 from shardbus.core.errors import NOT_IMPLEMENTED, QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.core.fragment.command import ABANDON, Cancel, Send, Sent
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
+from shardbus.core.namespace.entity import QueueSpec
 from shardbus.core.properties import unpack
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House, payloads_of
 from tests.unit.broker.news import TOPIC_ID, Topic, publish_of, sql_rule
 

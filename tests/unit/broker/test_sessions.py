@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 
-from shardbus.broker.runner import ReplyTo
-from shardbus.broker.sessions import PATIENCE_MS, WAITING_MAX, Accepting, SessionDoor, timeout_text
-from shardbus.core.command import (
-    NO_SESSION,
-    AcceptSession,
-    Command,
-    NoSession,
-    ReleaseSession,
-    SessionAccepted,
+from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.routing.sessions import (
+    PATIENCE_MS,
+    WAITING_MAX,
+    Accepting,
+    SessionDoor,
+    timeout_text,
 )
 from shardbus.core.errors import (
     INVALID_ARGUMENT,
@@ -20,6 +18,14 @@ from shardbus.core.errors import (
     TIMEOUT,
     Refused,
     Unavailable,
+)
+from shardbus.core.fragment.command import (
+    NO_SESSION,
+    AcceptSession,
+    Command,
+    NoSession,
+    ReleaseSession,
+    SessionAccepted,
 )
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import SESSIONS

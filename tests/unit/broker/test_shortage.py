@@ -1,7 +1,8 @@
 """A store that is short of room: what would add to it is refused, everything else goes on."""
 
-from shardbus.broker.runner import AVAILABLE, Answer
-from shardbus.core.command import (
+from shardbus.broker.fragment.runner import AVAILABLE, Answer
+from shardbus.core.errors import QUOTA_EXCEEDED, Refused
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -10,7 +11,6 @@ from shardbus.core.command import (
     Purged,
     Settled,
 )
-from shardbus.core.errors import QUOTA_EXCEEDED, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from tests.unit.broker.house import House, payloads_of, send_of
 

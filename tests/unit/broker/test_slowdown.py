@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.slowdown import (
+from shardbus.broker.access.slowdown import (
     DELAY_MS_MAX,
     FORGIVEN_EACH_MS,
     FREE_FAILURES,

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.broker.asking import ask
 from shardbus.broker.broker import Broker, rules_of
 from shardbus.broker.bus import EntityHandle
-from shardbus.broker.publishing import Publisher
-from shardbus.broker.runner import Runner
-from shardbus.broker.staging import DECIDE_MS, PIECE_MAX, Staging
-from shardbus.broker.storage import Storage
-from shardbus.core.command import AskStages, DropStages, Stage, StagesHeld
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.fragment.publishing import Publisher
+from shardbus.broker.fragment.runner import Runner
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.staging import DECIDE_MS, PIECE_MAX, EntityStages
 from shardbus.core.errors import (
     BATCH_DIFFERS,
     INVALID_ARGUMENT,
@@ -22,9 +20,11 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
+from shardbus.core.fragment.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.stores.base.store import FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.payloads import FORMAT
 from tests.support.refusals import refusal_of
@@ -47,7 +47,7 @@ class Lake(TwoBrokers):
 
     def _broker(self, name: str, disk: Disk) -> Broker:
         storage = Storage(disk, self._worker(), self._worker(), self.loop)
-        publisher = Publisher(FORMAT, bytes(8))
+        publisher = Publisher(bytes(8), payloads=FORMAT)
         return Broker(name, storage, self.clock, self.loop, new_publisher=lambda: publisher)
 
     @property
@@ -55,7 +55,7 @@ class Lake(TwoBrokers):
         return self.handle(LAKE)
 
     @property
-    def staging(self) -> Staging:
+    def staging(self) -> EntityStages:
         return self.queue.staging
 
     def stage(self, stage: str, piece: int, *payloads: bytes, key: str | None = None) -> None:

@@ -3,14 +3,19 @@
 import pytest
 
 from shardbus.broker.broker import Broker, rules_of
-from shardbus.broker.host import EntityStatistics, FragmentStatistics
-from shardbus.broker.hostcall import HostCalls, count_question, read_question, read_statistics
-from shardbus.core.command import DEAD_LETTER, DEFER, Send, Settle
-from shardbus.core.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
+from shardbus.broker.namespace.host import EntityStatistics, FragmentStatistics
+from shardbus.broker.remote.host_call import (
+    HostCalls,
+    count_question,
+    read_question,
+    read_statistics,
+)
+from shardbus.core.fragment.command import DEAD_LETTER, DEFER, Send, Settle
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
-from shardbus.core.placement import even_hash_starts
-from shardbus.core.tier import PREMIUM, STANDARD, tier_named
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.tier import PREMIUM, STANDARD, tier_named
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House, send_of
 
 

@@ -7,16 +7,16 @@ from typing import TypeVar
 
 import pytest
 
-from shardbus.broker.storage import (
+from shardbus.broker.fragment.storage import (
     COMMITS_PER_TRANSACTION_MAX,
     READS_MAX,
     Storage,
     ThreadWorker,
 )
-from shardbus.core.change import Append, new_counters
+from shardbus.core.fragment.change import Append, new_counters
 from shardbus.core.message import Entry
-from shardbus.stores.base import FragmentCommit, FragmentId, MessageStore, StoreError
-from shardbus.stores.memory import MemoryStore
+from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, StoreError
+from shardbus.stores.memory.store import MemoryStore
 from tests.unit.broker.house import LATENCY_S, House
 
 T = TypeVar("T")

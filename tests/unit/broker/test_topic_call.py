@@ -6,15 +6,21 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.broker import topic_call
-from shardbus.broker.hostcall import HostCalls, bare_json, delete_question, read_question
-from shardbus.broker.topic_call import DESCRIBE, UPDATE_TOPIC, TopicTeller
-from shardbus.core.entity import Entity, QueueSpec, entity_from_json, new_subscription, new_topic
-from shardbus.core.entity import spread_fragments as spread
+from shardbus.broker.remote import topic_call
+from shardbus.broker.remote.host_call import HostCalls, bare_json, delete_question, read_question
+from shardbus.broker.remote.topic_call import DESCRIBE, UPDATE_TOPIC, TopicTeller
 from shardbus.core.errors import Unavailable
-from shardbus.core.placement import even_hash_starts
-from shardbus.core.rule_spec import RuleSpec, default_rule, sql_filter
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.entity import (
+    Entity,
+    QueueSpec,
+    entity_from_json,
+    new_subscription,
+    new_topic,
+)
+from shardbus.core.namespace.entity import spread_fragments as spread
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.rule_spec import RuleSpec, default_rule, sql_filter
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.hosts import FakeHost
 
 

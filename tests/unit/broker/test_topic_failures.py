@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
-from shardbus.core.entity import Entity
 from shardbus.core.errors import Unavailable
-from shardbus.core.rule_spec import FALSE_FILTER, FilterSpec, RuleSpec
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.rule_spec import FALSE_FILTER, FilterSpec, RuleSpec
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.hosts import FakeHost
 from tests.unit.broker.topics import create_subscription, create_topic, published
 from tests.unit.broker.world import World, create

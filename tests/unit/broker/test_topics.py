@@ -4,13 +4,8 @@ import asyncio
 
 import pytest
 
-from shardbus.broker import namespace_subscriptions
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.core.entity import (
-    Entity,
-    QueueSpec,
-)
-from shardbus.core.entity_property import SUBSCRIPTION, TOPIC
+from shardbus.broker.namespace import subscriptions as namespace_subscriptions
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     INVALID_ARGUMENT,
@@ -19,7 +14,12 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.core.rule_spec import (
+from shardbus.core.namespace.entity import (
+    Entity,
+    QueueSpec,
+)
+from shardbus.core.namespace.property import SUBSCRIPTION, TOPIC
+from shardbus.core.namespace.rule_spec import (
     CORRELATION_FILTER,
     FALSE_FILTER,
     FilterSpec,
@@ -28,8 +28,8 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
-from shardbus.core.tier import BASIC
-from shardbus.stores.base import FragmentId
+from shardbus.core.namespace.tier import BASIC
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.topics import add_rule, create_subscription, create_topic, published
 from tests.unit.broker.world import Heard, World, create
 

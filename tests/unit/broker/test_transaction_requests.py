@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.broker.asking import ask
-from shardbus.broker.transactions import DECIDE_MS, Part
-from shardbus.core.command import (
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.transactions import DECIDE_MS, TransactionPart
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.command import (
     AcceptSession,
     Enlist,
     GetState,
@@ -17,9 +18,8 @@ from shardbus.core.command import (
     SetState,
     Work,
 )
-from shardbus.core.entity import QueueSpec
-from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import Message
+from shardbus.core.namespace.entity import QueueSpec
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
 
 TXN = bytes(16)
@@ -42,7 +42,7 @@ def later(brokers: TwoBrokers, payload: bytes) -> Message:
     return Message(payload, scheduled_at_ms=brokers.clock.now_ms() + 5_000)
 
 
-def parts_of(brokers: TwoBrokers) -> list[Part]:
+def parts_of(brokers: TwoBrokers) -> list[TransactionPart]:
     """Cancel in `near`, schedule in `far`, set the state of a session in `talk`."""
     near, far, talk = (brokers.handle(name) for name in (brokers.near, brokers.far, TALK))
     sent = brokers.run(ask(near.runners[0], Send([later(brokers, b"old")])))

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.broker.asking import ask
-from shardbus.broker.outbox import DOUBT_MS_MAX
-from shardbus.broker.recovering_transactions import GONE_MS
-from shardbus.broker.transactions import DECIDE_MS
-from shardbus.core.command import ABANDON, COMPLETE, Finish, Prepare, Settle
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.recovering import GONE_MS
+from shardbus.broker.operations.transactions import DECIDE_MS
+from shardbus.broker.routing.outbox import DOUBT_MS_MAX
 from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
+from shardbus.core.fragment.command import ABANDON, COMPLETE, Finish, Prepare, Settle
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
 
 TXN = bytes(16)

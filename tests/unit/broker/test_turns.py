@@ -5,11 +5,11 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from shardbus.broker.catalogue_door import TURN_MS_MAX, CatalogueDoor
-from shardbus.broker.remote import RemoteBroker
-from shardbus.broker.remote_catalogue import RemoteCatalogue, SharedTurns
+from shardbus.broker.remote.broker import RemoteBroker
+from shardbus.broker.remote.catalogue import RemoteCatalogue, SharedTurns
+from shardbus.broker.remote.catalogue_door import TURN_MS_MAX, CatalogueDoor
 from shardbus.core.errors import Unavailable
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.wires import Wire, World, run_world, running
 

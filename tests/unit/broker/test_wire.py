@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.broker.fields import FRAME_BYTES_MAX, WireError
-from shardbus.broker.frames import Answered, Beat, Frame, Request
-from shardbus.broker.wire import (
+from shardbus.broker.wire.codec import (
     RECEIVED_PART_BYTES,
     STRANGER_FRAME_BYTES_MAX,
     FrameBuffer,
@@ -15,9 +13,11 @@ from shardbus.broker.wire import (
     proof,
     received_parts,
 )
-from shardbus.core.command import Delivery, Received, Send
+from shardbus.broker.wire.fields import FRAME_BYTES_MAX, WireError
+from shardbus.broker.wire.frames import Answered, Beat, Frame, Request
+from shardbus.core.fragment.command import Delivery, Received, Send
 from shardbus.core.message import Entry, Message
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.wire_values import facts, frames
 
 LENGTH_BYTES = 4

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from shardbus.core.entity import Entity
-from shardbus.core.rule_spec import RuleSpec
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.rule_spec import RuleSpec
 from tests.unit.broker.world import World
 
 

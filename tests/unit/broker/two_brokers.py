@@ -7,20 +7,20 @@ from collections.abc import Coroutine, Sequence
 from itertools import count
 from typing import TypeVar
 
-from shardbus.broker.asking import ask
-from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus, EntityHandle
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.broker.recovering_transactions import Recovery
-from shardbus.broker.storage import Storage
-from shardbus.broker.transactions import Part, Transactor
-from shardbus.core.command import Delivery, Receive, Received, Send, Settle, Work
-from shardbus.core.entity import QueueSpec
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.recovering import TransactionRecovery
+from shardbus.broker.operations.transactions import TransactionPart, Transactor
+from shardbus.core.fragment.command import Delivery, Receive, Received, Send, Settle, Work
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.stores.base import FragmentCommit, FragmentId, StoreError
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.stores.base.store import FragmentCommit, FragmentId, StoreError
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.faults import Disk
 from tests.simulation.world import EPOCH_MS, Crash, VirtualClock, VirtualLoop, VirtualWorker
 
@@ -107,7 +107,7 @@ class TwoBrokers:
             new_seed=self.seed,
         )
         self.transactor = Transactor(self.clock)
-        self.recovery = Recovery(self.bus, self.clock)
+        self.recovery = TransactionRecovery(self.bus, self.clock)
         self.has_died = False
         self.run(self.namespace.recover())
 
@@ -204,13 +204,13 @@ class TwoBrokers:
 
     def part(
         self, name: str, messages: list[bytes] | None = None, settle: Settle | None = None
-    ) -> Part:
+    ) -> TransactionPart:
         handle = self.handle(name)
         home = (handle.entity.entity_id, handle.router.numbers[0])
         work = Work(
             [Message(payload) for payload in messages or []], [] if settle is None else [settle]
         )
-        return Part(handle.runners[0], home, work, handle.router.outboxes[0])
+        return TransactionPart(handle.runners[0], home, work, handle.router.outboxes[0])
 
     # What is there.
 

@@ -4,8 +4,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from shardbus.broker.frames import Answered, Frame, Request
-from shardbus.core.command import ClientCommand, Delivery, Reply, TakeOver
+from shardbus.broker.wire.frames import Answered, Frame, Request
 from shardbus.core.declared import (
     BYTES,
     FIXED,
@@ -26,9 +25,10 @@ from shardbus.core.declared import (
     Form,
 )
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
+from shardbus.core.fragment.command import ClientCommand, Delivery, Reply, TakeOver
 from shardbus.core.message import Entry, Message
 from shardbus.core.runs import Runs, runs_of
-from shardbus.stores.base import FragmentId
+from shardbus.stores.base.store import FragmentId
 
 Facts = object | tuple[object, ...]
 Values = st.SearchStrategy[object]

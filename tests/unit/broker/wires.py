@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.endpoint import Endpoint
-from shardbus.broker.link import Identity
-from shardbus.broker.remote import RemoteBroker
-from shardbus.broker.remote_fragment import RemoteFragment
-from shardbus.broker.runner import Answer
-from shardbus.broker.storage import Storage
-from shardbus.core.command import Command, Receive, Received, Send, Sent
-from shardbus.core.entity import Entity, QueueSpec, spread_fragments
+from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.remote.broker import RemoteBroker
+from shardbus.broker.remote.endpoint import Endpoint
+from shardbus.broker.remote.fragment import RemoteFragment
+from shardbus.broker.remote.link import Identity
+from shardbus.core.fragment.command import Command, Receive, Received, Send, Sent
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.placement import even_hash_starts
-from shardbus.stores.base import FragmentId
-from shardbus.stores.memory import MemoryStore
+from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.memory.store import MemoryStore
 from tests.simulation.world import VirtualClock, VirtualLoop
 from tests.unit.broker.hosts import InlineWorker
 

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from shardbus.broker.auth import development_rule
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.core.access import AccessRule
-from shardbus.core.entity import Entity
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.stores.base import FragmentId, StoreError, Unfinished
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.broker.access.auth import development_rule
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.core.namespace.access import AccessRule
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.stores.base.store import FragmentId, StoreError, Unfinished
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost, InlineWorker, SetClock
 
 

@@ -1,6 +1,6 @@
 """A desk for readers: short forms of the commands about claims."""
 
-from shardbus.core.command import (
+from shardbus.core.fragment.command import (
     ALL_LINES,
     Claim,
     Claimed,

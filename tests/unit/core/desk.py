@@ -1,16 +1,24 @@
 """A fragment at a desk: the memory store behind it, and a hand that turns pages.
 
 It does what a runner does, at once and in one thread, and checks every change against the contract
-of `core.change` on the way.
+of `core.fragment.change` on the way.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from shardbus.broker.reading import Reading, feed, load, read_lacking
-from shardbus.core.bounds import Bounds
-from shardbus.core.change import Adopt, Append, AppendReserved, Change, Counters, Remove, Update
-from shardbus.core.command import (
+from shardbus.broker.fragment.reading import StoreReading, feed, load, read_lacking
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.change import (
+    Adopt,
+    Append,
+    AppendReserved,
+    Change,
+    Counters,
+    Remove,
+    Update,
+)
+from shardbus.core.fragment.command import (
     NO_SESSION,
     AcceptSession,
     Command,
@@ -28,13 +36,13 @@ from shardbus.core.command import (
     Settled,
     Tick,
 )
-from shardbus.core.fragment import Fragment
+from shardbus.core.fragment.fragment import Fragment
+from shardbus.core.fragment.need import Need
 from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message, sooner
-from shardbus.core.need import Need
-from shardbus.core.stage_command import PublishOn
-from shardbus.stores.base import FragmentCommit, FragmentId
-from shardbus.stores.memory import MemoryFragment, MemoryStore
+from shardbus.core.stages.command import PublishOn
+from shardbus.stores.base.store import FragmentCommit, FragmentId
+from shardbus.stores.memory.store import MemoryFragment, MemoryStore
 
 START_MS: Final = 1_000_000
 LOCK_MS: Final = 30_000
@@ -188,7 +196,7 @@ class Desk:
     def feed(self, need: Need) -> None:
         """Read what the fragment needs and let it take that over."""
         self._commit()
-        reading = Reading(FRAGMENT, need)
+        reading = StoreReading(FRAGMENT, need)
         while (found := reading.step(self.shelf.store)) is None:
             pass
         self._pending += feed(self.fragment, need, found, self.now_ms)

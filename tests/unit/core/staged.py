@@ -1,6 +1,6 @@
 """A desk for stages: short forms of the commands about them."""
 
-from shardbus.core.command import (
+from shardbus.core.fragment.command import (
     AskProducers,
     AskStages,
     Done,

@@ -2,7 +2,9 @@
 
 import pytest
 
-from shardbus.core.address import (
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.core.namespace.address import (
     ADDRESS_CHARACTERS_MAX,
     CBS,
     ENTITY,
@@ -15,8 +17,6 @@ from shardbus.core.address import (
     parse_address,
     validate_name,
 )
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 
 MAIN, DEAD, TRANSFER = MAIN_LINE, DEAD_LETTER_LINE, TRANSFER_DEAD_LETTER_LINE
 

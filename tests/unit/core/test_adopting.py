@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.core.command import Done, Finish, Prepare
 from shardbus.core.errors import STAGE_LOST, Refused
+from shardbus.core.fragment.command import Done, Finish, Prepare
 from shardbus.core.message import MAIN_LINE, Message
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, StagingDesk

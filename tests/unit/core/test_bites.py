@@ -2,9 +2,17 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.change import Adopt, Append
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    ALREADY_PUBLISHED,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    STAGE_LOST,
+    Refused,
+)
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.change import Adopt, Append
+from shardbus.core.fragment.command import (
     COMMITTED,
     AskDecision,
     AskStages,
@@ -23,18 +31,10 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import (
-    ALREADY_PUBLISHED,
-    NOT_ALLOWED,
-    QUOTA_EXCEEDED,
-    SERVER_BUSY,
-    STAGE_LOST,
-    Refused,
-)
+from shardbus.core.fragment.records import PUBLISHING
 from shardbus.core.limits import REMEMBERED_MAX, STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.records import PUBLISHING
-from shardbus.core.stage_command import CheckStages, PublishOn, StagesChecked
+from shardbus.core.stages.command import CheckStages, PublishOn, StagesChecked
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, PRODUCER, StagingDesk
 

@@ -2,9 +2,17 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.change import Remove
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    CLAIM_COMPLETED,
+    CLAIM_LOST,
+    INVALID_ARGUMENT,
+    SERVER_BUSY,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.change import Remove
+from shardbus.core.fragment.command import (
     COMPLETE,
     DEAD_LETTER,
     RELEASE,
@@ -16,14 +24,6 @@ from shardbus.core.command import (
     Received,
     SetAside,
     TakeTransfers,
-)
-from shardbus.core.errors import (
-    CLAIM_COMPLETED,
-    CLAIM_LOST,
-    INVALID_ARGUMENT,
-    SERVER_BUSY,
-    ErrorKind,
-    Refused,
 )
 from shardbus.core.limits import CLAIM_COUNT_MAX, CLAIMS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE

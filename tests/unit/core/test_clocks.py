@@ -2,9 +2,10 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.calendar import DUE_RETRY_MS
-from shardbus.core.command import (
+from shardbus.core.errors import READER_IN_USE, Refused
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.calendar import DUE_RETRY_MS
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     RELEASE,
@@ -14,7 +15,6 @@ from shardbus.core.command import (
     RenewSession,
     SetState,
 )
-from shardbus.core.errors import READER_IN_USE, Refused
 from shardbus.core.limits import (
     LEASE_MS_MIN,
     OWNER_MS_MAX,

@@ -2,8 +2,16 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    MESSAGE_NOT_FOUND,
+    SERVER_BUSY,
+    SESSION_LOCK_LOST,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -12,14 +20,6 @@ from shardbus.core.command import (
     Delivery,
     Purge,
     Purged,
-)
-from shardbus.core.errors import (
-    INVALID_ARGUMENT,
-    MESSAGE_NOT_FOUND,
-    SERVER_BUSY,
-    SESSION_LOCK_LOST,
-    ErrorKind,
-    Refused,
 )
 from shardbus.core.limits import DEFERRED_BYTES_MAX, DEFERRED_COUNT_MAX, PAGE_BYTES_MAX
 from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, MAIN_LINE

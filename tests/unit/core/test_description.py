@@ -2,13 +2,13 @@
 
 import pytest
 
-from shardbus.core.access import LISTEN, AccessRule
-from shardbus.core.description import changed, fragment_size_mb, validate
-from shardbus.core.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
-from shardbus.core.entity_property import QUEUE
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
-from shardbus.core.placement import even_hash_starts
-from shardbus.core.tier import BASIC, DAY_MS, OLDER, PREMIUM, STANDARD, Tier, tier_named
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.core.namespace.description import changed, fragment_size_mb, validate
+from shardbus.core.namespace.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.property import QUEUE
+from shardbus.core.namespace.tier import BASIC, DAY_MS, OLDER, PREMIUM, STANDARD, Tier, tier_named
 
 
 def edited(tier: Tier, name: str, value: object) -> QueueSpec:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.change import ForgetIds, Remember
-from shardbus.core.command import Send
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.change import ForgetIds, Remember
+from shardbus.core.fragment.command import Send
 from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
 from tests.unit.core.desk import START_MS, Desk, rules

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shardbus.core.access import ALL_RIGHTS, LISTEN, MANAGE, SEND, AccessRule, right_named
-from shardbus.core.entity import (
+from shardbus.core.namespace.access import ALL_RIGHTS, LISTEN, MANAGE, SEND, AccessRule, right_named
+from shardbus.core.namespace.entity import (
     ACTIVE_STATUS,
     DISABLED_STATUS,
     RECEIVE_DISABLED_STATUS,
@@ -16,8 +16,8 @@ from shardbus.core.entity import (
     new_queue_spec,
     spread_fragments,
 )
-from shardbus.core.placement import even_hash_starts
-from shardbus.core.tier import BASIC, DAY_MS, PREMIUM, tier_named
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.tier import BASIC, DAY_MS, PREMIUM, tier_named
 
 
 def unusual_spec() -> QueueSpec:

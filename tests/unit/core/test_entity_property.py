@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.core.entity import QueueSpec
-from shardbus.core.entity_property import (
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.property import (
     DURATION,
     FLAG,
     MEGABYTES,
@@ -12,7 +12,7 @@ from shardbus.core.entity_property import (
     QUEUE,
     SUBSCRIPTION,
     TOPIC,
-    Property,
+    EntityProperty,
     options_of,
     properties_of,
     shown_of,
@@ -32,14 +32,14 @@ def test_every_attribute_of_a_spec_has_a_row_and_every_row_an_attribute() -> Non
 
 
 @EVERY
-def test_a_property_has_a_value_of_its_form(each: Property) -> None:
+def test_a_property_has_a_value_of_its_form(each: EntityProperty) -> None:
     kind = bool if each.form == FLAG else int if _is_number(each) else str
 
     assert type(each.value(QueueSpec())) is kind
 
 
 @EVERY
-def test_a_property_that_is_put_is_read(each: Property) -> None:
+def test_a_property_that_is_put_is_read(each: EntityProperty) -> None:
     spec = QueueSpec()
     value = (not each.value(spec)) if each.form == FLAG else 7 if _is_number(each) else "x"
 
@@ -50,7 +50,7 @@ def test_a_property_that_is_put_is_read(each: Property) -> None:
 
 
 @EVERY
-def test_a_range_holds_the_default(each: Property) -> None:
+def test_a_range_holds_the_default(each: EntityProperty) -> None:
     if each.high:
         assert each.low <= each.integer(QueueSpec()) <= each.high
 
@@ -76,5 +76,5 @@ def test_a_subscription_shows_what_it_has_of_its_topic_and_is_not_told_it() -> N
     }
 
 
-def _is_number(each: Property) -> bool:
+def _is_number(each: EntityProperty) -> bool:
     return each.form in (NUMBER, MEGABYTES, DURATION)

@@ -4,7 +4,6 @@ from typing import get_args
 
 import pytest
 
-from shardbus.core.command import ClientCommand, Command, PublishOn
 from shardbus.core.declared import (
     BYTES,
     FIXED,
@@ -19,7 +18,8 @@ from shardbus.core.declared import (
     Form,
 )
 from shardbus.core.errors import Refused
-from shardbus.core.family import Handler
+from shardbus.core.fragment.command import ClientCommand, Command, PublishOn
+from shardbus.core.fragment.family import Handler
 from tests.unit.core.desk import Desk, rules
 
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    Refused,
+)
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -19,14 +26,7 @@ from shardbus.core.command import (
     SetAside,
     Settle,
 )
-from shardbus.core.errors import (
-    INVALID_ARGUMENT,
-    MESSAGE_LOCK_LOST,
-    NOT_ALLOWED,
-    QUOTA_EXCEEDED,
-    Refused,
-)
-from shardbus.core.fragment import Fragment
+from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE, Message
 from shardbus.core.properties import pack, unpack

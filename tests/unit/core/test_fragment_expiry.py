@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.core.command import ABANDON, COMPLETE, RELEASE, Receive, Received
+from shardbus.core.fragment.command import ABANDON, COMPLETE, RELEASE, Receive, Received
 from shardbus.core.limits import DUE_COUNT_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules

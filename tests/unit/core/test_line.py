@@ -3,6 +3,7 @@
 import tracemalloc
 from random import Random
 
+from shardbus.core.fragment.line import Line
 from shardbus.core.limits import (
     PAGE_BYTES_MAX,
     PAGE_COUNT_MAX,
@@ -10,7 +11,6 @@ from shardbus.core.limits import (
     WINDOW_COUNT_LOW,
     WINDOW_COUNT_MAX,
 )
-from shardbus.core.line import Line
 from shardbus.core.message import Entry
 
 

@@ -1,7 +1,7 @@
 """Who holds which message until when."""
 
+from shardbus.core.fragment.lock import LockTable
 from shardbus.core.limits import LOCKS_ENDED_MAX
-from shardbus.core.lock import LockTable
 from shardbus.core.message import NEVER_MS, Entry
 
 

@@ -8,7 +8,7 @@ import pytest
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, Refused
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import Message
-from shardbus.core.placement import (
+from shardbus.core.namespace.placement import (
     HASH_SPACE,
     RoundRobin,
     even_hash_starts,

@@ -2,8 +2,6 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import Done, ForgetProducer, Publication, Transact, Work
 from shardbus.core.errors import (
     ALREADY_PUBLISHED,
     BATCH_DIFFERS,
@@ -13,6 +11,8 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import Done, ForgetProducer, Publication, Transact, Work
 from shardbus.core.limits import (
     FINGERPRINT_BYTES_MAX,
     FINGERPRINTS_MAX,

@@ -5,7 +5,8 @@ R49: a batch of several keys is such a transaction.
 
 import pytest
 
-from shardbus.core.command import (
+from shardbus.core.errors import SERVER_BUSY, Refused
+from shardbus.core.fragment.command import (
     Command,
     Decide,
     Done,
@@ -17,10 +18,9 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import SERVER_BUSY, Refused
+from shardbus.core.fragment.records import FINISHED, PREPARED
 from shardbus.core.limits import FINISHED_KEPT_MS, FINISHED_MAX, KEYS_BARRED_MS, PROMISE_LATE_MS
 from shardbus.core.message import Message
-from shardbus.core.records import FINISHED, PREPARED
 from tests.unit.core.desk import Desk, rules
 
 TXN = bytes(range(16))

@@ -1,7 +1,7 @@
 """Purging: from the front, bounded by count and time, honest about what is left (R32)."""
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import COMPLETE, DEAD_LETTER, RELEASE, Purge, Purged
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import COMPLETE, DEAD_LETTER, RELEASE, Purge, Purged
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
 from tests.unit.core.desk import START_MS, Desk
 

@@ -14,6 +14,7 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
+from shardbus.core.fragment.records import CLAIM, READER, READER_ID
 from shardbus.core.limits import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
@@ -25,7 +26,6 @@ from shardbus.core.limits import (
     READERS_MAX,
 )
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
-from shardbus.core.records import CLAIM, READER, READER_ID
 from tests.unit.core.claims import NAME, ReadingDesk
 from tests.unit.core.desk import FRAGMENT, rules
 

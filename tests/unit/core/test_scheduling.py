@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import COMPLETE, DEFER, Cancel, Send
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_NOT_FOUND, QUOTA_EXCEEDED, Refused
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import COMPLETE, DEFER, Cancel, Send
 from shardbus.core.limits import CANCEL_COUNT_MAX, DUE_COUNT_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import (
     DEAD_LETTER_LINE,

@@ -4,7 +4,7 @@ import pytest
 
 from shardbus.core.errors import NOT_ALLOWED, Refused
 from shardbus.core.message import Message
-from shardbus.core.session_command import AskHolds, HoldsTold
+from shardbus.core.sessions.command import AskHolds, HoldsTold
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
 

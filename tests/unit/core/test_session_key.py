@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from shardbus.core.session_key import FOLDS, session_key, session_key_of
+from shardbus.core.sessions.key import FOLDS, session_key, session_key_of
 
 # How many characters have another key than themselves, and the table as a number.
 FOLDED = 1_448

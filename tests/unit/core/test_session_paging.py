@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import (
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     RELEASE,

@@ -2,8 +2,18 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
+    NOT_ALLOWED,
+    SERVER_BUSY,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_LOCK_LOST,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -25,16 +35,6 @@ from shardbus.core.command import (
     SessionState,
     SetState,
     Tick,
-)
-from shardbus.core.errors import (
-    MESSAGE_LOCK_LOST,
-    MESSAGE_NOT_FOUND,
-    NOT_ALLOWED,
-    SERVER_BUSY,
-    SESSION_CANNOT_BE_LOCKED,
-    SESSION_LOCK_LOST,
-    ErrorKind,
-    Refused,
 )
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SESSIONS, Message
 from shardbus.core.sequence import fragment_of_token

@@ -2,8 +2,19 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    ALREADY_PUBLISHED,
+    INVALID_ARGUMENT,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    STAGE_LOST,
+    TOO_LARGE,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import (
     COMMITTED,
     AskDecision,
     Decide,
@@ -20,17 +31,6 @@ from shardbus.core.command import (
     Tick,
     Transact,
     Work,
-)
-from shardbus.core.errors import (
-    ALREADY_PUBLISHED,
-    INVALID_ARGUMENT,
-    NOT_ALLOWED,
-    QUOTA_EXCEEDED,
-    SERVER_BUSY,
-    STAGE_LOST,
-    TOO_LARGE,
-    ErrorKind,
-    Refused,
 )
 from shardbus.core.limits import (
     PRODUCER_KEPT_MS,

@@ -2,8 +2,9 @@
 
 import pytest
 
-from shardbus.core.change import RecordChange
-from shardbus.core.command import (
+from shardbus.core.errors import QUOTA_EXCEEDED, SERVER_BUSY, Refused
+from shardbus.core.fragment.change import RecordChange
+from shardbus.core.fragment.command import (
     ROLLED_BACK,
     AskDecision,
     AskTickets,
@@ -16,7 +17,7 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import QUOTA_EXCEEDED, SERVER_BUSY, Refused
+from shardbus.core.fragment.records import TICKETS
 from shardbus.core.limits import (
     TICKET_GAPS_MAX,
     TICKET_REPLIES_MAX,
@@ -26,7 +27,6 @@ from shardbus.core.limits import (
     TICKETS_LOADED_KEPT_MS,
 )
 from shardbus.core.message import Message
-from shardbus.core.records import TICKETS
 from tests.unit.core.desk import Desk, rules
 
 ME = b"me"

@@ -3,7 +3,15 @@
 import pytest
 
 from shardbus.core.errors import Refused
-from shardbus.core.tier import BASIC, DAY_MS, INFINITE_MS, OLDER, PREMIUM, STANDARD, tier_named
+from shardbus.core.namespace.tier import (
+    BASIC,
+    DAY_MS,
+    INFINITE_MS,
+    OLDER,
+    PREMIUM,
+    STANDARD,
+    tier_named,
+)
 
 SMALL_MB = [1024, 2048, 3072, 4096, 5120]
 

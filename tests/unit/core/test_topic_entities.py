@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from shardbus.core.address import validate_rule_name, validate_subscription_name
-from shardbus.core.description import (
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
+from shardbus.core.namespace.address import validate_rule_name, validate_subscription_name
+from shardbus.core.namespace.description import (
     changed,
     validate,
 )
-from shardbus.core.entity import (
+from shardbus.core.namespace.entity import (
     DISABLED_STATUS,
     RECEIVE_DISABLED_STATUS,
     SEND_DISABLED_STATUS,
@@ -22,11 +23,10 @@ from shardbus.core.entity import (
     new_topic,
     spread_fragments,
 )
-from shardbus.core.entity_property import PROPERTIES, SUBSCRIPTION, TOPIC
-from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
-from shardbus.core.placement import even_hash_starts
-from shardbus.core.rule_spec import default_rule
-from shardbus.core.tier import BASIC, PREMIUM, STANDARD, tier_named
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.property import PROPERTIES, SUBSCRIPTION, TOPIC
+from shardbus.core.namespace.rule_spec import default_rule
+from shardbus.core.namespace.tier import BASIC, PREMIUM, STANDARD, tier_named
 
 
 def a_topic() -> Entity:

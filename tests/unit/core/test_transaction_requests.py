@@ -2,7 +2,18 @@
 
 import pytest
 
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    SESSION_LOCK_LOST,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.fragment.command import (
     COMPLETE,
     Cancel,
     Command,
@@ -20,20 +31,9 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import (
-    INVALID_ARGUMENT,
-    MESSAGE_LOCK_LOST,
-    MESSAGE_NOT_FOUND,
-    NOT_ALLOWED,
-    QUOTA_EXCEEDED,
-    SERVER_BUSY,
-    SESSION_LOCK_LOST,
-    ErrorKind,
-    Refused,
-)
-from shardbus.core.holds import PromisedState
 from shardbus.core.message import SCHEDULED, Message
-from shardbus.core.prepared import Prepared, pack_prepared, unpack_prepared
+from shardbus.core.sessions.holding import PromisedState
+from shardbus.core.transactions.record import Prepared, pack_prepared, unpack_prepared
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
 TXN = bytes(range(16))

@@ -2,7 +2,15 @@
 
 import pytest
 
-from shardbus.core.command import (
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    ErrorKind,
+    Refused,
+)
+from shardbus.core.fragment.command import (
     ABANDON,
     COMMITTED,
     COMPLETE,
@@ -26,17 +34,9 @@ from shardbus.core.command import (
     Transact,
     Work,
 )
-from shardbus.core.errors import (
-    MESSAGE_LOCK_LOST,
-    NOT_ALLOWED,
-    QUOTA_EXCEEDED,
-    SERVER_BUSY,
-    ErrorKind,
-    Refused,
-)
 from shardbus.core.limits import PREPARED_BYTES_MAX, ROLLBACK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, Message
-from shardbus.core.prepared import unpack_decision, unpack_prepared
+from shardbus.core.transactions.record import unpack_decision, unpack_prepared
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 TXN = bytes(range(16))

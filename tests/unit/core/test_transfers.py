@@ -2,8 +2,9 @@
 
 import pytest
 
-from shardbus.core.bounds import Bounds
-from shardbus.core.command import (
+from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import (
     DEAD_LETTER,
     RELEASE,
     Done,
@@ -21,7 +22,7 @@ from shardbus.core.command import (
     TakeTransfers,
     TransfersDone,
 )
-from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.fragment.records import TRANSFERRED
 from shardbus.core.limits import TRANSFER_MARK_KEPT_MS, TRANSFERS_MAX
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
@@ -29,8 +30,7 @@ from shardbus.core.message import (
     TRANSFER_DEAD_LETTER_LINE,
     Message,
 )
-from shardbus.core.records import TRANSFERRED
-from shardbus.core.transfers import transfer_number
+from shardbus.core.transfers.transferring import transfer_number
 from tests.unit.core.desk import Desk, rules
 
 HOME = 7

@@ -1,6 +1,6 @@
 """What was locked or held for an answer that was lost: let go by the seed of its tokens (R18)."""
 
-from shardbus.core.command import (
+from shardbus.core.fragment.command import (
     COMPLETE,
     RELEASE,
     AcceptSession,

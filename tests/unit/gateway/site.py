@@ -6,21 +6,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from shardbus.broker.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.clock import SystemClock
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.gateway.http.admin import Admin
-from shardbus.gateway.http.api import Api
-from shardbus.gateway.http.api_access import AccessPages
-from shardbus.gateway.http.connection import HttpGateway
-from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.fragments import FragmentsPage
-from shardbus.gateway.http.metrics import Metrics
-from shardbus.gateway.http.site import Site
-from shardbus.gateway.listener import Listener, Protocols
-from shardbus.gateway.tls import development_certificate, server_context
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.gateway.http.api.access import AccessPages
+from shardbus.gateway.http.api.table import Api
+from shardbus.gateway.http.atom.admin import Admin
+from shardbus.gateway.http.observing.fragments import FragmentsPage
+from shardbus.gateway.http.observing.metrics import Metrics
+from shardbus.gateway.http.server.connection import HttpGateway
+from shardbus.gateway.http.server.counts import HttpCounts
+from shardbus.gateway.http.server.site import Site
+from shardbus.gateway.listening.listener import Listener, Protocols
+from shardbus.gateway.listening.tls import development_certificate, server_context
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost, InlineWorker
 
 T = TypeVar("T")

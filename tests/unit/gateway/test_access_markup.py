@@ -4,8 +4,8 @@ from base64 import b64decode
 
 import pytest
 
-from shardbus.core.access import LISTEN, AccessRule
-from shardbus.gateway.http.access_markup import complete_rules
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.gateway.http.atom.access_markup import complete_rules
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, detail, entry
 

@@ -18,9 +18,9 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
-from shardbus.app.atom import QUEUE
-from shardbus.app.client import HttpTransport, Management
-from shardbus.app.sas import Credential
+from shardbus.app.cli.atom import QUEUE
+from shardbus.app.cli.client import HttpTransport, Management
+from shardbus.app.cli.sas import Credential
 from tests.unit.gateway.site import Endpoint, run_client
 
 

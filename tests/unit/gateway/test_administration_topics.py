@@ -21,7 +21,7 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
-from shardbus.core.tier import BASIC
+from shardbus.core.namespace.tier import BASIC
 from tests.unit.gateway.site import Endpoint, run_client
 
 Client = ServiceBusAdministrationClient

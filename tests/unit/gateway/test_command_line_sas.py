@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shardbus.app.cli import main
-from shardbus.app.sas import parse_connection_string
+from shardbus.app.cli.main import main
+from shardbus.app.cli.sas import parse_connection_string
 from tests.unit.gateway.test_command_line_topics import Run, document, with_commands
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from shardbus.app.cli import main
+from shardbus.app.cli.main import main
 from tests.unit.gateway.site import Endpoint, run_client
 
 Run = Callable[[str], Result]

@@ -3,12 +3,12 @@
 import asyncio
 import json
 
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.broker.sas import mint_token
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import QueueSpec
-from shardbus.gateway.http.message import Request, Response
-from shardbus.stores.base import FragmentId
+from shardbus.broker.access.sas import mint_token
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
+from shardbus.stores.base.store import FragmentId
 from tests.unit.gateway.site import Endpoint
 
 PATH = "/api/v1/entities/{}/fragments"
@@ -32,14 +32,14 @@ def ask(
     method: str = "GET",
     key_name: str = "RootManageSharedAccessKey",
     key: str = "SAS_KEY_VALUE",
-) -> Response:
+) -> HttpResponse:
     token = mint_token("http://localhost/", key_name, key, 4_102_444_800)
     headers = {"authorization": token} if key else {}
-    request = Request(method, PATH.format(name), headers, b"", is_secure=False)
+    request = HttpRequest(method, PATH.format(name), headers, b"", is_secure=False)
     return asyncio.run(_respond(endpoint, request))
 
 
-async def _respond(endpoint: Endpoint, request: Request) -> Response:
+async def _respond(endpoint: Endpoint, request: HttpRequest) -> HttpResponse:
     return await endpoint.site.respond(request)
 
 

@@ -1,6 +1,6 @@
 """Who lets go when all together hold too much that is not whole (docs/adr/0039)."""
 
-from shardbus.gateway.holdings import PROGRESS_BYTES, Holdings
+from shardbus.gateway.admission.holdings import PROGRESS_BYTES, Holdings
 
 MB = 1024 * 1024
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.connection import (
+from shardbus.gateway.http.server.connection import (
     BODY_BYTES_MAX,
     HEADER_BYTES_MAX,
     IDLE_MS_MAX,
@@ -16,7 +16,7 @@ from shardbus.gateway.http.connection import (
     HttpConnection,
     HttpGateway,
 )
-from shardbus.gateway.http.message import TEXT, Request, Response
+from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
 from tests.simulation.world import VirtualLoop
 from tests.unit.gateway.transport import FakeTransport
 
@@ -27,21 +27,21 @@ class Client:
     """One connection to a gateway that tells what it was asked."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.gateway = HttpGateway(self.respond, self.refuse)
         self.transport = FakeTransport()
         self.protocol = HttpConnection(self.gateway)
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: HttpRequest) -> HttpResponse:
         self.requests.append(request)
         await self.gate.wait()
         body = request.body.decode() or request.path
-        return Response(200, TEXT, f"{request.method} {body}")
+        return HttpResponse(200, TEXT, f"{request.method} {body}")
 
-    def refuse(self, refusal: Refused, target: str, peer: str) -> Response:
-        return Response(refusal.kind.status, TEXT, refusal.message)
+    def refuse(self, refusal: Refused, target: str, peer: str) -> HttpResponse:
+        return HttpResponse(refusal.kind.status, TEXT, refusal.message)
 
     def connect(self) -> None:
         self.transport.connect(self.protocol)

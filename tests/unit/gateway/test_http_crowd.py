@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from shardbus.core.errors import Refused
-from shardbus.gateway.http import crowd
-from shardbus.gateway.http.connection import BODY_BYTES_MAX, LINGER_BYTES_MAX, HttpGateway
-from shardbus.gateway.http.crowd import TURNED_AWAY_MAX
-from shardbus.gateway.http.message import TEXT, Request, Response
+from shardbus.gateway.admission import http as crowd
+from shardbus.gateway.admission.http import TURNED_AWAY_MAX
+from shardbus.gateway.http.server.connection import BODY_BYTES_MAX, LINGER_BYTES_MAX, HttpGateway
+from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
 from tests.simulation.world import VirtualLoop
 from tests.unit.gateway.transport import FakeTransport
 
@@ -27,14 +27,14 @@ class House:
         self.gate.set()
         self.gateway = HttpGateway(self.respond, self.refuse, connections_max=PLACES)
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: HttpRequest) -> HttpResponse:
         if "authorization" in request.headers:
             request.vouched()
         await self.gate.wait()
-        return Response(200, TEXT, "done")
+        return HttpResponse(200, TEXT, "done")
 
-    def refuse(self, refusal: Refused, target: str, peer: str) -> Response:
-        return Response(refusal.kind.status, TEXT, refusal.message)
+    def refuse(self, refusal: Refused, target: str, peer: str) -> HttpResponse:
+        return HttpResponse(refusal.kind.status, TEXT, refusal.message)
 
     async def dial(self, said: bytes = b"", host: str = "192.0.2.1") -> FakeTransport:
         transport = FakeTransport(host=host)

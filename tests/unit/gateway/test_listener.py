@@ -13,9 +13,9 @@ import pytest
 import uvloop
 
 from shardbus.core.errors import Unavailable
-from shardbus.gateway.listener import TLS_HEADER, Listener, Protocols
-from shardbus.gateway.reception import Reception
-from shardbus.gateway.tls import development_certificate, server_context
+from shardbus.gateway.admission.newcomers import Newcomers
+from shardbus.gateway.listening.listener import TLS_HEADER, Listener, Protocols
+from shardbus.gateway.listening.tls import development_certificate, server_context
 
 LOOPS = [asyncio.SelectorEventLoop, uvloop.new_event_loop]
 Scenario = Callable[[int], Awaitable[None]]
@@ -242,7 +242,7 @@ def test_a_client_that_never_says_anything_is_closed(
     is_secure: bool,
 ) -> None:
     for name in ("SILENT_MS_MAX", "SECURED_MS_MAX", "SWEEP_MS"):
-        monkeypatch.setattr(f"shardbus.gateway.reception.{name}", 50)
+        monkeypatch.setattr(f"shardbus.gateway.admission.newcomers.{name}", 50)
     server, client = certificate(tmp_path)
 
     async def scenario(port: int) -> None:
@@ -325,7 +325,7 @@ def test_a_full_reception_lets_the_oldest_of_the_noisiest_peer_go(
     server, _ = certificate(tmp_path)
 
     async def main() -> None:
-        reception = Reception(asyncio.get_running_loop(), silent_max=3, secured_max=3)
+        reception = Newcomers(asyncio.get_running_loop(), silent_max=3, secured_max=3)
         async with Listener(Protocols(amqp=Amqp, tls=server), reception) as listener:
             port = await listener.listen("127.0.0.1", 0)
             wires = []

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from shardbus.gateway.lobby import Lobby
+from shardbus.gateway.admission.guests import Guests
 
 
 class Guest:
@@ -17,8 +17,8 @@ class Guest:
         self.is_expelled = True
 
 
-def lobby_of(*peers: str) -> tuple[Lobby, list[Guest]]:
-    lobby, guests = Lobby(), [Guest(peer) for peer in peers]
+def lobby_of(*peers: str) -> tuple[Guests, list[Guest]]:
+    lobby, guests = Guests(), [Guest(peer) for peer in peers]
     for moment, guest in enumerate(guests):
         lobby.enter(guest, moment)
     return lobby, guests
@@ -82,12 +82,12 @@ def test_the_oldest_of_all_goes_only_if_it_is_old_enough() -> None:
     assert not lobby.expel_one_before(1)
 
     assert expelled(guests) == [0]
-    assert not Lobby().expel_one_before(1)
+    assert not Guests().expel_one_before(1)
 
 
 def test_whatever_happens_the_peer_with_the_most_goes_first() -> None:
     dice = random.Random(1)
-    lobby, inside = Lobby(), list[Guest]()
+    lobby, inside = Guests(), list[Guest]()
     for moment in range(3_000):
         if dice.random() < 0.55:
             guest = Guest(f"peer-{dice.randrange(8)}")

@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.http.markup import (
+from shardbus.gateway.http.atom.markup import (
     ATTRIBUTES_MAX,
     DEPTH_MAX,
     ELEMENTS_MAX,

@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.core.errors import Refused
-from shardbus.core.tier import DAY_MS, INFINITE_MS
+from shardbus.core.namespace.tier import DAY_MS, INFINITE_MS
 from shardbus.gateway.http.moment import (
     INFINITE,
     NEVER,

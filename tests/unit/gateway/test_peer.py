@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.gateway.peer import UNKNOWN, peer_at
+from shardbus.gateway.listening.peer import UNKNOWN, peer_at
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardbus.core.tier import INFINITE_MS
-from shardbus.gateway.http.atom import (
+from shardbus.core.namespace.tier import INFINITE_MS
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.descriptions import COUNTS
+from shardbus.gateway.http.atom.entries import (
     ATOM,
 )
-from shardbus.gateway.http.described import CONNECT
-from shardbus.gateway.http.descriptions import COUNTS
-from shardbus.gateway.http.markup import INSTANCE
-from shardbus.gateway.http.message import Response
+from shardbus.gateway.http.atom.markup import INSTANCE
+from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, element, entry
 
@@ -142,7 +142,7 @@ def prepared() -> Endpoint:
     return endpoint
 
 
-def description(response: Response) -> ElementTree.Element:
+def description(response: HttpResponse) -> ElementTree.Element:
     content = ElementTree.fromstring(response.body).find(f"{{{ATOM}}}content")
     assert content is not None
     [found] = content

@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.core.rule_spec import (
+from shardbus.core.namespace.rule_spec import (
     CORRELATION_FILTER,
     SQL_FILTER,
     TRUE_FILTER,
@@ -13,9 +13,9 @@ from shardbus.core.rule_spec import (
     correlation_filter,
     sql_filter,
 )
-from shardbus.gateway.http.described import CONNECT
-from shardbus.gateway.http.markup import parse
-from shardbus.gateway.http.rule_markup import read_rule, write_rule
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.markup import parse
+from shardbus.gateway.http.atom.rule_markup import read_rule, write_rule
 
 XSI = "http://www.w3.org/2001/XMLSchema-instance"
 XSD = "http://www.w3.org/2001/XMLSchema"

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shardbus.core.errors import Unavailable
-from shardbus.gateway.listener import Protocols
-from shardbus.gateway.served_certificate import ServedCertificate, checked_context
-from shardbus.gateway.tls import CertificateFiles, development_certificate
+from shardbus.gateway.listening.certificate import ServedCertificate, checked_context
+from shardbus.gateway.listening.listener import Protocols
+from shardbus.gateway.listening.tls import CertificateFiles, development_certificate
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

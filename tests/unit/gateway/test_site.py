@@ -8,22 +8,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardbus.broker.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.broker.sas import mint_token
-from shardbus.core.access import KEY_NAME_CHARACTERS_MAX, LISTEN, MANAGE, AccessRule
-from shardbus.core.address import NAME_CHARACTERS_MAX
+from shardbus.broker.access.sas import mint_token
+from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.core.errors import Refused
-from shardbus.core.tier import OLDER, PREMIUM
-from shardbus.gateway.http.admin import Admin
-from shardbus.gateway.http.atom import (
+from shardbus.core.namespace.access import KEY_NAME_CHARACTERS_MAX, LISTEN, MANAGE, AccessRule
+from shardbus.core.namespace.address import NAME_CHARACTERS_MAX
+from shardbus.core.namespace.tier import OLDER, PREMIUM
+from shardbus.gateway.http.atom.admin import Admin
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.descriptions import COUNTS
+from shardbus.gateway.http.atom.entries import (
     ATOM,
     EXTENSION,
 )
-from shardbus.gateway.http.described import CONNECT
-from shardbus.gateway.http.descriptions import COUNTS
-from shardbus.gateway.http.message import Request, Response
-from shardbus.gateway.http.site import Site
-from shardbus.stores.base import FragmentId
+from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
+from shardbus.gateway.http.server.site import Site
+from shardbus.stores.base.store import FragmentId
 from tests.unit.gateway.site import Endpoint
 
 ROOT = ("RootManageSharedAccessKey", "SAS_KEY_VALUE")
@@ -48,25 +48,25 @@ def ask(
     target: str,
     body: bytes = b"",
     **headers: str,
-) -> Response:
+) -> HttpResponse:
     given = {"host": "localhost:5300", "authorization": token()}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
-    request = Request(method, target, given, body, is_secure=False)
-    response: Awaitable[Response] = endpoint.site.respond(request)
+    request = HttpRequest(method, target, given, body, is_secure=False)
+    response: Awaitable[HttpResponse] = endpoint.site.respond(request)
 
-    async def wait() -> Response:
+    async def wait() -> HttpResponse:
         return await response
 
     return asyncio.run(wait())
 
 
-def element(response: Response, name: str, namespace: str = CONNECT) -> str:
+def element(response: HttpResponse, name: str, namespace: str = CONNECT) -> str:
     found = ElementTree.fromstring(response.body).find(f".//{{{namespace}}}{name}")
     assert found is not None
     return found.text or ""
 
 
-def detail(response: Response) -> str:
+def detail(response: HttpResponse) -> str:
     root = ElementTree.fromstring(response.body)
     assert root.tag == "Error"
     assert root.findtext("Code") == str(response.status)
@@ -470,7 +470,7 @@ def test_a_mistake_of_ours_is_answered_as_such_and_told_to_the_log(
 def test_a_path_that_is_longer_than_any_name_is_not_looked_at(path: str) -> None:
     """R34: without a token, a path of 30,000 characters took a fifth of a second."""
     with pytest.raises(Refused, match="longer than any"):
-        Request("GET", f"/api/v1/entities/{path}", {}, b"", is_secure=False)
+        HttpRequest("GET", f"/api/v1/entities/{path}", {}, b"", is_secure=False)
 
 
 def test_the_longest_names_fit_in_a_path() -> None:
@@ -478,7 +478,7 @@ def test_the_longest_names_fit_in_a_path() -> None:
     rule = "%F0%9F%98%80" * KEY_NAME_CHARACTERS_MAX
     name = "a/" * (NAME_CHARACTERS_MAX // 2)
 
-    request = Request(
+    request = HttpRequest(
         "GET", f"/api/v1/entities/{name}a/access-rules/{rule}/rotate", {}, b"", is_secure=False
     )
 
@@ -487,4 +487,4 @@ def test_the_longest_names_fit_in_a_path() -> None:
 
 def test_a_target_with_too_many_fields_is_refused() -> None:
     with pytest.raises(Refused):
-        Request("GET", "/?" + "a=1&" * 40, {}, b"", is_secure=False)
+        HttpRequest("GET", "/?" + "a=1&" * 40, {}, b"", is_secure=False)

@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardbus.core.rule_spec import RuleSpec, correlation_filter, sql_filter
-from shardbus.core.tier import PREMIUM
-from shardbus.gateway.http.atom import ATOM, EXTENSION
-from shardbus.gateway.http.described import CONNECT
-from shardbus.gateway.http.message import Request
+from shardbus.core.namespace.rule_spec import RuleSpec, correlation_filter, sql_filter
+from shardbus.core.namespace.tier import PREMIUM
+from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.entries import ATOM, EXTENSION
+from shardbus.gateway.http.server.message import HttpRequest
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, detail, element, entry
 
@@ -19,7 +19,7 @@ from tests.unit.gateway.test_site import ask, detail, element, entry
 def test_the_root_says_where_one_is_to_browsers_and_is_a_feed_to_clients() -> None:
     endpoint = Endpoint()
     ask(endpoint, "PUT", "/q", entry())
-    page = Request("GET", "/", {"accept": "text/html,*/*;q=0.8"}, b"", is_secure=False)
+    page = HttpRequest("GET", "/", {"accept": "text/html,*/*;q=0.8"}, b"", is_secure=False)
 
     shown = asyncio.run(endpoint.site.respond(page))
     feed = ask(endpoint, "GET", "/?api-version=2021-05", authorization="")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
+from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
 from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, detail, element, entry, token
 

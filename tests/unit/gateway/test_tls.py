@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from shardbus.core.errors import Unavailable
-from shardbus.gateway.tls import LOCAL_HOSTS, development_certificate, server_context
+from shardbus.gateway.listening.tls import LOCAL_HOSTS, development_certificate, server_context
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

@@ -1,6 +1,6 @@
 """Who goes when all together have not read too much (docs/adr/0039)."""
 
-from shardbus.gateway.unread import PROGRESS_BYTES, Unread
+from shardbus.gateway.admission.unread import PROGRESS_BYTES, Unread
 
 MB = 1024 * 1024
 

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.connection import IDLE_MS_MAX, REQUEST_MS_MAX, HttpGateway
-from shardbus.gateway.http.message import TEXT, Request, Response
-from shardbus.gateway.websocket import CLOSE_MS_MAX, LINGER_MS_MAX, WebSocket, WebSockets
+from shardbus.gateway.http.server.connection import IDLE_MS_MAX, REQUEST_MS_MAX, HttpGateway
+from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
+from shardbus.gateway.listening.websocket import CLOSE_MS_MAX, LINGER_MS_MAX, WebSocket, WebSockets
 from tests.simulation.world import VirtualLoop
 from tests.support.websocket_frames import (
     ACCEPT,
@@ -104,11 +104,11 @@ class Client:
         self.inners.append(inner)
         return inner
 
-    async def _respond(self, request: Request) -> Response:
-        return Response(200, TEXT, request.path)
+    async def _respond(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, TEXT, request.path)
 
-    def _refuse(self, refusal: Refused, target: str, peer: str) -> Response:
-        return Response(refusal.kind.status, TEXT, refusal.message)
+    def _refuse(self, refusal: Refused, target: str, peer: str) -> HttpResponse:
+        return HttpResponse(refusal.kind.status, TEXT, refusal.message)
 
 
 async def settle() -> None:

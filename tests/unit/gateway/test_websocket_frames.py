@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.gateway.websocket_frames import (
+from shardbus.gateway.listening.websocket_frames import (
     MESSAGE_BYTES_MAX,
     NO_CODE,
     NORMAL,

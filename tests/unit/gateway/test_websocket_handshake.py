@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.core.errors import Refused
-from shardbus.gateway.websocket_handshake import is_websocket_path, switch
+from shardbus.gateway.listening.websocket_handshake import is_websocket_path, switch
 from tests.support.websocket_frames import ACCEPT, KEY
 
 GOOD = {

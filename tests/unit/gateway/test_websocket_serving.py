@@ -12,11 +12,11 @@ import pytest
 import uvloop
 
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.connection import HttpGateway
-from shardbus.gateway.http.message import TEXT, Request, Response
-from shardbus.gateway.listener import Listener, Protocols
-from shardbus.gateway.tls import development_certificate, server_context
-from shardbus.gateway.websocket import WebSockets
+from shardbus.gateway.http.server.connection import HttpGateway
+from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
+from shardbus.gateway.listening.listener import Listener, Protocols
+from shardbus.gateway.listening.tls import development_certificate, server_context
+from shardbus.gateway.listening.websocket import WebSockets
 from tests.support.websocket_frames import (
     BINARY,
     CLOSE,
@@ -218,9 +218,9 @@ def _contexts(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server_context(files.certificate, files.key), client
 
 
-async def _respond(request: Request) -> Response:
-    return Response(200, TEXT, request.path)
+async def _respond(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(200, TEXT, request.path)
 
 
-def _refuse(refusal: Refused, target: str, peer: str) -> Response:
-    return Response(refusal.kind.status, TEXT, refusal.message)
+def _refuse(refusal: Refused, target: str, peer: str) -> HttpResponse:
+    return HttpResponse(refusal.kind.status, TEXT, refusal.message)

@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from shardbus.gateway.wheel import NEVER, SLOT_MS, SLOTS, Wheel
+from shardbus.gateway.listening.wheel import NEVER, SLOT_MS, SLOTS, Wheel
 from tests.simulation.world import VirtualLoop
 
 TURN_MS = SLOT_MS * SLOTS

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.core.rule_spec import (
+from shardbus.core.namespace.rule_spec import (
     FALSE_FILTER,
     TRUE_FILTER,
     FilterSpec,

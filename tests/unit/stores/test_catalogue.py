@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.core.access import LISTEN, AccessRule
-from shardbus.core.entity import Entity, QueueSpec, spread_fragments
-from shardbus.core.placement import even_hash_starts
-from shardbus.stores.base import StoreError
-from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.memory.catalogue import MemoryCatalogue
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 
 AnyCatalogue = MemoryCatalogue | SqliteCatalogue
 

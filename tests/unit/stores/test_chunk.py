@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from shardbus.core.change import Counters, LineCounters
+from shardbus.core.fragment.change import Counters, LineCounters
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
     DEFERRED,
@@ -17,8 +17,8 @@ from shardbus.core.message import (
     SET_ASIDE,
     Entry,
 )
-from shardbus.stores.base_record import HOLE, Record
-from shardbus.stores.chunk import (
+from shardbus.stores.base.record import HOLE, Record
+from shardbus.stores.sqlite.chunk import (
     CHUNK_SPAN_MAX,
     COUNTER_MAX,
     DUE_SPREAD_MS,

@@ -1,7 +1,7 @@
 """What the writer remembers of chunks, and that it forgets rather than grows."""
 
-from shardbus.stores.chunk import key_of, pack_gap
-from shardbus.stores.directory import OLDER_MAX, Chunk, Directory, listed_chunks
+from shardbus.stores.sqlite.chunk import key_of, pack_gap
+from shardbus.stores.sqlite.directory import OLDER_MAX, Chunk, StoreDirectory, listed_chunks
 
 
 def chunk(number: int, local: int, counter: int, count: int = 10, *, is_recent: bool) -> Chunk:
@@ -11,7 +11,7 @@ def chunk(number: int, local: int, counter: int, count: int = 10, *, is_recent: 
 
 
 def test_a_chunk_is_found_by_any_of_its_keys_and_no_other() -> None:
-    directory = Directory()
+    directory = StoreDirectory()
     first, second = chunk(1, 4, 10, is_recent=True), chunk(2, 4, 30, is_recent=True)
     directory.add_recent(second)
     directory.add_recent(first)
@@ -25,7 +25,7 @@ def test_a_chunk_is_found_by_any_of_its_keys_and_no_other() -> None:
 
 
 def test_a_dropped_chunk_is_forgotten() -> None:
-    directory = Directory()
+    directory = StoreDirectory()
     made = chunk(1, 4, 10, is_recent=True)
     directory.add_recent(made)
     directory.drop(made)
@@ -36,7 +36,7 @@ def test_a_dropped_chunk_is_forgotten() -> None:
 
 
 def test_ageing_forgets_recent_chunks_and_keeps_older_ones() -> None:
-    directory = Directory()
+    directory = StoreDirectory()
     older = chunk(1, 4, 10, is_recent=False)
     directory.add_older([older])
     directory.add_recent(chunk(2, 4, 30, is_recent=True))
@@ -48,7 +48,7 @@ def test_ageing_forgets_recent_chunks_and_keeps_older_ones() -> None:
 
 
 def test_older_chunks_make_room_for_others_but_recent_ones_stay() -> None:
-    directory = Directory()
+    directory = StoreDirectory()
     directory.add_recent(chunk(1, 9, 10, is_recent=True))
     for at in range(OLDER_MAX):
         directory.add_older([chunk(at + 2, 4, at * 10, is_recent=False)])

@@ -5,24 +5,24 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.stores.breath import Breath
-from shardbus.stores.chunk import CHUNK_BYTES_MAX, CHUNK_COUNT_MAX, CHUNK_SPAN_MAX
-from shardbus.stores.draft import PART_BYTES_MIN, Draft, Run, Shares
+from shardbus.stores.sqlite.breath import Breath
+from shardbus.stores.sqlite.chunk import CHUNK_BYTES_MAX, CHUNK_COUNT_MAX, CHUNK_SPAN_MAX
+from shardbus.stores.sqlite.draft import PART_BYTES_MIN, ChunkDraft, Run, Shares
 
 SIZE = PART_BYTES_MIN
 POOL = [bytes([at]) * SIZE for at in range(6)]
 
 
-def draft_of(payloads: list[bytes]) -> Draft:
-    draft = Draft(1)
+def draft_of(payloads: list[bytes]) -> ChunkDraft:
+    draft = ChunkDraft(1)
     for at, payload in enumerate(payloads):
         draft.add(1 + at, (0, 0, len(payload), 0), payload)
     return draft
 
 
-def chunks_of(keys: list[int], size: int = 1) -> list[Draft]:
+def chunks_of(keys: list[int], size: int = 1) -> list[ChunkDraft]:
     run = Run()
-    drafts: list[Draft] = []
+    drafts: list[ChunkDraft] = []
     for key in keys:
         full = run.add(key, (0, 0, size, 0), bytes(size))
         if full is not None:
@@ -91,9 +91,9 @@ chosen = st.lists(st.lists(st.sampled_from(POOL), max_size=8), min_size=1, max_s
 def test_every_chunk_finds_its_payloads_and_needs_all_of_its_parts(
     wanted: list[list[bytes]], steps: list[int]
 ) -> None:
-    drafts: list[Draft] = []
+    drafts: list[ChunkDraft] = []
     for payloads in wanted:
-        draft, key = Draft(5), 5
+        draft, key = ChunkDraft(5), 5
         for payload, step in zip(payloads, steps, strict=False):
             draft.add(key, (0, 0, SIZE, 0), payload)
             key += step

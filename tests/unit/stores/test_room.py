@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.stores.room import MEGABYTE, Room, is_no_room, no_room_text
+from shardbus.stores.sqlite.room import MEGABYTE, DiskRoom, is_no_room, no_room_text
 
 RESERVE = 4 * MEGABYTE
 
@@ -31,8 +31,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FileSystem:
 
 
 @pytest.fixture
-def room(tmp_path: Path, disk: FileSystem) -> Room:
-    made = Room(tmp_path / "store.db", RESERVE)
+def room(tmp_path: Path, disk: FileSystem) -> DiskRoom:
+    made = DiskRoom(tmp_path / "store.db", RESERVE)
     made.begin(0)
     return made
 
@@ -42,7 +42,7 @@ def held(tmp_path: Path) -> int:
     return (tmp_path / "store.db.reserve").stat().st_blocks * 512
 
 
-def test_the_reserve_is_of_real_blocks_for_its_owner_alone(tmp_path: Path, room: Room) -> None:
+def test_the_reserve_is_of_real_blocks_for_its_owner_alone(tmp_path: Path, room: DiskRoom) -> None:
     assert room.shortage == ""
     assert held(tmp_path) >= RESERVE
     assert (tmp_path / "store.db.reserve").stat().st_mode & 0o777 == 0o600
@@ -51,10 +51,12 @@ def test_the_reserve_is_of_real_blocks_for_its_owner_alone(tmp_path: Path, room:
 def test_of_a_small_file_system_the_reserve_is_a_share(tmp_path: Path, disk: FileSystem) -> None:
     disk.total_mb = 16
 
-    assert Room(tmp_path / "store.db", RESERVE).reserve_bytes == MEGABYTE
+    assert DiskRoom(tmp_path / "store.db", RESERVE).reserve_bytes == MEGABYTE
 
 
-def test_a_shortage_begins_at_the_mark_and_ends_at_twice_that(disk: FileSystem, room: Room) -> None:
+def test_a_shortage_begins_at_the_mark_and_ends_at_twice_that(
+    disk: FileSystem, room: DiskRoom
+) -> None:
     disk.free_mb = 4.0
     room.note(0, 0)
     assert room.shortage == ""
@@ -73,7 +75,7 @@ def test_a_shortage_begins_at_the_mark_and_ends_at_twice_that(disk: FileSystem, 
 
 
 def test_what_is_unused_in_the_database_counts_but_the_log_needs_some_of_the_disk(
-    disk: FileSystem, room: Room
+    disk: FileSystem, room: DiskRoom
 ) -> None:
     disk.free_mb = 1.0
     room.note(0, spare_bytes=RESERVE)
@@ -88,14 +90,14 @@ def test_what_is_unused_in_the_database_counts_but_the_log_needs_some_of_the_dis
     assert room.shortage == ""
 
 
-def test_a_log_that_could_not_be_copied_is_a_shortage(disk: FileSystem, room: Room) -> None:
+def test_a_log_that_could_not_be_copied_is_a_shortage(disk: FileSystem, room: DiskRoom) -> None:
     disk.free_mb = 10.0
     assert room.is_ample(6 * MEGABYTE)
     assert not room.is_ample(7 * MEGABYTE)
 
 
 def test_the_reserve_is_given_back_in_pieces_and_half_of_it_never_for_payload(
-    tmp_path: Path, room: Room
+    tmp_path: Path, room: DiskRoom
 ) -> None:
     given = 0
     while room.give_back(is_for_payload=True):
@@ -111,7 +113,7 @@ def test_the_reserve_is_given_back_in_pieces_and_half_of_it_never_for_payload(
 
 
 def test_the_reserve_is_made_anew_before_anything_is_taken_in(
-    tmp_path: Path, disk: FileSystem, room: Room
+    tmp_path: Path, disk: FileSystem, room: DiskRoom
 ) -> None:
     assert room.give_back(is_for_payload=False)
     disk.free_mb = 8.5
@@ -125,13 +127,13 @@ def test_the_reserve_is_made_anew_before_anything_is_taken_in(
 
 
 def test_a_start_without_room_is_a_shortage_and_keeps_what_reserve_there_is(
-    tmp_path: Path, disk: FileSystem, room: Room
+    tmp_path: Path, disk: FileSystem, room: DiskRoom
 ) -> None:
     assert room.give_back(is_for_payload=False)
     disk.free_mb = 0.5
     before = held(tmp_path)
 
-    again = Room(tmp_path / "store.db", RESERVE)
+    again = DiskRoom(tmp_path / "store.db", RESERVE)
     again.begin(0)
 
     assert again.shortage
@@ -141,7 +143,7 @@ def test_a_start_without_room_is_a_shortage_and_keeps_what_reserve_there_is(
 
 def test_without_a_reserve_there_is_no_shortage(tmp_path: Path, disk: FileSystem) -> None:
     (tmp_path / "store.db.reserve").write_bytes(b"of another time")
-    none = Room(tmp_path / "store.db", 0)
+    none = DiskRoom(tmp_path / "store.db", 0)
     none.begin(0)
     disk.free_mb = 0.0
     none.note(0, 0)

@@ -10,7 +10,7 @@ from typing import Final
 from shardbus.app.backups.manifest import ManifestFile, write_new
 from shardbus.app.pipelines.shelf import FILE_BYTES_MAX, Intent
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
-from shardbus.stores.base_files import sync_directory
+from shardbus.stores.base.files import sync_directory
 
 FILES_MAX: Final = 1_000
 

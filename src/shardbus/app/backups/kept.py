@@ -14,12 +14,12 @@ from typing import Final, final
 
 from shardbus.app.backups.definitions import read_definitions, write_definitions
 from shardbus.app.backups.manifest import ManifestFile, new_manifest, write_manifest
-from shardbus.broker.backup import Backup, BackupPart, Cut, FileCopy, Order
-from shardbus.broker.backup_part import checked_name
+from shardbus.broker.backup.backup import Backup, BackupOrder, BackupPart, Cut, FileCopy
+from shardbus.broker.backup.part import checked_name
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, Refused, Unavailable
-from shardbus.gateway.http.api_backups import DONE, FAILED, RUNNING, BackupFile
-from shardbus.gateway.http.api_backups import Backup as BackupShown
+from shardbus.gateway.http.api.backups import DONE, FAILED, RUNNING, BackupFile
+from shardbus.gateway.http.api.backups import Backup as BackupShown
 from shardbus.gateway.http.moment import format_moment
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class KeptBackups:
             raise Unavailable(f"{path} cannot be made: {error.strerror}.") from error
 
     async def _keep(self, record: _Record) -> None:
-        order = Order(secrets.token_hex(16), record.name)
+        order = BackupOrder(secrets.token_hex(16), record.name)
         backup = Backup(order, self._stores, self._catalogue, self._clock)
         try:
             await self._make(record, backup)

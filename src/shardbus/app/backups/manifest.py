@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final, final
 
 from shardbus import __version__
-from shardbus.app.failures import CommandError, Usage
+from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.core.document import Fields
-from shardbus.stores.base_backup import CATALOGUE_NAME, broker_name, copy_name
-from shardbus.stores.base_files import sync_directory
+from shardbus.stores.base.backup import CATALOGUE_NAME, broker_name, copy_name
+from shardbus.stores.base.files import sync_directory
 
 FILE: Final = "manifest.json"
 FORMAT: Final = 1

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from shardbus.app.backups.definitions import read_definitions, write_definitions
 from shardbus.app.backups.manifest import Manifest, ManifestFile, new_manifest, write_manifest
-from shardbus.app.check_report import unserved
-from shardbus.app.console import Console, Json
-from shardbus.app.failures import CommandError, Usage
-from shardbus.app.progress import Progress
-from shardbus.app.store_kinds import stores_of
+from shardbus.app.cli.check_report import unserved
+from shardbus.app.cli.console import Console, Json
+from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.progress import Progress
+from shardbus.app.server.store_kinds import stores_of
 from shardbus.gateway.http.moment import format_moment
-from shardbus.stores.base import StoreError
-from shardbus.stores.base_backup import CATALOGUE_NAME, Snapshot, copy_name
-from shardbus.stores.base_package import Stores
+from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, copy_name
+from shardbus.stores.base.package import Stores
+from shardbus.stores.base.store import StoreError
 
 
 def run_offline(console: Console, data_dir: Path, target: Path) -> int:

@@ -13,15 +13,15 @@ from typing import Final
 
 from shardbus.app.backups.definitions import at_rest
 from shardbus.app.backups.manifest import Manifest, ManifestFile, read_manifest, write_new
-from shardbus.app.check_report import examined
-from shardbus.app.console import Console, Json
-from shardbus.app.failures import CommandError, Usage
+from shardbus.app.cli.check_report import examined
+from shardbus.app.cli.console import Console, Json
+from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.progress import Progress
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
-from shardbus.app.progress import Progress
-from shardbus.app.store_kinds import stores_of
+from shardbus.app.server.store_kinds import stores_of
 from shardbus.gateway.http.moment import format_moment
-from shardbus.stores.base import StoreError
-from shardbus.stores.base_files import sync_directory
+from shardbus.stores.base.files import sync_directory
+from shardbus.stores.base.store import StoreError
 
 BLOCK_BYTES: Final = 1024 * 1024
 

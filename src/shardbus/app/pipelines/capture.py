@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from shardbus.app.pipelines.paths import checked_path
 from shardbus.app.pipelines.task import PATH_CHARACTERS_MAX, Task, option
 from shardbus.core.errors import NOT_ALLOWED, Refused
-from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import told
-from shardbus.gateway.http.refusal import invalid
+from shardbus.gateway.http.server.refusal import invalid
 
 INTERVAL_MS_DEFAULT: Final = 10_000
 INTERVAL_MS_MAX: Final = 24 * 3600 * 1000
@@ -94,7 +94,7 @@ class Capture(Task, kw_only=True, frozen=True):
             )
         return replace(self, path=checked_path(self.path or name))
 
-    def check_entity(self, places: Places) -> None:
+    def check_entity(self, places: EntityPlaces) -> None:
         if self.keep:
             places.place(self.entity)
         elif places.receivable(self.entity).has_sessions:

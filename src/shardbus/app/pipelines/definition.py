@@ -13,7 +13,7 @@ from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.replay import Replay
 from shardbus.app.pipelines.task import Task
 from shardbus.gateway.http.document import KindReader, components, inlined_members
-from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.server.refusal import invalid, shown
 
 NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 WORK: Final = "_replays"

@@ -6,14 +6,14 @@ from typing import final
 
 from shardbus.app.pipelines.definition import Definition
 from shardbus.core.errors import NOT_FOUND, READER_NOT_FOUND, Refused, Unavailable
-from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api.places import EntityPlaces
 
 
 @final
 class BusEntities:
     """Entities that are there, and the readers that pipelines have of them."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: EntityPlaces) -> None:
         self._places = places
 
     def check(self, definition: Definition) -> None:

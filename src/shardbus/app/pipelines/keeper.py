@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from shardbus.app.pipelines.report import Report
-from shardbus.app.supervisor import WELL_MS, pass_on
+from shardbus.app.server.supervisor import WELL_MS, pass_on
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from shardbus.app.flight_child import flight_url, is_secure
 from shardbus.app.pipelines.definition import Definition
-from shardbus.app.settings import ENVIRONMENT_PREFIX, Settings
-from shardbus.broker.sas import mint_token
+from shardbus.app.server.flight_child import flight_url, is_secure
+from shardbus.app.server.settings import ENVIRONMENT_PREFIX, Settings
+from shardbus.broker.access.sas import mint_token
 
 PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.pipelines", "--ends-with-stdin")
 LIBRARIES: Final = ("shardbus_spark", "pyspark", "pyarrow")
@@ -26,7 +26,7 @@ RENEW_MS: Final = 20 * 3600 * 1000
 
 @final
 @dataclass(frozen=True, slots=True)
-class Access:
+class DriverAccess:
     """Where the bulk lane is, and the rule that signs for it."""
 
     url: str
@@ -53,11 +53,11 @@ class Access:
         return {**kept, **own}
 
 
-def access_to_lane(settings: Settings, key_name: str) -> Access:
+def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:
     """The lane as it is reached from this machine."""
     is_near = settings.is_loopback or settings.host in ("0.0.0.0", "::")
     has_own_authority = is_secure(settings) and settings.tls_cert is None
-    return Access(
+    return DriverAccess(
         flight_url(settings, "localhost" if is_near else settings.host),
         str((settings.data_dir / "tls" / "ca.pem").absolute()) if has_own_authority else "",
         key_name,

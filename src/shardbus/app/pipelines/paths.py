@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
-from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.server.refusal import invalid, shown
 
 # Spark reads braces, brackets and stars in paths as patterns, and names with = as columns.
 _PATH: Final = re.compile(r"[A-Za-z0-9._ /-]+")

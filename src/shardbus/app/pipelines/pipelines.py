@@ -23,8 +23,8 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.gateway.http.reader_metrics import Follower
-from shardbus.gateway.http.refusal import shown
+from shardbus.gateway.http.observing.readers import Follower
+from shardbus.gateway.http.server.refusal import shown
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.paths import checked_path
 from shardbus.app.pipelines.task import Task, option
 from shardbus.core.errors import NOT_FOUND, Refused
-from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import Body, Maybe, told
-from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.server.refusal import invalid, shown
 
 TIME_COLUMN: Final = "enqueued_time"
 WHERE_CHARACTERS_MAX: Final = 4_096
@@ -156,7 +156,7 @@ class Replay(Task, kw_only=True, frozen=True):
             raise invalid("from_pipeline tells path and format: leave these out.")
         return replace(self, path=source.path, format=source.format)
 
-    def check_entity(self, places: Places) -> None:
+    def check_entity(self, places: EntityPlaces) -> None:
         places.sendable(self.entity)
 
 

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from typing import Final, final
 
-from shardbus.gateway.http.api_pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.api.pipelines import LOG_LINES_MAX
 
 LINE_CHARACTERS_MAX: Final = 2_000
 ERROR_CHARACTERS_MAX: Final = 1_000

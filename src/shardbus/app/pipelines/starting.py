@@ -19,10 +19,10 @@ from shardbus.app.pipelines.launching import (
 )
 from shardbus.app.pipelines.pipelines import KeptPipelines
 from shardbus.app.pipelines.shelf import Shelf
-from shardbus.app.settings import Settings
+from shardbus.app.server.settings import Settings
 from shardbus.broker.bus import Bus
-from shardbus.gateway.http.api_places import Places
-from shardbus.gateway.http.counts import HttpCounts
+from shardbus.gateway.http.api.places import EntityPlaces
+from shardbus.gateway.http.server.counts import HttpCounts
 
 DIRECTORY: Final = "pipelines"
 
@@ -36,7 +36,7 @@ class PipelineChild:
         self._bus = bus
         self._shelf = Shelf(settings.data_dir / DIRECTORY)
         self.kept = KeptPipelines(
-            BusEntities(Places(bus, HttpCounts(), None)),
+            BusEntities(EntityPlaces(bus, HttpCounts(), None)),
             self._shelf,
             locate=lambda path: location(settings, path),
             forget=lambda definition: forget_work(settings, definition),

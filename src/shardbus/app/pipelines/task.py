@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final, Self
 
 from msgspec import Meta
 
-from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import Body
 
 ENTITY_CHARACTERS_MAX: Final = 400
@@ -88,6 +88,6 @@ class Task(Body, kw_only=True, frozen=True):
         """The same with what others say that it names; `known` is what the pipeline did so far."""
         return self
 
-    def check_entity(self, places: Places) -> None:
+    def check_entity(self, places: EntityPlaces) -> None:
         """Refused when that cannot be done to the entity."""
         raise NotImplementedError

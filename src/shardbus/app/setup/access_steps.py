@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from shardbus.app.api_client import Document
+from shardbus.app.cli.api_client import Document
 from shardbus.app.setup.current import Current, access_path
-from shardbus.app.setup.model import AccessRule
+from shardbus.app.setup.model import DeclaredAccessRule
 from shardbus.app.setup.step import CHANGE, CREATE, DELETE, SAME, Act, Change, Step
-from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
+from shardbus.broker.access.auth import DEVELOPMENT_KEY_NAME
 
 KIND = "access rule"
 
 
 def access_steps(
-    current: Current, path: str, said: Sequence[AccessRule], *, is_new: bool, deletes: bool
+    current: Current, path: str, said: Sequence[DeclaredAccessRule], *, is_new: bool, deletes: bool
 ) -> list[Step]:
     """What has to be done with the access rules of an entity, or of the namespace."""
     if not said and not deletes:
@@ -27,7 +27,9 @@ def access_steps(
     return steps
 
 
-def _step(current: Current, path: str, rule: AccessRule, old: AccessRule | None) -> Step:
+def _step(
+    current: Current, path: str, rule: DeclaredAccessRule, old: DeclaredAccessRule | None
+) -> Step:
     name = _name(path, rule)
     if not path and rule.name == DEVELOPMENT_KEY_NAME:
         reason = "given by the settings of the bus, and changed only there"
@@ -45,7 +47,7 @@ def _step(current: Current, path: str, rule: AccessRule, old: AccessRule | None)
     return Step(CHANGE, KIND, name, changes, place=rule.place, act=act)
 
 
-def _changes(rule: AccessRule, old: AccessRule) -> tuple[Change, ...]:
+def _changes(rule: DeclaredAccessRule, old: DeclaredAccessRule) -> tuple[Change, ...]:
     changes: list[Change] = []
     if rule.rights != old.rights:
         changes.append(Change("rights", ", ".join(old.rights), ", ".join(rule.rights)))
@@ -58,7 +60,7 @@ def _changes(rule: AccessRule, old: AccessRule) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _deletion(current: Current, path: str, rule: AccessRule) -> Step:
+def _deletion(current: Current, path: str, rule: DeclaredAccessRule) -> Step:
     target = f"{access_path(path)}/{rule.name}"
     return Step(DELETE, KIND, _name(path, rule), act=lambda: current.api.delete(target))
 
@@ -67,5 +69,5 @@ def _put(current: Current, target: str, document: Document) -> Act:
     return lambda: current.api.put(target, document)
 
 
-def _name(path: str, rule: AccessRule) -> str:
+def _name(path: str, rule: DeclaredAccessRule) -> str:
     return f"{rule.name} of {path}" if path else rule.name

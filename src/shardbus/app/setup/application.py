@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardbus.app.failures import CommandError, Refused
-from shardbus.app.setup.step import Plan, Step
+from shardbus.app.cli.failures import CommandError, Refused
+from shardbus.app.setup.step import SetupPlan, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Blocked(Refused):
     """Something in the file cannot be brought about by changes."""
 
 
-def check_possible(plan: Plan) -> None:
+def check_possible(plan: SetupPlan) -> None:
     """Blocked when a step is blocked: then nothing is done at all."""
     blocked = plan.blocked()
     if blocked:
@@ -29,7 +29,7 @@ def check_possible(plan: Plan) -> None:
         raise Blocked(f"nothing was changed, because this cannot be done: {told}")
 
 
-def apply_plan(plan: Plan, tell: Callable[[Step], None]) -> Applied:
+def apply_plan(plan: SetupPlan, tell: Callable[[Step], None]) -> Applied:
     """Do what is to be done; `tell` is called with each step when it has been done."""
     check_possible(plan)
     done: list[Step] = []

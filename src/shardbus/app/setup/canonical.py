@@ -4,12 +4,19 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from shardbus.app.atom import SUBSCRIPTION, Described, EntityKind
-from shardbus.app.rule_atom import CORRELATION, FALSE, SQL, TRUE, Rule, Typed
+from shardbus.app.cli.atom import SUBSCRIPTION, AtomDescription, EntityKind
+from shardbus.app.cli.rule_atom import CORRELATION, FALSE, SQL, TRUE, AtomRule, Typed
 from shardbus.app.setup.model import RIGHTS
-from shardbus.core.address import path_of
-from shardbus.core.entity_property import DESTINATION, DURATION, FLAG, MEGABYTES, NUMBER, Property
 from shardbus.core.errors import Refused
+from shardbus.core.namespace.address import path_of
+from shardbus.core.namespace.property import (
+    DESTINATION,
+    DURATION,
+    FLAG,
+    MEGABYTES,
+    NUMBER,
+    EntityProperty,
+)
 from shardbus.gateway.http.moment import format_duration, parse_duration
 
 INT_MIN: Final = -(1 << 31)
@@ -48,7 +55,7 @@ _FINE_DURATION: Final = re.compile(r"\.\d{4}")
 _SAME_FILTERS: Final = {"1=1": TRUE, "1=0": FALSE}
 
 
-def element_text(each: Property, text: str) -> str:
+def element_text(each: EntityProperty, text: str) -> str:
     """The canonical text of an element; ValueError with what is allowed when it can be none."""
     if each.form == DURATION:
         return duration_text(text)
@@ -80,7 +87,7 @@ def number_text(text: str) -> str:
     return str(int(stripped))
 
 
-def described_elements(kind: EntityKind, described: Described) -> dict[str, str]:
+def described_elements(kind: EntityKind, described: AtomDescription) -> dict[str, str]:
     """What the bus says of an entity, as far as a file can say it; sizes are of each fragment."""
     elements = {
         each.element: element_text(each, described.elements[each.element])
@@ -93,13 +100,13 @@ def described_elements(kind: EntityKind, described: Described) -> dict[str, str]
     return elements
 
 
-def rule_form(rule: Rule) -> Rule:
+def rule_form(rule: AtomRule) -> AtomRule:
     """The canonical form of a rule; when it was created is left out."""
     filter, expression = rule.filter, rule.expression
     if filter == SQL and not rule.parameters:
         filter = _SAME_FILTERS.get(expression.replace(" ", ""), filter)
     is_sql, is_correlation = filter == SQL, filter == CORRELATION
-    return Rule(
+    return AtomRule(
         rule.name,
         filter,
         expression if is_sql else "",

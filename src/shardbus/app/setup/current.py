@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, final
 
-from shardbus.app.access import Access
-from shardbus.app.api_client import ApiClient, Document
-from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, Described, EntityKind
-from shardbus.app.client import HttpTransport, Management
-from shardbus.app.failures import CommandError
-from shardbus.app.rule_atom import Rule
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, AtomDescription, EntityKind
+from shardbus.app.cli.client import HttpTransport, Management
+from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.rule_atom import AtomRule
 from shardbus.app.setup.canonical import described_elements, rights_form, rule_form
-from shardbus.app.setup.model import SUBSCRIPTIONS_SEGMENT, AccessRule, Blueprint, Entity
+from shardbus.app.setup.model import (
+    SUBSCRIPTIONS_SEGMENT,
+    Blueprint,
+    DeclaredAccessRule,
+    DeclaredEntity,
+)
 
 _LISTS: Final = {QUEUE.word: "$Resources/queues", TOPIC.word: "$Resources/topics"}
 
@@ -34,7 +39,7 @@ class Current:
             self._tier = self.management.tier()
         return self._tier
 
-    def at(self, path: str) -> Entity | None:
+    def at(self, path: str) -> DeclaredEntity | None:
         """The queue, topic or subscription at a path, without its rules; None without any."""
         is_below = SUBSCRIPTIONS_SEGMENT in path
         found = self.management.look(path, (SUBSCRIPTION,) if is_below else (QUEUE, TOPIC))
@@ -47,11 +52,11 @@ class Current:
             return [topic + SUBSCRIPTIONS_SEGMENT + described.name for described in found]
         return [found.name for found in self.management.entities(kind, _LISTS[kind.word])]
 
-    def rules(self, path: str) -> list[Rule]:
+    def rules(self, path: str) -> list[AtomRule]:
         """The rules of a subscription, in canonical form."""
         return [rule_form(rule) for rule in self.management.rules(f"{path}/Rules")]
 
-    def access_rules(self, path: str, *, with_keys: bool) -> list[AccessRule]:
+    def access_rules(self, path: str, *, with_keys: bool) -> list[DeclaredAccessRule]:
         """The access rules of an entity, or with an empty path of the namespace.
 
         The one of the settings is left out: no file can change it.
@@ -78,23 +83,23 @@ class Current:
                 entity = _entity(kind, described.name, described)
                 rules = self.access_rules(entity.path, with_keys=with_keys)
                 whole.entities.append(
-                    Entity(kind, entity.path, entity.elements, access_rules=tuple(rules))
+                    DeclaredEntity(kind, entity.path, entity.elements, access_rules=tuple(rules))
                 )
                 if kind is TOPIC:
                     whole.entities += self._subscriptions(entity.path)
         return whole
 
-    def _subscriptions(self, topic: str) -> list[Entity]:
-        entities: list[Entity] = []
+    def _subscriptions(self, topic: str) -> list[DeclaredEntity]:
+        entities: list[DeclaredEntity] = []
         for described in self.management.entities(SUBSCRIPTION, f"{topic}/Subscriptions"):
             path = topic + SUBSCRIPTIONS_SEGMENT + described.name
             elements = described_elements(SUBSCRIPTION, described)
-            entities.append(Entity(SUBSCRIPTION, path, elements, tuple(self.rules(path))))
+            entities.append(DeclaredEntity(SUBSCRIPTION, path, elements, tuple(self.rules(path))))
         return entities
 
 
 @contextmanager
-def visiting(access: Access) -> Iterator[Current]:
+def visiting(access: ClientAccess) -> Iterator[Current]:
     """A namespace over one connection, which ends with the visit."""
     transport = HttpTransport(access.endpoint, access.ca_file)
     signed = (transport, access.endpoint, access.credential)
@@ -109,14 +114,14 @@ def access_path(path: str) -> str:
     return f"entities/{path}/access-rules" if path else "access-rules"
 
 
-def _entity(kind: EntityKind, path: str, described: Described) -> Entity:
-    return Entity(kind, path, described_elements(kind, described))
+def _entity(kind: EntityKind, path: str, described: AtomDescription) -> DeclaredEntity:
+    return DeclaredEntity(kind, path, described_elements(kind, described))
 
 
-def _access_rule(document: Document) -> AccessRule:
+def _access_rule(document: Document) -> DeclaredAccessRule:
     rights = document.get("rights")
     primary, secondary = document.get("primary_key"), document.get("secondary_key")
-    return AccessRule(
+    return DeclaredAccessRule(
         str(document.get("name")),
         rights_form([str(right) for right in rights] if isinstance(rights, list) else []),
         primary if isinstance(primary, str) else "",

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.duration import FOREVER_ISO
-from shardbus.app.rule_atom import FALSE, TRUE, Rule
-from shardbus.app.rule_commands import filter_text
+from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.duration import FOREVER_ISO
+from shardbus.app.cli.rule import filter_text
+from shardbus.app.cli.rule_atom import FALSE, TRUE, AtomRule
 from shardbus.app.setup.access_steps import access_steps
 from shardbus.app.setup.current import Current
 from shardbus.app.setup.model import (
     DEFAULT_RULE,
     FORWARDS,
-    AccessRule,
     Blueprint,
-    Entity,
+    DeclaredAccessRule,
+    DeclaredEntity,
 )
 from shardbus.app.setup.order import creation_order, deletion_order, loop_of
-from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Change, Plan, Step
+from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Change, SetupPlan, Step
 
 
-def plan(blueprint: Blueprint, current: Current, *, deletes_missing: bool) -> Plan:
+def plan(blueprint: Blueprint, current: Current, *, deletes_missing: bool) -> SetupPlan:
     """The difference; nothing is changed by asking for it."""
     return _Planner(blueprint, current, deletes_missing).plan()
 
@@ -36,9 +36,9 @@ class _Planner:
         self._blueprint = blueprint
         self._current = current
         self._deletes = deletes_missing
-        self._plan = Plan(warnings=list(blueprint.warnings))
+        self._plan = SetupPlan(warnings=list(blueprint.warnings))
 
-    def plan(self) -> Plan:
+    def plan(self) -> SetupPlan:
         tier = self._current.tier()
         if self._blueprint.tier and tier and self._blueprint.tier != tier:
             self._plan.warnings.append(
@@ -59,7 +59,7 @@ class _Planner:
         self._leave_or_delete({entity.key for entity in said})
         return self._plan
 
-    def _settled(self, entity: Entity, tier: str) -> Entity:
+    def _settled(self, entity: DeclaredEntity, tier: str) -> DeclaredEntity:
         """The entity without what the bus decides whatever is asked for."""
         dropped: dict[str, str] = {}
         if entity.elements.get("AutoDeleteOnIdle", FOREVER_ISO) != FOREVER_ISO and entity.targets():
@@ -71,13 +71,15 @@ class _Planner:
         kept = {name: text for name, text in entity.elements.items() if name not in dropped}
         return replace(entity, elements=kept)
 
-    def _block_orphans(self, missing: list[Entity], said: set[str]) -> None:
+    def _block_orphans(self, missing: list[DeclaredEntity], said: set[str]) -> None:
         for entity in missing:
             topic = entity.topic
             if topic and topic.lower() not in said and self._current.at(topic) is None:
                 self._block(entity, f"neither the file nor the bus has the topic {topic}")
 
-    def _block_forwarding(self, said: list[Entity], there: dict[str, Entity | None]) -> None:
+    def _block_forwarding(
+        self, said: list[DeclaredEntity], there: dict[str, DeclaredEntity | None]
+    ) -> None:
         for entity in said:
             way = loop_of(entity, said)
             if way:
@@ -93,11 +95,11 @@ class _Planner:
                 reason = f"it forwards to {target}, which neither the file nor the bus has"
                 self._block(entity, reason)
 
-    def _block(self, entity: Entity, reason: str) -> None:
+    def _block(self, entity: DeclaredEntity, reason: str) -> None:
         step = Step(BLOCKED, entity.kind.word, entity.path, reason=reason, place=entity.place)
         self._plan.steps.append(step)
 
-    def _create(self, missing: list[Entity]) -> None:
+    def _create(self, missing: list[DeclaredEntity]) -> None:
         order = creation_order(missing)
         for entity in order.entities:
             postponed = order.postponed.get(entity.key, ())
@@ -114,7 +116,7 @@ class _Planner:
             if changes:
                 self._plan.steps.append(self._update(entity, changes))
 
-    def _creation(self, entity: Entity, postponed: tuple[str, ...]) -> Step:
+    def _creation(self, entity: DeclaredEntity, postponed: tuple[str, ...]) -> Step:
         elements = {
             name: text for name, text in entity.elements.items() if text and name not in postponed
         }
@@ -126,13 +128,13 @@ class _Planner:
                 management.create(entity.kind, entity.path, elements, first)
                 return
             # The bus makes a rule with every subscription: one that lets nothing in until it goes.
-            nothing = Rule(DEFAULT_RULE, FALSE)
+            nothing = AtomRule(DEFAULT_RULE, FALSE)
             management.create(entity.kind, entity.path, elements, nothing)
             management.delete(f"{entity.path}/Rules/{DEFAULT_RULE}")
 
         return Step(CREATE, entity.kind.word, entity.path, place=entity.place, act=act)
 
-    def _change(self, entity: Entity, old: Entity) -> None:
+    def _change(self, entity: DeclaredEntity, old: DeclaredEntity) -> None:
         if old.kind is not entity.kind:
             self._block(entity, f"there is a {old.kind.word} of this name")
             return
@@ -159,7 +161,7 @@ class _Planner:
         if entity.kind is not SUBSCRIPTION:
             self._plan.steps += self._access(entity.path, entity.access_rules, is_new=False)
 
-    def _update(self, entity: Entity, changes: tuple[Change, ...]) -> Step:
+    def _update(self, entity: DeclaredEntity, changes: tuple[Change, ...]) -> Step:
         elements = {change.name: change.new for change in changes}
 
         def act() -> None:
@@ -167,7 +169,7 @@ class _Planner:
 
         return Step(CHANGE, entity.kind.word, entity.path, changes, place=entity.place, act=act)
 
-    def _change_rules(self, entity: Entity, rules: tuple[Rule, ...]) -> None:
+    def _change_rules(self, entity: DeclaredEntity, rules: tuple[AtomRule, ...]) -> None:
         there = {rule.name.lower(): rule for rule in self._current.rules(entity.path)}
         for rule in rules:
             old = there.pop(rule.name.lower(), None)
@@ -179,43 +181,43 @@ class _Planner:
                 self._plan.steps.append(self._rule_change(entity, rule, old))
         for rule in there.values():
             # What a subscription gets without being asked gives way to what is asked for.
-            is_automatic = rule == Rule(DEFAULT_RULE, TRUE)
+            is_automatic = rule == AtomRule(DEFAULT_RULE, TRUE)
             if is_automatic or self._deletes:
                 self._plan.steps.append(self._rule_deletion(entity, rule, is_automatic))
             else:
                 self._plan.unlisted.append(f"rule {rule.name} of {entity.path}")
 
-    def _rule_creation(self, entity: Entity, rule: Rule) -> Step:
+    def _rule_creation(self, entity: DeclaredEntity, rule: AtomRule) -> Step:
         path = f"{entity.path}/Rules/{rule.name}"
         step = _rule_step(CREATE, entity, rule)
         return replace(step, act=lambda: self._current.management.create_rule(path, rule))
 
-    def _rule_change(self, entity: Entity, rule: Rule, old: Rule) -> Step:
+    def _rule_change(self, entity: DeclaredEntity, rule: AtomRule, old: AtomRule) -> Step:
         path = f"{entity.path}/Rules/{rule.name}"
         step = replace(_rule_step(CHANGE, entity, rule), changes=_rule_changes(old, rule))
         return replace(step, act=lambda: self._current.management.update_rule(path, rule))
 
-    def _rule_deletion(self, entity: Entity, rule: Rule, is_automatic: bool) -> Step:
+    def _rule_deletion(self, entity: DeclaredEntity, rule: AtomRule, is_automatic: bool) -> Step:
         path = f"{entity.path}/Rules/{rule.name}"
         reason = "it lets everything in, and the file gives other rules" if is_automatic else ""
         step = _rule_step(DELETE, entity, rule)
         return replace(step, reason=reason, act=lambda: self._current.management.delete(path))
 
-    def _access(self, path: str, said: Sequence[AccessRule], *, is_new: bool) -> list[Step]:
+    def _access(self, path: str, said: Sequence[DeclaredAccessRule], *, is_new: bool) -> list[Step]:
         deletes = self._deletes and self._blueprint.says_access_rules and not is_new
         return access_steps(self._current, path, said, is_new=is_new, deletes=deletes)
 
     def _leave_or_delete(self, said: set[str]) -> None:
         if not self._deletes:
             return
-        gone: list[Entity] = []
+        gone: list[DeclaredEntity] = []
         for kind in (QUEUE, TOPIC):
             for path in self._current.paths(kind):
                 gone += self._missing(kind, path, said)
         for entity in deletion_order(gone):
             self._plan.steps.append(self._deletion(entity))
 
-    def _missing(self, kind: EntityKind, path: str, said: set[str]) -> list[Entity]:
+    def _missing(self, kind: EntityKind, path: str, said: set[str]) -> list[DeclaredEntity]:
         if path.lower() not in said:
             found = self._current.at(path)
             return [] if found is None else [found]
@@ -225,7 +227,7 @@ class _Planner:
         found_below = [self._current.at(each) for each in below if each.lower() not in said]
         return [found for found in found_below if found is not None]
 
-    def _deletion(self, entity: Entity) -> Step:
+    def _deletion(self, entity: DeclaredEntity) -> Step:
         return Step(
             DELETE,
             entity.kind.word,
@@ -235,11 +237,11 @@ class _Planner:
         )
 
 
-def _rule_step(sign: str, entity: Entity, rule: Rule) -> Step:
+def _rule_step(sign: str, entity: DeclaredEntity, rule: AtomRule) -> Step:
     return Step(sign, "rule", f"{rule.name} of {entity.path}", place=entity.place)
 
 
-def _rule_changes(old: Rule, new: Rule) -> tuple[Change, ...]:
+def _rule_changes(old: AtomRule, new: AtomRule) -> tuple[Change, ...]:
     pairs = (
         ("filter", filter_text(old), filter_text(new)),
         ("action", old.action, new.action),
@@ -248,7 +250,7 @@ def _rule_changes(old: Rule, new: Rule) -> tuple[Change, ...]:
     return tuple(Change(word, was, now) for word, was, now in pairs if was != now)
 
 
-def _parameters_text(rule: Rule) -> str:
+def _parameters_text(rule: AtomRule) -> str:
     values = (*rule.parameters, *rule.action_parameters)
     return ", ".join(f"@{value.name} = {value.text} ({value.type})" for value in values)
 

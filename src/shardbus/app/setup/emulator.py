@@ -3,10 +3,10 @@
 import json
 from typing import Final
 
-from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.console import Json
-from shardbus.app.setup.model import SUBSCRIPTIONS_SEGMENT, Blueprint, Entity, checked
-from shardbus.app.setup.node import Node
+from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.console import Json
+from shardbus.app.setup.model import SUBSCRIPTIONS_SEGMENT, Blueprint, DeclaredEntity, checked
+from shardbus.app.setup.node import PlacedValue
 from shardbus.app.setup.rule_writer import entity_properties, rule_properties, written_rules
 from shardbus.app.setup.theirs import read_elements, read_rule, warn_unknown
 
@@ -25,7 +25,7 @@ def is_emulator_file(value: object) -> bool:
 
 def read_emulator(value: object, file: str) -> Blueprint:
     """What a `Config.json` describes."""
-    root = Node(value, "", lambda path: f"{file}: {path}" if path else file, folds_case=True)
+    root = PlacedValue(value, "", lambda path: f"{file}: {path}" if path else file, folds_case=True)
     blueprint = Blueprint(says_access_rules=False)
     warn_unknown(root, ["UserConfig"], blueprint.warnings)
     config = root.need("UserConfig")
@@ -55,7 +55,7 @@ def write_emulator(blueprint: Blueprint) -> tuple[str, list[str]]:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n", losses
 
 
-def _add_topic(node: Node, blueprint: Blueprint) -> None:
+def _add_topic(node: PlacedValue, blueprint: Blueprint) -> None:
     topic = _entity(TOPIC, node, "", blueprint.warnings)
     blueprint.entities.append(topic)
     for subscription in node.items_of("Subscriptions"):
@@ -64,7 +64,9 @@ def _add_topic(node: Node, blueprint: Blueprint) -> None:
         blueprint.entities.append(entity)
 
 
-def _entity(kind: EntityKind, node: Node, prefix: str, warnings: list[str]) -> Entity:
+def _entity(
+    kind: EntityKind, node: PlacedValue, prefix: str, warnings: list[str]
+) -> DeclaredEntity:
     below = {TOPIC.word: "Subscriptions", SUBSCRIPTION.word: "Rules"}.get(kind.word, "Name")
     warn_unknown(node, ["Name", "Properties", below], warnings)
     elements = read_elements(kind, node.get("Properties"), warnings)
@@ -72,7 +74,7 @@ def _entity(kind: EntityKind, node: Node, prefix: str, warnings: list[str]) -> E
         warnings.append(f"{node.place}: {_WINDOW} is shorter than {_WINDOW_LEAST}, which is used")
         elements[_WINDOW] = _WINDOW_LEAST
     rules = [] if kind is not SUBSCRIPTION else node.items_of("Rules")
-    return Entity(
+    return DeclaredEntity(
         kind,
         prefix + node.need("Name").name(),
         elements,
@@ -85,14 +87,14 @@ def _entity(kind: EntityKind, node: Node, prefix: str, warnings: list[str]) -> E
     )
 
 
-def _written(entity: Entity, losses: list[str]) -> dict[str, Json]:
+def _written(entity: DeclaredEntity, losses: list[str]) -> dict[str, Json]:
     losses += [f"{name} of {entity.path}" for name in _UNSAID if entity.elements.get(name)]
     losses += [f"the access rule {rule.name} of {entity.path}" for rule in entity.access_rules]
     properties = entity_properties(entity, without=_UNSAID)
     return {"Name": entity.name, "Properties": properties}
 
 
-def _subscription(entity: Entity, losses: list[str]) -> Json:
+def _subscription(entity: DeclaredEntity, losses: list[str]) -> Json:
     written = _written(entity, losses)
     rules: list[Json] = [
         {"Name": rule.name, "Properties": rule_properties(rule, entity.path, losses, suffix="")}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shardbus.app.setup.arm import is_template, read_template
+from shardbus.app.setup.arm.template import is_template, read_template
 from shardbus.app.setup.emulator import is_emulator_file, read_emulator
 from shardbus.app.setup.json_text import parse_json
 from shardbus.app.setup.model import Blueprint, SetupError

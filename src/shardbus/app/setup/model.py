@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardbus.app.atom import EntityKind
-from shardbus.app.failures import Usage
-from shardbus.app.rule_atom import Rule
+from shardbus.app.cli.atom import EntityKind
+from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.rule_atom import AtomRule
 
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 DEFAULT_RULE: Final = "$Default"
@@ -20,7 +20,7 @@ class SetupError(Usage):
 
 
 @dataclass(frozen=True, slots=True)
-class AccessRule:
+class DeclaredAccessRule:
     """A shared access rule; `rights` in the order of RIGHTS, an empty key is not said."""
 
     name: str
@@ -31,7 +31,7 @@ class AccessRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class DeclaredEntity:
     """A queue, topic or subscription; `path` is its path in the API.
 
     `elements` are canonical texts by name; an empty text says that there is none of it.
@@ -42,8 +42,8 @@ class Entity:
     kind: EntityKind
     path: str
     elements: dict[str, str]
-    rules: tuple[Rule, ...] | None = None
-    access_rules: tuple[AccessRule, ...] = ()
+    rules: tuple[AtomRule, ...] | None = None
+    access_rules: tuple[DeclaredAccessRule, ...] = ()
     place: str = field(default="", compare=False)
 
     @property
@@ -74,16 +74,16 @@ class Blueprint:
     for a form that has no word for them, whose silence means nothing.
     """
 
-    entities: list[Entity] = field(default_factory=list)
-    access_rules: list[AccessRule] = field(default_factory=list)
+    entities: list[DeclaredEntity] = field(default_factory=list)
+    access_rules: list[DeclaredAccessRule] = field(default_factory=list)
     tier: str = ""
     warnings: list[str] = field(default_factory=list)
     says_access_rules: bool = True
 
-    def of_kind(self, kind: EntityKind) -> list[Entity]:
+    def of_kind(self, kind: EntityKind) -> list[DeclaredEntity]:
         return [entity for entity in self.entities if entity.kind is kind]
 
-    def subscriptions_of(self, topic: Entity) -> list[Entity]:
+    def subscriptions_of(self, topic: DeclaredEntity) -> list[DeclaredEntity]:
         return [entity for entity in self.entities if entity.topic.lower() == topic.key]
 
     def is_empty(self) -> bool:
@@ -105,7 +105,7 @@ def checked(blueprint: Blueprint) -> Blueprint:
     """The blueprint itself, when everything in it is said once and subscriptions have topics."""
     if len(blueprint.entities) > ENTITIES_MAX:
         raise SetupError(f"there are more than {ENTITIES_MAX} entities")
-    seen: dict[str, Entity] = {}
+    seen: dict[str, DeclaredEntity] = {}
     for entity in blueprint.entities:
         if entity.key in seen:
             other = seen[entity.key].place

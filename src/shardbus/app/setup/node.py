@@ -24,7 +24,7 @@ class Unresolved:
 
 
 @final
-class Node:
+class PlacedValue:
     """A value as the parser of the file gave it.
 
     `folds_case` says that the form does not distinguish the case of names.
@@ -48,17 +48,17 @@ class Node:
     def is_said(self) -> bool:
         return self.value is not None
 
-    def with_value(self, value: object) -> Node:
+    def with_value(self, value: object) -> PlacedValue:
         """Another value at the same place."""
-        return Node(value, self.path, self._locate, folds_case=self._folds_case)
+        return PlacedValue(value, self.path, self._locate, folds_case=self._folds_case)
 
-    def members(self) -> dict[str, Node]:
+    def members(self) -> dict[str, PlacedValue]:
         """The members of a table by their names as written."""
         if not isinstance(self.value, dict):
             raise self._mistaken("a table of names and values")
         return {str(key): self._below(f".{key}", value) for key, value in self.value.items()}
 
-    def get(self, name: str) -> Node | None:
+    def get(self, name: str) -> PlacedValue | None:
         """The member of this name; None when there is none or it is null."""
         for key, node in self.members().items():
             is_it = key.lower() == name.lower() if self._folds_case else key == name
@@ -66,19 +66,19 @@ class Node:
                 return node
         return None
 
-    def need(self, name: str) -> Node:
+    def need(self, name: str) -> PlacedValue:
         node = self.get(name)
         if node is None:
             raise self.wrong(f"{name} is missing")
         return node
 
-    def items(self) -> list[Node]:
+    def items(self) -> list[PlacedValue]:
         """The members of a list."""
         if not isinstance(self.value, list):
             raise self._mistaken("a list")
         return [self._below(f"[{at}]", value) for at, value in enumerate(self.value)]
 
-    def items_of(self, name: str) -> list[Node]:
+    def items_of(self, name: str) -> list[PlacedValue]:
         """The members of a list that need not be there."""
         node = self.get(name)
         return [] if node is None else node.items()
@@ -112,7 +112,7 @@ class Node:
             return str(self.value)
         raise self._mistaken("a text, a number, true or false")
 
-    def unknown(self, known: Iterable[str]) -> list[Node]:
+    def unknown(self, known: Iterable[str]) -> list[PlacedValue]:
         """The members that are not among the known names."""
         names = {name.lower() if self._folds_case else name for name in known}
         return [
@@ -129,9 +129,9 @@ class Node:
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
             raise node.wrong(f"there is no {key}; {hint}")
 
-    def _below(self, step: str, value: object) -> Node:
+    def _below(self, step: str, value: object) -> PlacedValue:
         path = (self.path + step).removeprefix(".")
-        return Node(value, path, self._locate, folds_case=self._folds_case)
+        return PlacedValue(value, path, self._locate, folds_case=self._folds_case)
 
     def _mistaken(self, expected: str) -> SetupError:
         if isinstance(self.value, Unresolved):

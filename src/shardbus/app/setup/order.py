@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardbus.app.setup.model import FORWARDS, Entity
+from shardbus.app.setup.model import FORWARDS, DeclaredEntity
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CreationOrder:
     """`postponed` names, by key, the forwarding that can be set only when others are there."""
 
-    entities: list[Entity]
+    entities: list[DeclaredEntity]
     postponed: dict[str, tuple[str, ...]]
 
 
-def creation_order(entities: Sequence[Entity]) -> Order:
+def creation_order(entities: Sequence[DeclaredEntity]) -> CreationOrder:
     """Topics before their subscriptions, and destinations before what forwards to them.
 
     Entities that wait for each other, through dead letters or in a loop, are made all the same:
     there the forwarding is postponed.
     """
     waiting = {entity.key: entity for entity in entities}
-    made: list[Entity] = []
+    made: list[DeclaredEntity] = []
     postponed: dict[str, tuple[str, ...]] = {}
     while waiting:
         ready = [entity for entity in waiting.values() if not _needs(entity, FORWARDS, waiting)]
@@ -32,10 +32,10 @@ def creation_order(entities: Sequence[Entity]) -> Order:
         made += ready
         for entity in ready:
             del waiting[entity.key]
-    return Order(made, postponed)
+    return CreationOrder(made, postponed)
 
 
-def _next(waiting: dict[str, Entity]) -> tuple[Entity, tuple[str, ...]]:
+def _next(waiting: dict[str, DeclaredEntity]) -> tuple[DeclaredEntity, tuple[str, ...]]:
     """One of those that wait for each other, and what of it has to wait."""
     for at_once in (("ForwardTo",), ()):
         for entity in waiting.values():
@@ -44,12 +44,12 @@ def _next(waiting: dict[str, Entity]) -> tuple[Entity, tuple[str, ...]]:
     raise AssertionError("topics wait for nobody")
 
 
-def deletion_order(entities: Sequence[Entity]) -> list[Entity]:
+def deletion_order(entities: Sequence[DeclaredEntity]) -> list[DeclaredEntity]:
     """What forwards before its destinations, subscriptions before their topics."""
     return creation_order(entities).entities[::-1]
 
 
-def loop_of(entity: Entity, entities: Sequence[Entity]) -> list[str]:
+def loop_of(entity: DeclaredEntity, entities: Sequence[DeclaredEntity]) -> list[str]:
     """The names on the way from an entity back to itself by ForwardTo; empty when there is none.
 
     What reaches a topic goes on to wherever its subscriptions forward.
@@ -73,7 +73,9 @@ def loop_of(entity: Entity, entities: Sequence[Entity]) -> list[str]:
     return []
 
 
-def _needs(entity: Entity, at_once: tuple[str, ...], waiting: dict[str, Entity]) -> bool:
+def _needs(
+    entity: DeclaredEntity, at_once: tuple[str, ...], waiting: dict[str, DeclaredEntity]
+) -> bool:
     """Whether something that must be there before it, if it forwards so, is still waiting."""
     targets = [entity.elements.get(name, "") for name in at_once]
     needed = [entity.topic.lower(), *(target.lower() for target in targets)]

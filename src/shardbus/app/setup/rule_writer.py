@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from shardbus.app.console import Json
-from shardbus.app.rule_atom import CORRELATION, FALSE, SQL, Rule, Typed
+from shardbus.app.cli.console import Json
+from shardbus.app.cli.rule_atom import CORRELATION, FALSE, SQL, AtomRule, Typed
 from shardbus.app.setup.canonical import INT_MAX, INT_MIN, typed_form
-from shardbus.app.setup.model import DEFAULT_RULE, Entity
-from shardbus.core.entity_property import FLAG, MEGABYTES, NUMBER
+from shardbus.app.setup.model import DEFAULT_RULE, DeclaredEntity
+from shardbus.core.namespace.property import FLAG, MEGABYTES, NUMBER
 
 
-def entity_properties(entity: Entity, *, without: Sequence[str] = ()) -> dict[str, Json]:
+def entity_properties(entity: DeclaredEntity, *, without: Sequence[str] = ()) -> dict[str, Json]:
     """The elements as JSON values, in the order of the table."""
     return {
         each.element: _value(each.form, entity.elements[each.element])
@@ -18,15 +18,17 @@ def entity_properties(entity: Entity, *, without: Sequence[str] = ()) -> dict[st
     }
 
 
-def written_rules(entity: Entity, losses: list[str]) -> tuple[Rule, ...]:
+def written_rules(entity: DeclaredEntity, losses: list[str]) -> tuple[AtomRule, ...]:
     """The rules to write: without any, a subscription would get a rule that lets everything in."""
     if entity.rules is None or entity.rules:
         return entity.rules or ()
     losses.append(f"that {entity.path} has no rule; one that lets nothing in stands for that")
-    return (Rule(DEFAULT_RULE, FALSE),)
+    return (AtomRule(DEFAULT_RULE, FALSE),)
 
 
-def rule_properties(rule: Rule, path: str, losses: list[str], *, suffix: str) -> dict[str, Json]:
+def rule_properties(
+    rule: AtomRule, path: str, losses: list[str], *, suffix: str
+) -> dict[str, Json]:
     """The properties of a rule; `suffix` is what the form writes behind the type of a filter."""
     where = f"the rule {rule.name} of {path}"
     if rule.parameters or rule.action_parameters:

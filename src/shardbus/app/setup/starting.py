@@ -8,17 +8,17 @@ import time
 from collections.abc import Mapping
 from typing import Final, final
 
-from shardbus.app.api_client import ApiClient
-from shardbus.app.client import Answer, Management
-from shardbus.app.failures import CommandError, Unavailable
-from shardbus.app.sas import Credential
+from shardbus.app.cli.api_client import ApiClient
+from shardbus.app.cli.client import Answer, Management
+from shardbus.app.cli.failures import CommandError, ServerUnavailable
+from shardbus.app.cli.sas import Credential
 from shardbus.app.setup.application import apply_plan
 from shardbus.app.setup.current import Current
 from shardbus.app.setup.difference import plan
 from shardbus.app.setup.model import ENTITIES_MAX, Blueprint
 from shardbus.app.setup.step import Step
-from shardbus.gateway.http.message import Request
-from shardbus.gateway.http.site import ANSWER_MS_MAX, Site
+from shardbus.gateway.http.server.message import HttpRequest
+from shardbus.gateway.http.server.site import ANSWER_MS_MAX, Site
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +42,12 @@ class SiteTransport:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Answer:
         lowered = {name.lower(): value for name, value in headers.items()} | {"host": "localhost"}
-        request = Request(method, target, lowered, body or b"", is_secure=False)
+        request = HttpRequest(method, target, lowered, body or b"", is_secure=False)
         asked = asyncio.run_coroutine_threadsafe(self._site.respond(request), self._loop)
         try:
             response = asked.result(ANSWER_MS_MAX / 1000)
         except TimeoutError as error:
-            raise Unavailable("the bus did not answer while it was set up") from error
+            raise ServerUnavailable("the bus did not answer while it was set up") from error
         return Answer(response.status, response.body)
 
 
@@ -63,7 +63,7 @@ async def set_up(site: Site, blueprint: Blueprint, credential: Credential) -> No
             return
         if fewest < 0 or left < fewest:
             fewest, fruitless = left, 0
-        fruitless += not isinstance(failure, Unavailable)
+        fruitless += not isinstance(failure, ServerUnavailable)
         if fruitless == REFUSALS_MAX or attempt == ATTEMPTS_MAX:
             raise failure
         await asyncio.sleep(RETRY_S)

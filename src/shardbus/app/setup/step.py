@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardbus.app.console import Json
+from shardbus.app.cli.console import Json
 
 CREATE: Final = "+"
 CHANGE: Final = "~"
@@ -70,7 +70,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Plan:
+class SetupPlan:
     """Steps in an order that works; `unlisted` is what the bus has and the file does not name."""
 
     steps: list[Step] = field(default_factory=list)

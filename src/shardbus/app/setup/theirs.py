@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from shardbus.app.atom import EntityKind
-from shardbus.app.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, Rule, Typed
+from shardbus.app.cli.atom import EntityKind
+from shardbus.app.cli.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, AtomRule, Typed
 from shardbus.app.setup.canonical import INT_MAX, INT_MIN, element_text, rule_form
-from shardbus.app.setup.node import Node
-from shardbus.core.entity_property import DESTINATION, TEXT, WORD
+from shardbus.app.setup.node import PlacedValue
+from shardbus.core.namespace.property import DESTINATION, TEXT, WORD
 
 # Clients read them and nobody sets them, or they mean nothing to this bus.
 _PASSED_OVER: Final = (
@@ -39,7 +39,9 @@ _CORRELATION_MEMBERS: Final = (
 )
 
 
-def read_elements(kind: EntityKind, properties: Node | None, warnings: list[str]) -> dict[str, str]:
+def read_elements(
+    kind: EntityKind, properties: PlacedValue | None, warnings: list[str]
+) -> dict[str, str]:
     """The properties of an entity; what is unknown is warned of."""
     elements: dict[str, str] = {}
     if properties is None:
@@ -57,15 +59,15 @@ def read_elements(kind: EntityKind, properties: Node | None, warnings: list[str]
     return elements
 
 
-def read_rule(name: str, properties: Node | None, warnings: list[str]) -> Rule:
+def read_rule(name: str, properties: PlacedValue | None, warnings: list[str]) -> AtomRule:
     """A rule; without a filter every message matches."""
     if properties is None:
-        return Rule(name)
+        return AtomRule(name)
     warn_unknown(properties, _RULE_MEMBERS, warnings)
     kind = _filter_kind(properties, warnings)
     action = properties.get("Action")
     return rule_form(
-        Rule(
+        AtomRule(
             name,
             filter=kind,
             expression=_expression(properties.need("SqlFilter"), warnings) if kind == SQL else "",
@@ -76,12 +78,14 @@ def read_rule(name: str, properties: Node | None, warnings: list[str]) -> Rule:
     )
 
 
-def warn_unknown(node: Node, known: tuple[str, ...] | list[str], warnings: list[str]) -> None:
+def warn_unknown(
+    node: PlacedValue, known: tuple[str, ...] | list[str], warnings: list[str]
+) -> None:
     for unknown in node.unknown(known):
         warnings.append(f"{unknown.place}: this is unknown here and passed over")
 
 
-def typed_value(node: Node, name: str) -> Typed:
+def typed_value(node: PlacedValue, name: str) -> Typed:
     """A value of JSON or TOML with the type that it has there."""
     value = node.value
     if isinstance(value, bool):
@@ -93,7 +97,7 @@ def typed_value(node: Node, name: str) -> Typed:
     return Typed(name, "string", node.text())
 
 
-def _filter_kind(properties: Node, warnings: list[str]) -> str:
+def _filter_kind(properties: PlacedValue, warnings: list[str]) -> str:
     sql, correlation = properties.get("SqlFilter"), properties.get("CorrelationFilter")
     said = properties.get("FilterType")
     if said is None:
@@ -111,18 +115,18 @@ def _filter_kind(properties: Node, warnings: list[str]) -> str:
     return kind
 
 
-def _expression(node: Node, warnings: list[str]) -> str:
+def _expression(node: PlacedValue, warnings: list[str]) -> str:
     warn_unknown(node, _SQL_MEMBERS, warnings)
     return node.need("SqlExpression").text()
 
 
-def _action(node: Node, warnings: list[str]) -> str:
+def _action(node: PlacedValue, warnings: list[str]) -> str:
     warn_unknown(node, _SQL_MEMBERS, warnings)
     expression = node.get("SqlExpression")
     return "" if expression is None else expression.text()
 
 
-def _fields(properties: Node, warnings: list[str]) -> dict[str, str]:
+def _fields(properties: PlacedValue, warnings: list[str]) -> dict[str, str]:
     filter = properties.need("CorrelationFilter")
     warn_unknown(filter, _CORRELATION_MEMBERS, warnings)
     fields: dict[str, str] = {}
@@ -133,7 +137,7 @@ def _fields(properties: Node, warnings: list[str]) -> dict[str, str]:
     return fields
 
 
-def _bag(properties: Node) -> tuple[Typed, ...]:
+def _bag(properties: PlacedValue) -> tuple[Typed, ...]:
     bags = [properties.need("CorrelationFilter").get(name) for name in _BAGS]
     return tuple(
         typed_value(node, name)

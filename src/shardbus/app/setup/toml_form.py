@@ -7,21 +7,21 @@ from collections.abc import Collection
 from datetime import date, datetime, time
 from typing import Final, final
 
-from shardbus.app.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.duration import to_iso
-from shardbus.app.entity_options import MB_PER_GB
-from shardbus.app.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, Rule, Typed
+from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.duration import to_iso
+from shardbus.app.cli.entity_options import MB_PER_GB
+from shardbus.app.cli.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, AtomRule, Typed
 from shardbus.app.setup.canonical import TYPES, element_text, rights_form, rule_form
 from shardbus.app.setup.model import (
     SUBSCRIPTIONS_SEGMENT,
-    AccessRule,
     Blueprint,
-    Entity,
+    DeclaredAccessRule,
+    DeclaredEntity,
     checked,
 )
-from shardbus.app.setup.node import Node
+from shardbus.app.setup.node import PlacedValue
 from shardbus.app.setup.theirs import typed_value
-from shardbus.core.entity_property import DURATION, FLAG, MEGABYTES, NUMBER, Property
+from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
 
 ENTITY_KEYS: Final = ("queue", "topic", "access-rule")
 """What a file may hold beside settings."""
@@ -51,7 +51,7 @@ def read_toml(
 ) -> Blueprint:
     """What the entities in a file describe; `others` are keys that are somebody else's."""
     lines = _Lines(text, file)
-    root = Node(tables, "", lines.locate)
+    root = PlacedValue(tables, "", lines.locate)
     root.refuse_unknown([*ENTITY_KEYS, *others])
     blueprint = Blueprint()
     for queue in root.items_of("queue"):
@@ -68,7 +68,7 @@ def read_toml(
     return checked(blueprint)
 
 
-def _entity(kind: EntityKind, node: Node, prefix: str) -> Entity:
+def _entity(kind: EntityKind, node: PlacedValue, prefix: str) -> DeclaredEntity:
     known = [each.option for each in kind.options]
     node.refuse_unknown(["name", *known, *_BELOW[kind.word]])
     elements: dict[str, str] = {}
@@ -76,7 +76,7 @@ def _entity(kind: EntityKind, node: Node, prefix: str) -> Entity:
         value = node.get(each.option)
         if value is not None:
             elements[each.element] = _element(each, value)
-    return Entity(
+    return DeclaredEntity(
         kind,
         prefix + node.need("name").name(),
         elements,
@@ -88,7 +88,7 @@ def _entity(kind: EntityKind, node: Node, prefix: str) -> Entity:
     )
 
 
-def _element(each: Property, node: Node) -> str:
+def _element(each: EntityProperty, node: PlacedValue) -> str:
     try:
         if each.form == FLAG:
             return "true" if node.switch() else "false"
@@ -103,12 +103,12 @@ def _element(each: Property, node: Node) -> str:
         raise node.wrong(str(error)) from error
 
 
-def _rules(node: Node) -> tuple[Rule, ...] | None:
+def _rules(node: PlacedValue) -> tuple[AtomRule, ...] | None:
     """None when the file says nothing of rules; an empty list says that there are none."""
     return None if node.get("rule") is None else tuple(map(_rule, node.items_of("rule")))
 
 
-def _rule(node: Node) -> Rule:
+def _rule(node: PlacedValue) -> AtomRule:
     node.refuse_unknown(RULE_KEYS)
     sql, never, action = node.get("sql"), node.get("never"), node.get("action")
     fields = {
@@ -122,7 +122,7 @@ def _rule(node: Node) -> Rule:
     if sum(ways) > 1:
         raise node.wrong("a rule has one filter: sql, or fields and properties, or never")
     kinds = (SQL, CORRELATION, FALSE)
-    rule = Rule(
+    rule = AtomRule(
         node.need("name").name(),
         next((kind for kind, is_it in zip(kinds, ways, strict=True) if is_it), TRUE),
         "" if sql is None else sql.text(),
@@ -139,13 +139,13 @@ def _rule(node: Node) -> Rule:
     return rule_form(rule)
 
 
-def _typed_values(node: Node, key: str) -> tuple[Typed, ...]:
+def _typed_values(node: PlacedValue, key: str) -> tuple[Typed, ...]:
     table = node.get(key)
     members = {} if table is None else table.members()
     return tuple(_typed(name, value) for name, value in members.items())
 
 
-def _typed(name: str, node: Node) -> Typed:
+def _typed(name: str, node: PlacedValue) -> Typed:
     value = node.value
     if isinstance(value, datetime):
         return Typed(name, "dateTime", value.isoformat())
@@ -160,7 +160,7 @@ def _typed(name: str, node: Node) -> Typed:
     return Typed(name, kind.text(), node.need("value").text())
 
 
-def _access_rule(node: Node) -> AccessRule:
+def _access_rule(node: PlacedValue) -> DeclaredAccessRule:
     node.refuse_unknown(ACCESS_KEYS)
     rights = node.need("rights")
     try:
@@ -171,7 +171,7 @@ def _access_rule(node: Node) -> AccessRule:
     primary, secondary = ("" if key is None else key.text() for key in keys)
     if secondary and not primary:
         raise node.wrong("secondary-key without primary-key")
-    return AccessRule(node.need("name").name(), said, primary, secondary, node.place)
+    return DeclaredAccessRule(node.need("name").name(), said, primary, secondary, node.place)
 
 
 @final

@@ -4,14 +4,14 @@ import json
 import re
 from typing import Final
 
-from shardbus.app.atom import QUEUE, TOPIC
-from shardbus.app.duration import FOREVER_ISO, to_words
-from shardbus.app.entity_options import MB_PER_GB
-from shardbus.app.rule_atom import FALSE, SQL, Rule, Typed
+from shardbus.app.cli.atom import QUEUE, TOPIC
+from shardbus.app.cli.duration import FOREVER_ISO, to_words
+from shardbus.app.cli.entity_options import MB_PER_GB
+from shardbus.app.cli.rule_atom import FALSE, SQL, AtomRule, Typed
 from shardbus.app.setup.canonical import typed_form
-from shardbus.app.setup.model import AccessRule, Blueprint, Entity
+from shardbus.app.setup.model import Blueprint, DeclaredAccessRule, DeclaredEntity
 from shardbus.app.setup.toml_form import FIELD_KEYS
-from shardbus.core.entity_property import DURATION, FLAG, MEGABYTES, NUMBER, Property
+from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _CONTROL: Final = re.compile("[\x7f]")
@@ -29,7 +29,7 @@ def write_toml(blueprint: Blueprint, *, with_keys: bool) -> str:
     return "\n".join(blocks)
 
 
-def _entity(header: str, entity: Entity, with_keys: bool) -> list[str]:
+def _entity(header: str, entity: DeclaredEntity, with_keys: bool) -> list[str]:
     lines = [("name", _text(entity.name))]
     for each in entity.kind.options:
         if each.element in entity.elements:
@@ -42,7 +42,7 @@ def _entity(header: str, entity: Entity, with_keys: bool) -> list[str]:
     return blocks
 
 
-def _rule(header: str, rule: Rule) -> str:
+def _rule(header: str, rule: AtomRule) -> str:
     lines = [("name", _text(rule.name))]
     if rule.filter == SQL:
         lines.append(("sql", _text(rule.expression)))
@@ -60,7 +60,7 @@ def _rule(header: str, rule: Rule) -> str:
     return _block(header, lines)
 
 
-def _access(header: str, rule: AccessRule, with_keys: bool) -> str:
+def _access(header: str, rule: DeclaredAccessRule, with_keys: bool) -> str:
     rights = ", ".join(map(_text, rule.rights))
     lines = [("name", _text(rule.name)), ("rights", f"[{rights}]")]
     if with_keys:
@@ -73,7 +73,7 @@ def _block(header: str, lines: list[tuple[str, str]]) -> str:
     return f"[[{header}]]\n" + "".join(f"{key} = {value}\n" for key, value in lines)
 
 
-def _element(each: Property, text: str) -> str:
+def _element(each: EntityProperty, text: str) -> str:
     if each.form in (FLAG, NUMBER):
         return text
     if each.form == MEGABYTES:

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar, final
 import msgspec
 from msgspec import Meta, Struct, UnsetType
 
-from shardbus.gateway.http.refusal import invalid, shown
+from shardbus.gateway.http.server.refusal import invalid, shown
 
 Schema = Mapping[str, object]
 Shape = type[Struct] | UnionType

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.core.tier import DAY_MS, INFINITE_MS
+from shardbus.core.namespace.tier import DAY_MS, INFINITE_MS
 
 INFINITE: Final = "P10675199DT2H48M5.4775807S"
 NEVER: Final = "0001-01-01T00:00:00Z"

@@ -11,9 +11,9 @@ import pytest
 
 from shardbus.app.backups.kept import RECORDS_MAX, KeptBackups
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.gateway.http.api_backups import Backup
-from shardbus.stores.base import StoreError
-from shardbus.stores.snapshot import SqliteSnapshot
+from shardbus.gateway.http.api.backups import Backup
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.sqlite.snapshot import SqliteSnapshot
 from tests.unit.broker.backup_world import NEAR, BackupWorld
 
 
@@ -188,7 +188,7 @@ def test_a_server_that_ends_leaves_nothing_half_made(served: Served) -> None:
 def test_only_the_last_backups_are_remembered(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardbus.broker.backup.SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr("shardbus.broker.backup.backup.SPARE_BYTES", 1 << 60)
     for number in range(RECORDS_MAX + 2):
         assert served.made(f"b{number}").state == "failed"
 

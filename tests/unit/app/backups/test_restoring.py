@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 
 from shardbus.app.backups import restoring
 from shardbus.app.backups.manifest import ManifestFile, new_manifest
-from shardbus.app.cli import main
-from shardbus.app.data_directory import data_directory
-from shardbus.core.entity import Entity, FragmentHome, QueueSpec
-from shardbus.core.placement import even_hash_starts
-from shardbus.stores.base import FragmentId
-from shardbus.stores.catalogue import SqliteCatalogue
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.app.cli.main import main
+from shardbus.app.server.data_directory import data_directory
+from shardbus.core.namespace.entity import Entity, FragmentHome, QueueSpec
+from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.filled import FRAGMENTS, filled
 from tests.stores.harness import Scalpel
 

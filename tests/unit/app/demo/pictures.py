@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from shardbus.app.demo.picture import Capturing, FragmentBar, Picture, Place, Subscribed
-from shardbus.app.demo.tally import Counts
+from shardbus.demo.picture import Capturing, FragmentBar, Picture, PlacePicture, Subscribed
+from shardbus.demo.tally import Counts
 
-PLACE: Final = Place("http://localhost:5300", ".venv/bin/shardbus", ".venv/bin/python")
+PLACE: Final = PlacePicture("http://localhost:5300", ".venv/bin/shardbus", ".venv/bin/python")
 RUNNING: Final = Capturing(
     "demo-archive",
     "running",

@@ -5,10 +5,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from shardbus.app.api_client import Document
-from shardbus.app.demo.capture import BYTES_MAX, RETRY_S, Capture
-from shardbus.app.demo.preparing import Preparing
-from shardbus.app.demo.watching import Captured
+from shardbus.app.cli.api_client import Document
+from shardbus.demo.capture import BYTES_MAX, RETRY_S, DemoCapture
+from shardbus.demo.preparing import Preparing
+from shardbus.demo.watching import Captured
 from tests.unit.app.demo.pictures import RUNNING
 from tests.unit.app.scripted_api import Script, refusal
 
@@ -27,7 +27,7 @@ GOES_ON = _listed("running", 70)
 
 def test_a_pipeline_that_is_missing_is_made_and_started_once() -> None:
     script = Script(refusal(404, "There is no pipeline."), {})
-    capture = Capture(script.api(), ENTITY, Preparing(""))
+    capture = DemoCapture(script.api(), ENTITY, Preparing(""))
 
     asyncio.run(capture.turn(None, 1.0))
     asyncio.run(capture.turn(RUNNING, 100.0))
@@ -43,14 +43,14 @@ def test_a_pipeline_that_is_missing_is_made_and_started_once() -> None:
 def test_a_pipeline_that_is_there_is_left_as_it_is() -> None:
     script = Script({})
 
-    asyncio.run(Capture(script.api(), ENTITY, Preparing("")).turn(None, 1.0))
+    asyncio.run(DemoCapture(script.api(), ENTITY, Preparing("")).turn(None, 1.0))
 
     assert script.lines() == ["GET pipelines/demo-archive", "POST pipelines/demo-archive/start"]
 
 
 def test_nothing_is_started_while_spark_is_installed() -> None:
     script = Script({})
-    capture = Capture(script.api(), ENTITY, Preparing("install it"))
+    capture = DemoCapture(script.api(), ENTITY, Preparing("install it"))
 
     asyncio.run(capture.turn(None, 1.0))
 
@@ -60,7 +60,7 @@ def test_nothing_is_started_while_spark_is_installed() -> None:
 
 def test_a_refusal_is_shown_and_asked_about_again_after_a_while() -> None:
     script = Script({}, refusal(409, "No pipeline can run here: no Spark."), {})
-    capture = Capture(script.api(), ENTITY, Preparing(""))
+    capture = DemoCapture(script.api(), ENTITY, Preparing(""))
 
     asyncio.run(capture.turn(None, 1.0))
     shown = capture.shown(None, 1.0)
@@ -76,7 +76,7 @@ def test_a_refusal_is_shown_and_asked_about_again_after_a_while() -> None:
 def test_an_installation_that_failed_is_why() -> None:
     preparing = Preparing("echo no room on the disk; exit 3")
     script = Script({}, refusal(409, "No pipeline can run here."))
-    capture = Capture(script.api(), ENTITY, preparing)
+    capture = DemoCapture(script.api(), ENTITY, preparing)
 
     asyncio.run(preparing.run())
     asyncio.run(capture.turn(None, 1.0))
@@ -87,7 +87,7 @@ def test_an_installation_that_failed_is_why() -> None:
 
 def test_enough_is_captured_when_the_files_are_large() -> None:
     script = Script({})
-    capture = Capture(script.api(), ENTITY, Preparing(""))
+    capture = DemoCapture(script.api(), ENTITY, Preparing(""))
     large = replace(RUNNING, size_bytes=BYTES_MAX + 1)
 
     for second in range(3):
@@ -101,7 +101,7 @@ def test_a_batch_is_waited_for_at_the_end() -> None:
     script = Script(GOES_ON, {}, GOES_ON, STOPPED)
 
     async def story() -> int:
-        capture = Capture(script.api(), ENTITY, Preparing(""))
+        capture = DemoCapture(script.api(), ENTITY, Preparing(""))
         seen = await capture.stop(30.0, asyncio.Event())
         assert seen is not None
         return seen.rows
@@ -115,7 +115,7 @@ def test_nobody_waits_for_a_pipeline_that_has_not_begun_or_is_not_there() -> Non
     missing = Script({"pipelines": []})
 
     async def story(script: Script) -> None:
-        await Capture(script.api(), ENTITY, Preparing("")).stop(30.0, asyncio.Event())
+        await DemoCapture(script.api(), ENTITY, Preparing("")).stop(30.0, asyncio.Event())
 
     asyncio.run(story(starting))
     asyncio.run(story(missing))
@@ -130,7 +130,7 @@ def test_who_has_had_enough_does_not_wait() -> None:
     async def story() -> None:
         enough = asyncio.Event()
         enough.set()
-        await Capture(script.api(), ENTITY, Preparing("")).stop(30.0, enough)
+        await DemoCapture(script.api(), ENTITY, Preparing("")).stop(30.0, enough)
 
     asyncio.run(story())
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.app.demo.options import serve_arguments
-from shardbus.app.settings import TABLE, Kind, load
+from shardbus.app.server.settings import TABLE, Kind, load
+from shardbus.demo.options import serve_arguments
 
 
 def test_nothing_that_was_not_given_is_passed_on() -> None:

@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 from random import Random
 
-from shardbus.app.api_client import Document
-from shardbus.app.demo.orders import UNREADABLE, OrderBook, event_of, fault_of
+from shardbus.app.cli.api_client import Document
+from shardbus.demo.orders import UNREADABLE, OrderBook, event_of, fault_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardbus.app.demo.picture import Capturing, FragmentBar, Picture
-from shardbus.app.demo.screen import Look, bar, draw
+from shardbus.demo.picture import Capturing, FragmentBar, Picture
+from shardbus.demo.screen import Look, bar, draw
 from tests.unit.app.demo.pictures import PICTURE, PLACE, RUNNING
 
 PLAIN = Look(80, 24, has_colour=False)

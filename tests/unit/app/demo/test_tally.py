@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from shardbus.app.demo.tally import SAMPLES_MAX, WAVE_S, Counts, Rate, orders_due
+from shardbus.demo.tally import SAMPLES_MAX, WAVE_S, Counts, Rate, orders_due
 
 
 def test_counts_are_added_member_by_member() -> None:

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from shardbus.app.demo.terminal import ENTER, LEAVE, Terminal, is_screen
+from shardbus.demo.terminal import ENTER, LEAVE, Terminal, is_screen
 
 
 class Tty(io.StringIO):

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from shardbus.app.api_client import Document
-from shardbus.app.demo.orders import OrderBook
-from shardbus.app.demo.tally import Counts
-from shardbus.app.demo.trickle import Sender, Subscriber, Worker, remove_dead_letters
-from shardbus.app.failures import Unavailable
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.failures import ServerUnavailable
+from shardbus.demo.orders import OrderBook
+from shardbus.demo.tally import Counts
+from shardbus.demo.trickle import OrderWorker, Sender, Subscriber, remove_dead_letters
 from tests.unit.app.scripted_api import Script, refusal
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_a_worker_tells_the_topic_completes_and_dead_letters_with_a_reason() -> 
         {"messages": messages}, {"sent": 2}, {"settled": 2}, {"settled": 1}, {"settled": 1}
     )
 
-    counts = Worker(script.api(), "demo-events").step(7)
+    counts = OrderWorker(script.api(), "demo-events").step(7)
 
     assert script.lines() == [
         "POST entities/demo-orders/messages/receive",
@@ -74,15 +74,15 @@ def test_a_worker_tells_the_topic_completes_and_dead_letters_with_a_reason() -> 
 def test_without_a_topic_nobody_is_told() -> None:
     script = Script({"messages": [_received(1)]}, {"settled": 1})
 
-    assert Worker(script.api(), "").step(1) == Counts(received=1, completed=1)
+    assert OrderWorker(script.api(), "").step(1) == Counts(received=1, completed=1)
     assert len(script.asked) == 2
 
 
 def test_what_could_not_be_told_is_not_completed() -> None:
     script = Script({"messages": [_received(1)]}, refusal(503, "try again"))
 
-    with pytest.raises(Unavailable):
-        Worker(script.api(), "demo-events").step(1)
+    with pytest.raises(ServerUnavailable):
+        OrderWorker(script.api(), "demo-events").step(1)
     assert len(script.asked) == 2
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shardbus.app.demo.picture import Capturing, duration_text, size_text
-from shardbus.app.demo.words import line, line_due_s, summary
+from shardbus.demo.picture import Capturing, duration_text, size_text
+from shardbus.demo.words import line, line_due_s, summary
 from tests.unit.app.demo.pictures import PICTURE, RUNNING
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self
 import pytest
 from msgspec import Meta
 
-from shardbus.app.pipeline_options import definition_options, wanted_definition
-from shardbus.app.pipeline_view import shown
+from shardbus.app.cli.pipeline_options import definition_options, wanted_definition
+from shardbus.app.cli.pipeline_view import shown
 from shardbus.app.pipelines.definition import (
     KINDS,
     definition_from,
@@ -18,8 +18,8 @@ from shardbus.app.pipelines.definition import (
     read_definition,
 )
 from shardbus.app.pipelines.task import Task, option
-from shardbus.gateway.http.api_groups import api_groups
-from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import KindReader
 from tests.unit.gateway.http.kept_pipelines import Kept
 from tests.unit.gateway.http.web import Web
@@ -37,7 +37,7 @@ class Sweep(Task, kw_only=True, frozen=True):
     def checked(self, name: str) -> Self:
         return self
 
-    def check_entity(self, places: Places) -> None:
+    def check_entity(self, places: EntityPlaces) -> None:
         places.place(self.entity)
 
 

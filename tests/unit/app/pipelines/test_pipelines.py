@@ -11,14 +11,14 @@ import pytest
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition
 from shardbus.app.pipelines.keeper import Launch
-from shardbus.app.pipelines.launching import Access
+from shardbus.app.pipelines.launching import DriverAccess
 from shardbus.app.pipelines.pipelines import KeptPipelines, Shown
 from shardbus.app.pipelines.report import LINE_CHARACTERS_MAX, Report
 from shardbus.app.pipelines.shelf import Shelf
 from shardbus.app.pipelines.task import Task
-from shardbus.broker.sas import parse_token
+from shardbus.broker.access.sas import parse_token
 from shardbus.core.errors import NOT_FOUND, Refused
-from shardbus.gateway.http.api_pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.api.pipelines import LOG_LINES_MAX
 from shardbus.gateway.http.document import KindReader
 
 WAIT_S: Final = 30.0
@@ -327,7 +327,7 @@ def test_a_driver_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
 
 
 def test_the_driver_gets_a_token_for_its_entity_and_none_of_our_settings() -> None:
-    access = Access("grpc://localhost:1", "", "Root", "secret")
+    access = DriverAccess("grpc://localhost:1", "", "Root", "secret")
     dead = Definition("a", Capture(entity="orders/$DeadLetterQueue", path="p"))
     ours = {"SHARDBUS_SAS_KEY": "secret", "PATH": "/bin"}
 

@@ -18,10 +18,10 @@ from shardbus.app.pipelines.launching import (
     missing_libraries,
 )
 from shardbus.app.pipelines.replay import Replay
-from shardbus.app.settings import load
+from shardbus.app.server.settings import load
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.api_groups import api_groups
-from shardbus.gateway.http.api_places import Places
+from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import KindReader
 from tests.unit.gateway.http.messages_web import MessagesWeb
 
@@ -53,7 +53,7 @@ def web() -> Iterator[MessagesWeb]:
 
 @pytest.fixture
 def entities(web: MessagesWeb) -> BusEntities:
-    return BusEntities(Places(web.bus, web.counts, None))
+    return BusEntities(EntityPlaces(web.bus, web.counts, None))
 
 
 def test_queues_and_their_dead_letters_can_be_captured(entities: BusEntities) -> None:

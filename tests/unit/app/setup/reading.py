@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Mapping
 
 from shardbus.app.setup.files import read_json
-from shardbus.app.setup.model import Blueprint, Entity
+from shardbus.app.setup.model import Blueprint, DeclaredEntity
 from shardbus.app.setup.toml_form import read_toml
 
 
@@ -44,7 +44,7 @@ def queue(name: str, **properties: object) -> dict[str, object]:
     return {"Name": name, "Properties": properties}
 
 
-def by_path(blueprint: Blueprint) -> dict[str, Entity]:
+def by_path(blueprint: Blueprint) -> dict[str, DeclaredEntity]:
     return {entity.path: entity for entity in blueprint.entities}
 
 

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from shardbus.app.api_client import ApiClient
-from shardbus.app.client import Management
-from shardbus.app.sas import Credential
+from shardbus.app.cli.api_client import ApiClient
+from shardbus.app.cli.client import Management
+from shardbus.app.cli.sas import Credential
 from shardbus.app.setup.application import Applied, apply_plan
 from shardbus.app.setup.current import Current
 from shardbus.app.setup.difference import plan
 from shardbus.app.setup.model import Blueprint
 from shardbus.app.setup.starting import SiteTransport
-from shardbus.app.setup.step import Plan
+from shardbus.app.setup.step import SetupPlan
 from tests.unit.gateway.site import Endpoint
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Town(Endpoint):
 
         return asyncio.run(serve())
 
-    def planned(self, blueprint: Blueprint, *, deletes_missing: bool = False) -> Plan:
+    def planned(self, blueprint: Blueprint, *, deletes_missing: bool = False) -> SetupPlan:
         return self.visited(
             lambda current: plan(blueprint, current, deletes_missing=deletes_missing)
         )
@@ -57,7 +57,7 @@ class Town(Endpoint):
         return Current(management, api)
 
 
-def signs(plan: Plan) -> list[str]:
+def signs(plan: SetupPlan) -> list[str]:
     """The plan in words: sign, kind and name of each step that is not the same."""
     steps = (step for step in plan.steps if step.sign != "=")
     return [f"{step.sign} {step.kind} {step.name}" for step in steps]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.app.rule_atom import SQL, TRUE, Rule
-from shardbus.app.setup.model import AccessRule, SetupError
+from shardbus.app.cli.rule_atom import SQL, TRUE, AtomRule
+from shardbus.app.setup.model import DeclaredAccessRule, SetupError
 from tests.unit.app.setup.reading import by_path, elements, from_document, resource, template
 
 BUS = resource("", "[parameters('bus')]", sku={"name": "Premium"})
@@ -30,7 +30,7 @@ def test_flat_resources_are_put_together_whatever_their_order() -> None:
         "t": {"EnablePartitioning": "true"},
         "a/b": {"MaxSizeInMegabytes": "2048"},
     }
-    assert by_path(said)["t/Subscriptions/s"].rules == (Rule("r", SQL, "a = 1"),)
+    assert by_path(said)["t/Subscriptions/s"].rules == (AtomRule("r", SQL, "a = 1"),)
 
 
 def test_nested_resources_have_the_names_of_their_parents() -> None:
@@ -43,9 +43,9 @@ def test_nested_resources_have_the_names_of_their_parents() -> None:
 
     said = from_document(template(resource("", "b", resources=[topic, queue, access])))
 
-    all_rights = AccessRule("k", ("Manage", "Send", "Listen"))
+    all_rights = DeclaredAccessRule("k", ("Manage", "Send", "Listen"))
     assert set(by_path(said)) == {"t", "t/Subscriptions/s", "q"}
-    assert by_path(said)["t/Subscriptions/s"].rules == (Rule("everything", TRUE),)
+    assert by_path(said)["t/Subscriptions/s"].rules == (AtomRule("everything", TRUE),)
     assert by_path(said)["q"].access_rules == (all_rights,)
     assert said.access_rules == [all_rights]
 

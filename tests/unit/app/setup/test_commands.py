@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from shardbus.app.cli import main
+from shardbus.app.cli.main import main
 from tests.unit.app.setup.reading import resource, template
 from tests.unit.app.setup.site import Town
 from tests.unit.gateway.site import run_client

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shardbus.app.rule_atom import SQL, Rule
+from shardbus.app.cli.rule_atom import SQL, AtomRule
 from shardbus.app.setup.application import Blocked
 from shardbus.app.setup.model import Blueprint
-from shardbus.core.tier import PREMIUM
+from shardbus.core.namespace.tier import PREMIUM
 from tests.unit.app.setup.reading import by_path, emulator, from_document, from_toml
 from tests.unit.app.setup.site import Town, signs
 
@@ -180,7 +180,7 @@ def test_rules_are_added_and_changed_and_the_automatic_one_gives_way() -> None:
     town.made(second)
 
     assert [step.lines() for step in changed] == [f"~ rule a of {path}\n    filter: x = 1 -> x = 2"]
-    assert by_path(town.everything())[path].rules == (Rule("a", SQL, "x = 2"),)
+    assert by_path(town.everything())[path].rules == (AtomRule("a", SQL, "x = 2"),)
 
 
 def test_a_rule_that_is_not_in_the_file_stays_unless_asked_for() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.rule_atom import CORRELATION, SQL, Rule, Typed
+from shardbus.app.cli.rule_atom import CORRELATION, SQL, AtomRule, Typed
 from shardbus.app.setup.model import SetupError
 from tests.unit.app.setup.reading import by_path, elements, emulator, from_document, queue
 
@@ -67,7 +67,7 @@ def test_rules_of_both_kinds_are_read() -> None:
     said = by_path(from_document(emulator(topics=[topic])))
 
     assert said["t/Subscriptions/s"].rules == (
-        Rule(
+        AtomRule(
             "c",
             CORRELATION,
             fields={"Label": "s", "To": "t"},
@@ -78,7 +78,7 @@ def test_rules_of_both_kinds_are_read() -> None:
                 Typed("text", "string", "v"),
             ),
         ),
-        Rule("q", SQL, "a = 1", action="SET b = 2"),
+        AtomRule("q", SQL, "a = 1", action="SET b = 2"),
     )
     assert said["t/Subscriptions/e"].rules is None
 
@@ -90,7 +90,7 @@ def test_a_type_that_does_not_fit_its_filter_is_told_and_the_filter_is_used() ->
     said = from_document(emulator(topics=[topic]))
 
     assert by_path(said)["t/Subscriptions/s"].rules == (
-        Rule("r", CORRELATION, fields={"Label": "x"}),
+        AtomRule("r", CORRELATION, fields={"Label": "x"}),
     )
     assert "only a CorrelationFilter" in said.warnings[0]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.failures import Refused
-from shardbus.app.sas import Credential
-from shardbus.app.settings import SettingError, load
+from shardbus.app.cli.failures import Refused
+from shardbus.app.cli.sas import Credential
+from shardbus.app.server.settings import SettingError, load
 from shardbus.app.setup.application import Blocked
 from shardbus.app.setup.model import SetupError
 from shardbus.app.setup.starting import set_up

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.app.rule_atom import CORRELATION, FALSE, SQL, TRUE, Rule, Typed
-from shardbus.app.setup.model import AccessRule, SetupError
+from shardbus.app.cli.rule_atom import CORRELATION, FALSE, SQL, TRUE, AtomRule, Typed
+from shardbus.app.setup.model import DeclaredAccessRule, SetupError
 from tests.unit.app.setup.reading import by_path, elements, from_toml
 
 FULL = """
@@ -71,7 +71,7 @@ def test_rules_of_each_kind_are_read_with_types() -> None:
     rules = by_path(from_toml(FULL))["news/Subscriptions/europe"].rules
 
     assert rules == (
-        Rule(
+        AtomRule(
             "big",
             SQL,
             "amount > @low",
@@ -79,7 +79,7 @@ def test_rules_of_each_kind_are_read_with_types() -> None:
             action="SET tag = @word",
             action_parameters=(Typed("word", "string", "x"),),
         ),
-        Rule(
+        AtomRule(
             "by-field",
             CORRELATION,
             fields={"Label": "a", "ReplyToSessionId": "b"},
@@ -91,7 +91,7 @@ def test_rules_of_each_kind_are_read_with_types() -> None:
                 Typed("t", "dateTime", "2020-01-01T00:00:00Z"),
             ),
         ),
-        Rule("never", FALSE),
+        AtomRule("never", FALSE),
     )
 
 
@@ -105,16 +105,16 @@ def test_an_empty_list_of_rules_is_something_else_than_none() -> None:
 def test_a_rule_without_a_filter_lets_everything_in() -> None:
     text = '[[topic]]\nname = "t"\nsubscription = [{ name = "s", rule = [{ name = "r" }] }]\n'
 
-    assert by_path(from_toml(text))["t/Subscriptions/s"].rules == (Rule("r", TRUE),)
+    assert by_path(from_toml(text))["t/Subscriptions/s"].rules == (AtomRule("r", TRUE),)
 
 
 def test_access_rules_are_of_the_namespace_or_of_an_entity() -> None:
     """R34."""
     said = from_toml(FULL)
 
-    assert said.access_rules == [AccessRule("reader", ("Listen",))]
+    assert said.access_rules == [DeclaredAccessRule("reader", ("Listen",))]
     assert by_path(said)["orders"].access_rules == (
-        AccessRule("shop", ("Send", "Listen"), "k1", "k2"),
+        DeclaredAccessRule("shop", ("Send", "Listen"), "k1", "k2"),
     )
 
 

@@ -5,28 +5,32 @@ from itertools import count
 from typing import TypeVar
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.message import (
-    Message,
+from shardbus.amqp.outcomes import ACCEPTED
+from shardbus.broker.access.auth import (
+    DEVELOPMENT_KEY,
+    DEVELOPMENT_KEY_NAME,
+    Authorizer,
+    development_rule,
+)
+from shardbus.broker.access.sas import mint_token
+from shardbus.broker.broker import Broker
+from shardbus.broker.bus import Bus
+from shardbus.broker.fragment.publishing import Publisher
+from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.rule_spec import RuleSpec
+from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.gateway.amqp.connection.server import AmqpServer
+from shardbus.gateway.amqp.connection.throttle import Throttle
+from shardbus.gateway.amqp.transactions.open import TransactionRules
+from shardbus.message.sections import (
+    DecodedMessage,
     MessageHead,
     decode_message,
     encode_data_message,
     scan_message,
 )
-from shardbus.amqp.outcomes import ACCEPTED
-from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, Authorizer, development_rule
-from shardbus.broker.broker import Broker
-from shardbus.broker.bus import Bus
-from shardbus.broker.namespace import Namespace, NamespaceSettings
-from shardbus.broker.publishing import Publisher
-from shardbus.broker.sas import mint_token
-from shardbus.core.entity import Entity, QueueSpec
-from shardbus.core.rule_spec import RuleSpec
-from shardbus.core.tier import NEWER, STANDARD, tier_named
-from shardbus.gateway.amqp.rule_view import payload_format
-from shardbus.gateway.amqp.server import AmqpServer
-from shardbus.gateway.amqp.throttle import Throttle
-from shardbus.gateway.amqp.transactions import TransactionRules
-from shardbus.stores.memory_catalogue import MemoryCatalogue
+from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.world import EPOCH_MS, VirtualWorker
 from tests.unit.broker.house import House
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, Client, plain
@@ -49,14 +53,13 @@ class Bench(House):
         tier: str = STANDARD,
     ) -> None:
         super().__init__()
-        payloads = payload_format()
         self.broker = Broker(
             "b0",
             self.storage,
             self.clock,
             self.loop,
             fragment_bytes_max=fragment_bytes_max,
-            new_publisher=lambda: Publisher(payloads, b"12345678"),
+            new_publisher=lambda: Publisher(b"12345678"),
         )
         self.namespace = Namespace(
             MemoryCatalogue(EPOCH_MS),
@@ -138,7 +141,7 @@ class Bench(House):
         self.leave(client)
         return [(payload, scan_message(payload)) for payload in payloads]
 
-    def messages_of(self, address: str) -> list[Message]:
+    def messages_of(self, address: str) -> list[DecodedMessage]:
         """The same, decoded."""
         return [decode_message(payload) for payload, _ in self.raw(address)]
 

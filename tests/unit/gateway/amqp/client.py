@@ -7,20 +7,25 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.connection import Connection
 from shardbus.amqp.events import (
     ConnectionClosed,
-    Delivery,
     Event,
+    IncomingDelivery,
     LinkDetached,
     LinkOpened,
     SettlementsReceived,
 )
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import Message, build_message, decode_message, encode_data_message
 from shardbus.amqp.outcomes import AmqpError, DeliveryState
 from shardbus.amqp.session import AmqpSession
 from shardbus.amqp.termini import Coordinator, Source, Target
-from shardbus.amqp.types import Value
-from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
-from shardbus.gateway.amqp.protocol import AmqpProtocol
+from shardbus.broker.access.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+from shardbus.codec.types import Value
+from shardbus.gateway.amqp.connection.protocol import AmqpProtocol
+from shardbus.message.sections import (
+    DecodedMessage,
+    build_message,
+    decode_message,
+    encode_data_message,
+)
 from tests.unit.amqp.frames_seen import Seen, seen
 from tests.unit.amqp.wire import deliveries
 from tests.unit.gateway.amqp.transport import SlowTransport
@@ -187,7 +192,7 @@ class Client:
         assert event.error is not None
         return event.error
 
-    def received(self, link: Link) -> list[Delivery]:
+    def received(self, link: Link) -> list[IncomingDelivery]:
         """The deliveries of one link, in order."""
         from_link = [event for event in self.events if getattr(event, "link", None) is link]
         return deliveries(from_link)
@@ -195,7 +200,7 @@ class Client:
     def bodies(self, link: Link) -> list[Value]:
         return [decode_message(delivery.payload).body for delivery in self.received(link)]
 
-    def answers(self, link: Link) -> list[Message]:
+    def answers(self, link: Link) -> list[DecodedMessage]:
         return [decode_message(delivery.payload) for delivery in self.received(link)]
 
     def outcomes(self, link: Link) -> dict[int, DeliveryState | None]:

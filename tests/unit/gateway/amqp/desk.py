@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from shardbus.amqp.codes import UUID
-from shardbus.amqp.events import Delivery
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import Message
 from shardbus.amqp.outcomes import ACCEPTED, TransactionalState
-from shardbus.amqp.types import Array, Int, Uuid, Value
+from shardbus.codec.codes import UUID
+from shardbus.codec.types import Array, Int, Uuid, Value
+from shardbus.message.sections import DecodedMessage
 from tests.support.messages import Seen, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client
@@ -35,7 +35,7 @@ class Desk:
         body: Mapping[str, Value],
         link: Link | None = None,
         transaction_id: bytes | None = None,
-    ) -> Message:
+    ) -> DecodedMessage:
         """Ask, naming the link that the request belongs to, as SDKs do, if there is one.
 
         As part of a transaction the transfer says so, and the request is the same.
@@ -47,7 +47,7 @@ class Desk:
 
     def ask_raw(
         self, body: Value, properties: Mapping[str, Value], transaction_id: bytes | None = None
-    ) -> Message:
+    ) -> DecodedMessage:
         before = len(self.client.answers(self.responses))
         state = None if transaction_id is None else TransactionalState(transaction_id, None)
         [ident] = self.client.ask(self.requests, body, properties, reply_to=self.node, state=state)
@@ -71,15 +71,15 @@ class Desk:
         return [seen(item["message"]) for item in messages]
 
 
-def status_of(answer: Message) -> Value:
+def status_of(answer: DecodedMessage) -> Value:
     return answer.application_properties["statusCode"]
 
 
-def condition_of(answer: Message) -> Value:
+def condition_of(answer: DecodedMessage) -> Value:
     return answer.application_properties.get("errorCondition")
 
 
-def tokens_of(deliveries: list[Delivery]) -> Array:
+def tokens_of(deliveries: list[IncomingDelivery]) -> Array:
     """Lock tokens as SDKs send them: the tag is a .NET Guid, the uuid has network order."""
     return Array(UUID, [Uuid(_network(delivery.tag)) for delivery in deliveries])
 
@@ -88,7 +88,7 @@ def _network(tag: bytes) -> bytes:
     return tag[3::-1] + tag[5:3:-1] + tag[7:5:-1] + tag[8:]
 
 
-def locked(bench: Bench, client: Client, name: str, count: int) -> list[Delivery]:
+def locked(bench: Bench, client: Client, name: str, count: int) -> list[IncomingDelivery]:
     """Fill a queue and lock what is in it."""
     bench.fill(name, *(b"%d" % number for number in range(count)))
     link = client.receiver(name, count)

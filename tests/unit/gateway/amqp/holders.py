@@ -1,9 +1,9 @@
 """Clients that hold sessions, and what they were told about them."""
 
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import DeliveryState, Rejected
-from shardbus.amqp.types import Value
+from shardbus.codec.types import Value
+from shardbus.message.sections import encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import SESSION_FILTER, Client
 

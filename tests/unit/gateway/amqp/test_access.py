@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.amqp.message import Message
-from shardbus.amqp.types import Int, Value
-from shardbus.broker.auth import DEVELOPMENT_KEY_NAME
-from shardbus.broker.slowdown import (
+from shardbus.broker.access.auth import DEVELOPMENT_KEY_NAME
+from shardbus.broker.access.slowdown import (
     DELAY_MS_MAX,
     FREE_FAILURES,
     WAITING_OF_PEER_MAX,
     Slowdown,
 )
-from shardbus.core.access import ALL_RIGHTS, LISTEN, SEND, AccessRule
+from shardbus.codec.types import Int, Value
+from shardbus.core.namespace.access import ALL_RIGHTS, LISTEN, SEND, AccessRule
+from shardbus.message.sections import DecodedMessage
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, anonymous, plain
 
@@ -37,7 +37,7 @@ class Counter:
         properties: dict[str, Value] = {"operation": "put-token", "name": f"sb://shardbus/{path}"}
         self.client.ask(self._requests, token, properties)
 
-    def answers(self) -> list[Message]:
+    def answers(self) -> list[DecodedMessage]:
         return self.client.answers(self._responses)
 
     def statuses(self) -> list[Value]:

@@ -7,9 +7,9 @@ import pytest
 
 from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.amqp.termini import Coordinator, Source, Target
-from shardbus.amqp.types import Described, Ulong, Value
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.tier import PREMIUM, STANDARD
+from shardbus.codec.types import Described, Ulong, Value
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.tier import PREMIUM, STANDARD
 from tests.unit.amqp.frames_seen import names
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, anonymous, plain

@@ -4,14 +4,14 @@ import uuid
 
 import pytest
 
-from shardbus.amqp.codec import encode
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import Message
-from shardbus.amqp.types import Int, Ulong, Uuid, Value
-from shardbus.broker.alarm import LOOK_MS_MAX
-from shardbus.core.access import LISTEN, AccessRule
-from shardbus.gateway.amqp.responses import PENDING_MAX
+from shardbus.broker.fragment.alarm import LOOK_MS_MAX
+from shardbus.codec.types import Int, Ulong, Uuid, Value
+from shardbus.codec.value import encode
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.gateway.amqp.management.responses import PENDING_MAX
+from shardbus.message.sections import DecodedMessage
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, anonymous, plain
 
@@ -28,11 +28,15 @@ class Counter:
         self.responses = client.receiver("$cbs", 100, name="cbs responses", target="$cbs")
         bench.pass_s()
 
-    def put(self, token: Value, audience: Value = AUDIENCE, *, message_id: Value = "1") -> Message:
+    def put(
+        self, token: Value, audience: Value = AUDIENCE, *, message_id: Value = "1"
+    ) -> DecodedMessage:
         properties = {"operation": "put-token", "type": "jwt", "name": audience}
         return self.ask(token, properties, message_id=message_id)
 
-    def ask(self, body: Value, properties: dict[str, Value], *, message_id: Value = "1") -> Message:
+    def ask(
+        self, body: Value, properties: dict[str, Value], *, message_id: Value = "1"
+    ) -> DecodedMessage:
         before = len(self.client.answers(self.responses))
         self.client.ask(self.requests, body, properties, message_id=message_id)
         self._bench.pass_s()
@@ -46,7 +50,7 @@ def counter(bench: Bench) -> Counter:
     return Counter(bench, bench.client(anonymous()))
 
 
-def status_of(answer: Message) -> Value:
+def status_of(answer: DecodedMessage) -> Value:
     return answer.application_properties["status-code"]
 
 

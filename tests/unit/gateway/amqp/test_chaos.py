@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from shardbus.amqp.events import Delivery
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import decode_message
 from shardbus.amqp.outcomes import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
-from shardbus.amqp.types import Value
+from shardbus.codec.types import Value
+from shardbus.message.sections import decode_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, Client
 
@@ -48,7 +48,7 @@ class Guest:
     def asked_to_complete(self) -> set[Value]:
         return {body for body, state in self.settled.values() if state == ACCEPTED}
 
-    def unsettled(self, index: int) -> list[Delivery]:
+    def unsettled(self, index: int) -> list[IncomingDelivery]:
         deliveries = self.client.received(self.receivers[index])
         return [one for one in deliveries if (index, one.delivery_id) not in self.settled]
 

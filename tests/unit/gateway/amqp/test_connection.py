@@ -7,11 +7,11 @@ import pytest
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.frames import amqp_frame
-from shardbus.gateway.amqp.inbound import Inbound
-from shardbus.gateway.amqp.outbound import Outbound
-from shardbus.gateway.amqp.protocol import UNREAD_BYTES_MAX
-from shardbus.gateway.amqp.requests import RequestLink
-from shardbus.gateway.amqp.responses import ResponseLink
+from shardbus.gateway.amqp.connection.protocol import UNREAD_BYTES_MAX
+from shardbus.gateway.amqp.links.inbound import Inbound
+from shardbus.gateway.amqp.links.outbound import Outbound
+from shardbus.gateway.amqp.management.requests import RequestLink
+from shardbus.gateway.amqp.management.responses import ResponseLink
 from tests.unit.amqp.frames_seen import error_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import ROOT_KEY, Client, anonymous

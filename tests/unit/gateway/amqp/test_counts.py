@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Modified, Rejected, Released
-from shardbus.gateway.amqp.transactions import LIFETIME_MS
+from shardbus.gateway.amqp.transactions.open import LIFETIME_MS
 from shardbus.gateway.readings import (
     AMQP_MESSAGES,
     AMQP_REFUSED,
@@ -16,6 +15,7 @@ from shardbus.gateway.readings import (
     TOKENS_REFUSED,
     TRANSACTIONS,
 )
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import anonymous, plain
 from tests.unit.gateway.amqp.test_cbs import Counter

@@ -2,11 +2,11 @@
 
 import pytest
 
-from shardbus.amqp.codes import LONG
-from shardbus.amqp.events import Delivery
-from shardbus.amqp.message import Message, decode_message
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import Modified
-from shardbus.amqp.types import Array, Int, Symbol, Ubyte, Uint, Ulong, Uuid, Value, integer_of
+from shardbus.codec.codes import LONG
+from shardbus.codec.types import Array, Int, Symbol, Ubyte, Uint, Ulong, Uuid, Value, integer_of
+from shardbus.message.sections import DecodedMessage, decode_message
 from tests.support.messages import annotations_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk, condition_of, locked, status_of, tokens_of
@@ -16,7 +16,7 @@ PEEK_LOCK = Uint(1)
 DEFER = Modified(delivery_failed=True, undeliverable_here=True)
 
 
-def numbers_of(deliveries: list[Delivery]) -> list[int]:
+def numbers_of(deliveries: list[IncomingDelivery]) -> list[int]:
     return [seen(delivery.payload).sequence_number for delivery in deliveries]
 
 
@@ -33,14 +33,14 @@ def deferred(bench: Bench, desk: Desk, name: str, count: int) -> list[int]:
     return numbers_of(deliveries)
 
 
-def receive(desk: Desk, numbers: list[int], mode: Value = PEEK_LOCK) -> Message:
+def receive(desk: Desk, numbers: list[int], mode: Value = PEEK_LOCK) -> DecodedMessage:
     return desk.ask(
         "receive-by-sequence-number",
         {"sequence-numbers": Array(LONG, list(numbers)), "receiver-settle-mode": mode},
     )
 
 
-def messages_of(answer: Message) -> list[dict[str, Value]]:
+def messages_of(answer: DecodedMessage) -> list[dict[str, Value]]:
     assert status_of(answer) == Int(200)
     assert isinstance(answer.body, dict)
     messages = answer.body["messages"]
@@ -54,7 +54,7 @@ def payload_of(item: dict[str, Value]) -> bytes:
     return payload
 
 
-def settle(desk: Desk, items: list[dict[str, Value]], status: str, **more: Value) -> Message:
+def settle(desk: Desk, items: list[dict[str, Value]], status: str, **more: Value) -> DecodedMessage:
     tokens = [item["lock-token"] for item in items]
     body = {"disposition-status": status, "lock-tokens": Array(0x98, tokens), **more}
     return desk.ask("update-disposition", body)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.types import Int
-from shardbus.core.rule_spec import RuleSpec, sql_filter
+from shardbus.codec.types import Int
+from shardbus.core.namespace.rule_spec import RuleSpec, sql_filter
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, anonymous, plain
 from tests.unit.gateway.amqp.desk import Desk

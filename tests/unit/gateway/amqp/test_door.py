@@ -8,8 +8,9 @@ import pytest
 from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.performatives import Flow
 from shardbus.amqp.termini import Coordinator
-from shardbus.gateway.amqp import door, protocol
-from shardbus.gateway.amqp.door import TURNED_AWAY_MAX
+from shardbus.gateway.admission import amqp as door
+from shardbus.gateway.admission.amqp import TURNED_AWAY_MAX
+from shardbus.gateway.amqp.connection import protocol
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, anonymous, plain
 from tests.unit.gateway.amqp.transport import SlowTransport

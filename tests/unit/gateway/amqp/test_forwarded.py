@@ -2,18 +2,18 @@
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import decode_application_properties, scan_message
-from shardbus.amqp.types import Symbol, Uint, Value
-from shardbus.core.command import Delivery
+from shardbus.codec.types import Symbol, Uint, Value
+from shardbus.codec.value import encode
+from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry
 from shardbus.core.properties import pack
-from shardbus.gateway.amqp.forwarded import forwarded
-from shardbus.gateway.amqp.sent import read_message
-from shardbus.gateway.amqp.stored import Source, encode_received
+from shardbus.message.forwarded import forwarded
+from shardbus.message.sections import decode_application_properties, scan_message
+from shardbus.message.sent import read_message
+from shardbus.message.stored import DeliverySource, encode_received
 
-QUEUE = Source(is_partitioned=False, is_subscription=False)
-SUBSCRIPTION = Source(is_partitioned=False, is_subscription=True)
+QUEUE = DeliverySource(is_partitioned=False, is_subscription=False)
+SUBSCRIPTION = DeliverySource(is_partitioned=False, is_subscription=True)
 BODY = bytes.fromhex("005375a003616263")
 
 
@@ -65,7 +65,7 @@ def test_a_forwarded_message_keeps_its_keys_and_counts_its_hops() -> None:
 
 
 @pytest.mark.parametrize("source", [QUEUE, SUBSCRIPTION])
-def test_receivers_see_the_first_number_and_nothing_of_the_rest(source: Source) -> None:
+def test_receivers_see_the_first_number_and_nothing_of_the_rest(source: DeliverySource) -> None:
     payload = forwarded(delivery(PLAIN), "source", 0).message.payload
 
     seen = encode_received(delivery(payload, number=9), source, is_locked=True)

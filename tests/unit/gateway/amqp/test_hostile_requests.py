@@ -2,9 +2,8 @@
 
 import pytest
 
-from shardbus.amqp.codes import TIMESTAMP, UUID
-from shardbus.amqp.message import encode_data_message
-from shardbus.amqp.types import (
+from shardbus.codec.codes import TIMESTAMP, UUID
+from shardbus.codec.types import (
     Array,
     Described,
     Int,
@@ -16,7 +15,8 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
-from shardbus.core.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.message.sections import encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import plain
 from tests.unit.gateway.amqp.desk import Desk, condition_of, locked, status_of, tokens_of

@@ -7,7 +7,7 @@ from shardbus.amqp.frames import AMQP_HEADER, SASL_HEADER, sasl_frame
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import ACCEPTED
 from shardbus.amqp.sasl import SaslInit, encode_init
-from shardbus.amqp.types import Int
+from shardbus.codec.types import Int
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import ROOT_KEY, Client, anonymous
 from tests.unit.gateway.amqp.desk import Desk, status_of

@@ -2,13 +2,13 @@
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.codes import TIMESTAMP, UUID
-from shardbus.amqp.events import Delivery
-from shardbus.amqp.message import decode_message
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import Rejected
-from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Ulong, Uuid, Value
-from shardbus.gateway.amqp.responses import PENDING_BYTES_MAX
+from shardbus.codec.codes import TIMESTAMP, UUID
+from shardbus.codec.types import Array, Int, Symbol, Timestamp, Ulong, Uuid, Value
+from shardbus.codec.value import encode
+from shardbus.gateway.amqp.management.responses import PENDING_BYTES_MAX
+from shardbus.message.sections import decode_message
 from tests.support.messages import Seen, annotations_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk, condition_of, locked, status_of, tokens_of
@@ -72,7 +72,7 @@ def test_renewing_gives_an_array_of_new_deadlines_in_the_order_of_the_tokens(
 
 def test_renewing_is_all_or_nothing_when_a_lock_is_lost(bench: Bench, desk: Desk) -> None:
     deliveries = locked(bench, desk.client, "q", 2)
-    lost = Delivery(9, deliveries[0].tag[:-1] + b"?", b"", False, 0, None)
+    lost = IncomingDelivery(9, deliveries[0].tag[:-1] + b"?", b"", False, 0, None)
     bench.pass_s(40)
 
     answer = desk.ask("renew-lock", {"lock-tokens": tokens_of([*deliveries, lost])})
@@ -270,7 +270,7 @@ def test_a_reason_given_by_management_keeps_its_type(
 ) -> None:
     """In its own field, and among the properties to modify."""
     of_a_field, of_a_property = locked(bench, desk.client, "q", 2)
-    asked: list[tuple[Delivery, dict[str, Value]]] = [
+    asked: list[tuple[IncomingDelivery, dict[str, Value]]] = [
         (of_a_field, {field: value}),
         (of_a_property, {"properties-to-modify": {name: value}}),
     ]

@@ -2,17 +2,17 @@
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import (
+from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Modified, Rejected
+from shardbus.codec.types import Symbol, Timestamp, Uint, Value
+from shardbus.codec.value import encode
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.message.sections import (
     BATCH_FORMAT,
     decode_message,
     encode_batch,
     encode_data_message,
 )
-from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Modified, Rejected
-from shardbus.amqp.types import Symbol, Timestamp, Uint, Value
-from shardbus.core.entity import QueueSpec
-from shardbus.gateway.amqp.sent import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX
+from shardbus.message.sent import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client
 

@@ -3,9 +3,9 @@
 import pytest
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED
-from shardbus.gateway.amqp.protocol import WRITE_BUFFER_BYTES_MAX
+from shardbus.gateway.amqp.connection.protocol import WRITE_BUFFER_BYTES_MAX
+from shardbus.message.sections import encode_data_message
 from tests.support.messages import annotations_of, seen
 from tests.unit.amqp.frames_seen import names
 from tests.unit.gateway.amqp.bench import Bench

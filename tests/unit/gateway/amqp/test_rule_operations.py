@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from shardbus.amqp.message import Message, build_message
 from shardbus.amqp.outcomes import TransactionalState
-from shardbus.amqp.types import Described, Int, Symbol, Timestamp, Ulong, Uuid, Value
-from shardbus.core.entity import DISABLED_STATUS
-from shardbus.core.rule_spec import FilterSpec, RuleSpec, TypedValue, sql_filter
-from shardbus.gateway.amqp import rule_operations
+from shardbus.codec.types import Described, Int, Symbol, Timestamp, Ulong, Uuid, Value
+from shardbus.core.namespace.entity import DISABLED_STATUS
+from shardbus.core.namespace.rule_spec import FilterSpec, RuleSpec, TypedValue, sql_filter
+from shardbus.gateway.amqp.management import rule_operations
+from shardbus.message.sections import DecodedMessage, build_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk, condition_of, status_of
 from tests.unit.gateway.amqp.test_topics import message
@@ -36,7 +36,7 @@ def desk(bench: Bench, request: pytest.FixtureRequest) -> Desk:
     return Desk(bench, bench.client(), PATH)
 
 
-def add(desk: Desk, name: str, description: Mapping[str, Value]) -> Message:
+def add(desk: Desk, name: str, description: Mapping[str, Value]) -> DecodedMessage:
     return desk.ask("add-rule", {"rule-name": name, "rule-description": dict(description)})
 
 

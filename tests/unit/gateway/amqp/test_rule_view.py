@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.amqp.codec import decode, encode
-from shardbus.amqp.message import Stamp, decode_message, encode_delivery, scan_message
-from shardbus.amqp.types import (
+from shardbus.codec.types import (
     Array,
     Byte,
     Char,
@@ -27,9 +25,11 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
+from shardbus.codec.value import decode, encode
 from shardbus.core.properties import unpack
-from shardbus.gateway.amqp.rule_values import property_from, value_from
-from shardbus.gateway.amqp.rule_view import RuleView, pack_changes, rewrite
+from shardbus.message.rule_values import property_from, value_from
+from shardbus.message.rule_view import RuleView, pack_changes, rewrite
+from shardbus.message.sections import Stamp, decode_message, encode_delivery, scan_message
 from shardbus.rules import system, values
 from shardbus.rules.action import Changes, SqlAction
 from shardbus.rules.scope import NewIds, Scope

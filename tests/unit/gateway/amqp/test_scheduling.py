@@ -2,18 +2,18 @@
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.codes import LONG
-from shardbus.amqp.message import (
+from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Modified, Rejected
+from shardbus.codec.codes import LONG
+from shardbus.codec.types import Array, Byte, Int, Symbol, Timestamp, Uint, Ulong, Value
+from shardbus.codec.value import encode
+from shardbus.core.limits import DELAY_MS_MAX
+from shardbus.message.sections import (
     BATCH_FORMAT,
-    Message,
+    DecodedMessage,
     decode_message,
     encode_batch,
     encode_data_message,
 )
-from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Modified, Rejected
-from shardbus.amqp.types import Array, Byte, Int, Symbol, Timestamp, Uint, Ulong, Value
-from shardbus.core.limits import DELAY_MS_MAX
 from tests.support.messages import annotations_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk, condition_of, locked, status_of, tokens_of
@@ -29,14 +29,14 @@ def later(bench: Bench, content: bytes, delay_s: float = 60, **options: str) -> 
     return b"\x00\x53\x72" + annotations + encode_data_message(content, **options)
 
 
-def schedule(desk: Desk, *payloads: bytes) -> Message:
+def schedule(desk: Desk, *payloads: bytes) -> DecodedMessage:
     return desk.ask(
         "schedule-message",
         {"messages": [{"message-id": "1", "message": payload} for payload in payloads]},
     )
 
 
-def numbers_of(answer: Message) -> list[int]:
+def numbers_of(answer: DecodedMessage) -> list[int]:
     assert status_of(answer) == Int(200)
     assert isinstance(answer.body, dict)
     numbers = answer.body["sequence-numbers"]
@@ -45,7 +45,7 @@ def numbers_of(answer: Message) -> list[int]:
     return [number for number in numbers.values if isinstance(number, int)]
 
 
-def cancel(desk: Desk, numbers: list[int]) -> Message:
+def cancel(desk: Desk, numbers: list[int]) -> DecodedMessage:
     return desk.ask("cancel-scheduled-message", {"sequence-numbers": Array(LONG, list(numbers))})
 
 

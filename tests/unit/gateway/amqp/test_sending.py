@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
-from shardbus.amqp.codec import encode
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Rejected, TransactionalState
-from shardbus.gateway.amqp.inbound import BATCH_MESSAGES_MAX, CREDIT
-from shardbus.gateway.amqp.protocol import PENDING_BYTES_MAX
+from shardbus.codec.value import encode
+from shardbus.gateway.amqp.connection.protocol import PENDING_BYTES_MAX
+from shardbus.gateway.amqp.links.inbound import BATCH_MESSAGES_MAX, CREDIT
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 
 SIXTY_THREE_KB = b"x" * 64_512

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.amqp.types import Uint, Value
-from shardbus.core.access import LISTEN, AccessRule
+from shardbus.codec.types import Uint, Value
+from shardbus.core.namespace.access import LISTEN, AccessRule
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import anonymous, plain
 from tests.unit.gateway.amqp.holders import accepted, link_of

@@ -2,12 +2,12 @@
 
 import pytest
 
-from shardbus.amqp.codes import STRING32
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import decode_message
 from shardbus.amqp.outcomes import Modified, Rejected
-from shardbus.amqp.types import Array, Int, Symbol, Timestamp, Uint, Value, integer_of
+from shardbus.codec.codes import STRING32
+from shardbus.codec.types import Array, Int, Symbol, Timestamp, Uint, Value, integer_of
 from shardbus.core.message import NEVER_MS
+from shardbus.message.sections import decode_message
 from tests.support.messages import annotations_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client

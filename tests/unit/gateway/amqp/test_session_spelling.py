@@ -2,15 +2,15 @@
 
 import pytest
 
-from shardbus.amqp.message import (
+from shardbus.amqp.outcomes import ACCEPTED, Rejected
+from shardbus.codec.types import Array, Int, Timestamp, Uint, Value
+from shardbus.core.namespace.rule_spec import TRUE_FILTER, FilterSpec, sql_filter
+from shardbus.message.sections import (
     BATCH_FORMAT,
     decode_message,
     encode_batch,
     encode_data_message,
 )
-from shardbus.amqp.outcomes import ACCEPTED, Rejected
-from shardbus.amqp.types import Array, Int, Timestamp, Uint, Value
-from shardbus.core.rule_spec import TRUE_FILTER, FilterSpec, sql_filter
 from tests.support.messages import seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client

@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.amqp.outcomes import ACCEPTED, Modified, Rejected
-from shardbus.amqp.types import Described, Int, Symbol, Uint, Ulong, Value
+from shardbus.codec.types import Described, Int, Symbol, Uint, Ulong, Value
 from tests.support.messages import annotations_of
 from tests.unit.amqp.frames_seen import names
 from tests.unit.gateway.amqp.bench import Bench

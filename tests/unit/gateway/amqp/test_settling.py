@@ -2,9 +2,7 @@
 
 import pytest
 
-from shardbus.amqp.codes import LONG
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import decode_message
 from shardbus.amqp.outcomes import (
     ACCEPTED,
     RELEASED,
@@ -14,7 +12,9 @@ from shardbus.amqp.outcomes import (
     Rejected,
     TransactionalState,
 )
-from shardbus.amqp.types import Array, Described, Int, Symbol, Timestamp, Uint, Ulong, Value
+from shardbus.codec.codes import LONG
+from shardbus.codec.types import Array, Described, Int, Symbol, Timestamp, Uint, Ulong, Value
+from shardbus.message.sections import decode_message
 from tests.support.messages import seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client

@@ -2,17 +2,17 @@
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import (
+from shardbus.codec.types import Int, Symbol, Timestamp, Uint, Value, integer_of
+from shardbus.codec.value import encode
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.rule_spec import TRUE_FILTER, FilterSpec, RuleSpec
+from shardbus.message.sections import (
     BATCH_FORMAT,
     decode_message,
     encode_batch,
     encode_data_message,
     scan_message,
 )
-from shardbus.amqp.types import Int, Symbol, Timestamp, Uint, Value, integer_of
-from shardbus.core.entity import QueueSpec
-from shardbus.core.rule_spec import TRUE_FILTER, FilterSpec, RuleSpec
 from shardbus.rules.document import typed_value
 from shardbus.rules.values import TIMESTAMP, Property, moment_of_ms
 from tests.support.messages import annotations_of

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from shardbus.amqp.config import ConnectionConfig
-from shardbus.amqp.errors import INTERNAL_ERROR
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import ACCEPTED, RELEASED, Modified
-from shardbus.amqp.types import Symbol, Value
-from shardbus.core.command import Send, Sent
+from shardbus.codec.errors import INTERNAL_ERROR
+from shardbus.codec.types import Symbol, Value
+from shardbus.core.fragment.command import Send, Sent
 from shardbus.core.message import Message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, Client, plain

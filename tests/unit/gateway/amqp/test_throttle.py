@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.amqp.message import BATCH_FORMAT, encode_batch, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Rejected
-from shardbus.amqp.types import Int, Symbol
+from shardbus.codec.types import Int, Symbol
 from shardbus.core.errors import SERVER_BUSY, Refused
-from shardbus.gateway.amqp.throttle import THROTTLED_TEXT, Throttle
+from shardbus.gateway.amqp.connection.throttle import THROTTLED_TEXT, Throttle
+from shardbus.message.sections import BATCH_FORMAT, encode_batch, encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk, condition_of, status_of
 

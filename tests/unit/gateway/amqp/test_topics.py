@@ -2,14 +2,14 @@
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.message import Message
 from shardbus.amqp.outcomes import ACCEPTED, Modified, Rejected
-from shardbus.amqp.types import Array, Int, Timestamp, Value, integer_of
-from shardbus.broker.sas import mint_token
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import DISABLED_STATUS, QueueSpec
-from shardbus.core.rule_spec import FilterSpec, RuleSpec, correlation_filter, sql_filter
+from shardbus.broker.access.sas import mint_token
+from shardbus.codec.types import Array, Int, Timestamp, Value, integer_of
+from shardbus.codec.value import encode
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import DISABLED_STATUS, QueueSpec
+from shardbus.core.namespace.rule_spec import FilterSpec, RuleSpec, correlation_filter, sql_filter
+from shardbus.message.sections import DecodedMessage
 from tests.support.messages import annotations_of
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, anonymous
@@ -52,7 +52,7 @@ def rule(name: str, filter: FilterSpec, action: str = "") -> RuleSpec:
     return made
 
 
-def bodies(messages: list[Message]) -> list[bytes]:
+def bodies(messages: list[DecodedMessage]) -> list[bytes]:
     return [each.body for each in messages if isinstance(each.body, bytes)]
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from shardbus.amqp.events import LinkOpened
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Declared, Rejected, TransactionalState
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Int, Symbol
-from shardbus.gateway.amqp import totals
-from shardbus.gateway.amqp.outbound import WAITING_BYTES_MAX
+from shardbus.codec.types import Int, Symbol
+from shardbus.gateway.amqp.connection import totals
+from shardbus.gateway.amqp.links.outbound import WAITING_BYTES_MAX
+from shardbus.message.sections import encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, plain
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.amqp.codec import encode
-from shardbus.amqp.events import Delivery
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, TransactionalState
-from shardbus.amqp.types import Int, Symbol, Value
+from shardbus.codec.types import Int, Symbol, Value
+from shardbus.codec.value import encode
 from shardbus.core.sequence import fragment_of_token
-from shardbus.gateway.amqp.transactions import TransactionRules
+from shardbus.gateway.amqp.transactions.open import TransactionRules
+from shardbus.message.sections import encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk, status_of
 from tests.unit.gateway.amqp.transacting import Transacting, condition_of, is_enlisted, text_of
@@ -117,7 +117,7 @@ def test_messages_of_two_fragments_are_not_settled_in_one_transaction(
     assert {str(user.client.outcomes(link)[each]) for each in same[1:]} == {str(ACCEPTED)}
 
 
-def received_keys(user: Transacting) -> tuple[Link, Delivery, str, str]:
+def received_keys(user: Transacting) -> tuple[Link, IncomingDelivery, str, str]:
     """A receiver, a delivery of it, the key of that, and one of another fragment."""
     link, deliveries = user.receive("many", len(KEYS))
     keys = [str(body, "ascii") for body in user.client.bodies(link) if isinstance(body, bytes)]

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.amqp import codes
-from shardbus.amqp.codec import encode
-from shardbus.amqp.codes import LONG, UUID
-from shardbus.amqp.message import Message, build_message, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, TransactionalState
-from shardbus.amqp.types import Array, Described, Int, Symbol, Timestamp, Ulong, Value
-from shardbus.gateway.amqp.transactions import BYTES_MAX, TransactionRules
+from shardbus.codec import codes
+from shardbus.codec.codes import LONG, UUID
+from shardbus.codec.types import Array, Described, Int, Symbol, Timestamp, Ulong, Value
+from shardbus.codec.value import encode
+from shardbus.gateway.amqp.transactions.open import BYTES_MAX, TransactionRules
+from shardbus.message.sections import DecodedMessage, build_message, encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.desk import Desk, condition_of, status_of, tokens_of
 from tests.unit.gateway.amqp.test_scheduling import cancel, later, numbers_of
@@ -45,11 +45,11 @@ def messages_in(*payloads: bytes) -> dict[str, Value]:
     return {"messages": [{"message-id": "1", "message": payload} for payload in payloads]}
 
 
-def schedule(desk: Desk, transaction_id: bytes, *payloads: bytes) -> Message:
+def schedule(desk: Desk, transaction_id: bytes, *payloads: bytes) -> DecodedMessage:
     return desk.ask("schedule-message", messages_in(*payloads), transaction_id=transaction_id)
 
 
-def cancel_in(desk: Desk, transaction_id: bytes, *numbers: int) -> Message:
+def cancel_in(desk: Desk, transaction_id: bytes, *numbers: int) -> DecodedMessage:
     body: dict[str, Value] = {"sequence-numbers": Array(LONG, list(numbers))}
     return desk.ask("cancel-scheduled-message", body, transaction_id=transaction_id)
 
@@ -353,7 +353,7 @@ class Talk:
         assert user.client.is_opened(self.link)
         self.desk = Desk(bench, user.client, "talk")
 
-    def set(self, state: bytes | None, transaction_id: bytes | None = None) -> Message:
+    def set(self, state: bytes | None, transaction_id: bytes | None = None) -> DecodedMessage:
         body: dict[str, Value] = {"session-id": "s", "session-state": state}
         return self.desk.ask("set-session-state", body, self.link, transaction_id)
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from shardbus.amqp import codes
-from shardbus.amqp.message import build_message, decode_message
 from shardbus.amqp.outcomes import ACCEPTED, TransactionalState
-from shardbus.amqp.types import Array, Symbol, Uuid, integer_of
-from shardbus.broker.sas import mint_token
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.gateway.amqp.fields import guid_swapped
+from shardbus.broker.access.sas import mint_token
+from shardbus.codec import codes
+from shardbus.codec.types import Array, Symbol, Uuid, integer_of
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.gateway.amqp.management.fields import guid_swapped
+from shardbus.message.sections import build_message, decode_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import anonymous
 from tests.unit.gateway.amqp.transacting import Transacting, condition_of, is_enlisted

@@ -4,12 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.amqp import codes
-from shardbus.amqp.message import (
-    BATCH_FORMAT,
-    encode_batch,
-    encode_data_message,
-)
 from shardbus.amqp.outcomes import (
     ACCEPTED,
     Declared,
@@ -19,10 +13,16 @@ from shardbus.amqp.outcomes import (
     TransactionalState,
 )
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Described, Symbol, Ulong
-from shardbus.broker.outbox import DOUBT_MS_MAX
-from shardbus.core.entity import QueueSpec
-from shardbus.gateway.amqp.transactions import BYTES_MAX, OPEN_MAX, TransactionRules
+from shardbus.broker.routing.outbox import DOUBT_MS_MAX
+from shardbus.codec import codes
+from shardbus.codec.types import Described, Symbol, Ulong
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.gateway.amqp.transactions.open import BYTES_MAX, OPEN_MAX, TransactionRules
+from shardbus.message.sections import (
+    BATCH_FORMAT,
+    encode_batch,
+    encode_data_message,
+)
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.transacting import Transacting, condition_of, is_enlisted, text_of
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shardbus.amqp import codes
-from shardbus.amqp.events import Delivery
+from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.link import Link
-from shardbus.amqp.message import build_message, encode_data_message
 from shardbus.amqp.outcomes import ACCEPTED, Declared, DeliveryState, Rejected, TransactionalState
 from shardbus.amqp.termini import Coordinator
-from shardbus.amqp.types import Described, Ulong, Value
+from shardbus.codec import codes
+from shardbus.codec.types import Described, Ulong, Value
+from shardbus.message.sections import build_message, encode_data_message
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client
 
@@ -81,13 +81,13 @@ class Transacting:
         self.bench.pass_s()
         return link
 
-    def receive(self, entity: str, count: int = 1) -> tuple[Link, list[Delivery]]:
+    def receive(self, entity: str, count: int = 1) -> tuple[Link, list[IncomingDelivery]]:
         link = self.client.receiver(entity, count, name=f"from-{entity}")
         self.bench.pass_s(SOON_S)
         return link, self.client.received(link)
 
     def settle(
-        self, transaction_id: bytes, link: Link, delivery: Delivery, outcome: DeliveryState
+        self, transaction_id: bytes, link: Link, delivery: IncomingDelivery, outcome: DeliveryState
     ) -> DeliveryState | None:
         state = TransactionalState(transaction_id, outcome)
         self.client.settle(link, [delivery.delivery_id], state)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from shardbus.amqp.message import encode_data_message
-from shardbus.gateway.flight.bus import BusError, Document
-from shardbus.gateway.flight.lane import Lane
-from shardbus.stores.base import FragmentId
-from shardbus.stores.bulk import BulkReader
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.gateway.flight.server.bus import BusError, Document
+from shardbus.gateway.flight.server.lane import Lane
+from shardbus.message.sections import encode_data_message
+from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite.bulk import BulkReader
+from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen
 
 ENTITY_ID = 7

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from shardbus.gateway.flight import lane, places
-from shardbus.gateway.flight.admission import ADMITTED_MAX, ADMITTED_S, Admission
-from shardbus.gateway.flight.bus import BusError
-from shardbus.gateway.flight.peers import connections, hang_up, peer_name
+from shardbus.gateway.flight.server import lane, places
+from shardbus.gateway.flight.server.admission import ADMITTED_MAX, ADMITTED_S, LaneAdmission
+from shardbus.gateway.flight.server.bus import BusError
+from shardbus.gateway.flight.server.peers import connections, hang_up, peer_name
 from tests.unit.gateway.flight.lane_site import LaneSite, TableBus, options
 
 ROWS = pa.RecordBatch.from_arrays([pa.array([b"a"])], ["body"])
@@ -26,7 +26,7 @@ ANSWER: dict[str, object] = {"rule": "root", "entity": ""}
 def test_a_token_is_asked_about_once_in_a_while() -> None:
     bus, now_s = TableBus(), [0.0]
     bus.answers["token"] = ANSWER
-    admission = Admission(bus, monotonic_s=lambda: now_s[0])
+    admission = LaneAdmission(bus, monotonic_s=lambda: now_s[0])
 
     for _ in range(3):
         admission.enter("t")
@@ -43,7 +43,7 @@ def test_a_token_is_asked_about_once_in_a_while() -> None:
 def test_who_has_no_good_token_has_no_call() -> None:
     bus = TableBus()
     bus.answers["token"] = BusError(401, "unauthorized", "InvalidSignature")
-    admission = Admission(bus)
+    admission = LaneAdmission(bus)
 
     for token in ("", "wrong", "wrong"):
         with pytest.raises(BusError, match="unauthorized"):
@@ -56,7 +56,7 @@ def test_who_has_no_good_token_has_no_call() -> None:
 def test_calls_are_bounded_all_together_and_for_each_rule() -> None:
     bus = TableBus()
     bus.answers["token"] = ANSWER
-    admission = Admission(bus, calls_max=3, of_rule_max=2)
+    admission = LaneAdmission(bus, calls_max=3, of_rule_max=2)
 
     mine = [admission.enter("t"), admission.enter("another of the same rule")]
     with pytest.raises(BusError, match="server-busy"):

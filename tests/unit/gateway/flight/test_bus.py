@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from shardbus.broker.slowdown import WAITING_OF_PEER_MAX
-from shardbus.gateway.flight.bus import CALLS_MAX, BusClient, BusError, entity_path
+from shardbus.broker.access.slowdown import WAITING_OF_PEER_MAX
+from shardbus.gateway.flight.server.bus import CALLS_MAX, BusClient, BusError, entity_path
 from tests.support.server import free_port
 
 

@@ -8,11 +8,11 @@ from typing import Self
 
 import pytest
 
-from shardbus.gateway.flight.kept_stores import KEPT_MAX, KEPT_S_MAX, KeptStores
-from shardbus.stores.base import FragmentId, StoreError, UnknownFragment
-from shardbus.stores.base_bulk import BulkAsk, Slab
-from shardbus.stores.bulk import BulkReader
-from shardbus.stores.sqlite import SqliteStore
+from shardbus.gateway.flight.reading.kept_stores import KEPT_MAX, KEPT_S_MAX, KeptStores
+from shardbus.stores.base.bulk import BulkAsk, Slab
+from shardbus.stores.base.store import FragmentId, StoreError, UnknownFragment
+from shardbus.stores.sqlite.bulk import BulkReader
+from shardbus.stores.sqlite.store import SqliteStore
 
 FRAGMENT = FragmentId(1, 0)
 

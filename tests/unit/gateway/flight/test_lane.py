@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.flight as flight
 import pytest
 
-from shardbus.gateway.flight.bus import BusError, Document
-from shardbus.gateway.flight.lane import ACTION_BYTES_MAX
+from shardbus.gateway.flight.server.bus import BusError, Document
+from shardbus.gateway.flight.server.lane import ACTION_BYTES_MAX
 from tests.stores.harness import Scalpel, without_payload
 from tests.unit.gateway.flight.lane_site import TOKEN, LaneSite, options
 

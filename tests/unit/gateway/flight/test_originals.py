@@ -8,8 +8,8 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
-from shardbus.amqp import codes
-from shardbus.amqp.encoder import (
+from shardbus.codec import codes
+from shardbus.codec.encoder import (
     NULL,
     compound,
     encode,
@@ -18,15 +18,15 @@ from shardbus.amqp.encoder import (
     encode_symbol,
     encode_text,
 )
-from shardbus.amqp.errors import EncodeError
-from shardbus.amqp.message import decode_message
-from shardbus.amqp.types import Described, Int, Symbol, Ulong, Value
+from shardbus.codec.errors import EncodeError
+from shardbus.codec.types import Described, Int, Symbol, Ulong, Value
 from shardbus.core.message import DEAD_LETTER_LINE, Entry
 from shardbus.core.properties import pack
-from shardbus.gateway.flight.batches import BatchMaker, wanted_for
-from shardbus.gateway.flight.rows import Rows
-from shardbus.gateway.flight.schema import COLUMNS
-from shardbus.gateway.flight.sinking import check_written, drafts_of
+from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
+from shardbus.gateway.flight.reading.rows import Rows
+from shardbus.gateway.flight.reading.schema import COLUMNS
+from shardbus.gateway.flight.writing.sinking import check_written, drafts_of
+from shardbus.message.sections import decode_message
 
 SHOWN: Final = [*COLUMNS, "amqp"]
 VALUE: Final = b"\x00\x53\x77"

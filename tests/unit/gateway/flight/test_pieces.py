@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.amqp.message import decode_message
 from shardbus.core.errors import TOO_LARGE, Refused
-from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
-from shardbus.gateway.flight.drafts import Drafts
-from shardbus.gateway.flight.pieces import (
+from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.gateway.flight.writing.drafts import Drafts
+from shardbus.gateway.flight.writing.pieces import (
     HELD_BYTES_MAX,
     MESSAGE_BYTES_MAX,
     PIECE_BYTES_MAX,
     PIECE_COUNT_MAX,
-    Pieces,
+    PieceGatherer,
 )
-from shardbus.gateway.flight.sinking import drafts_of
+from shardbus.gateway.flight.writing.sinking import drafts_of
+from shardbus.message.sections import decode_message
 
 FRAGMENTS = 16
 Row = tuple[str | None, bytes]
@@ -33,7 +33,7 @@ def drafts(rows: list[Row]) -> Drafts:
 
 def gathered(batches: list[list[Row]], fragments: int = FRAGMENTS) -> list[list[Row]]:
     """All pieces; how many fragments there are is known once the first one was sent."""
-    pieces = Pieces()
+    pieces = PieceGatherer()
     found: list[list[bytes]] = []
     for batch in batches:
         pieces.take_in(drafts(batch))
@@ -118,7 +118,7 @@ def test_a_row_that_is_larger_than_a_piece_is_one_behind_those_before_it() -> No
 
 
 def test_a_row_that_no_entity_takes_is_refused_by_its_number() -> None:
-    pieces = Pieces()
+    pieces = PieceGatherer()
     pieces.take_in(drafts([(None, b"x")] * 3))
     assert pieces.next() == []
     pieces.take_in(drafts([(None, b"x"), (None, bytes(MESSAGE_BYTES_MAX))]))

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from shardbus.gateway.flight.bus import BusError
-from shardbus.gateway.flight.peers import Connection
-from shardbus.gateway.flight.places import SILENT_S_MAX, YIELDS_AFTER_S, Places, overlong
+from shardbus.gateway.flight.server.bus import BusError
+from shardbus.gateway.flight.server.peers import LaneConnection
+from shardbus.gateway.flight.server.places import SILENT_S_MAX, YIELDS_AFTER_S, LanePlaces, overlong
 
 
 class Hall:
@@ -17,7 +17,7 @@ class Hall:
     def __init__(self) -> None:
         self.now_s = 1_000.0
         self.gone: list[str] = []
-        self.places = Places(
+        self.places = LanePlaces(
             self.hang_up, streams_max=2, waits_s_max=0.0, monotonic_s=lambda: self.now_s
         )
 
@@ -52,7 +52,7 @@ def test_a_stream_that_ends_gives_back_its_place() -> None:
 
 def test_who_comes_when_all_places_are_taken_waits_for_its_turn() -> None:
     """A sink has more tasks than there are places: they were refused, and the job failed."""
-    places = Places(lambda _peer: False, streams_max=2, waits_s_max=60.0)
+    places = LanePlaces(lambda _peer: False, streams_max=2, waits_s_max=60.0)
     served: list[int] = []
 
     def work(number: int) -> None:
@@ -141,7 +141,12 @@ def test_a_client_that_takes_too_long_is_hung_up_on_once() -> None:
 
 
 def test_connections_end_when_they_are_silent_and_the_longest_silent_when_they_are_many() -> None:
-    known = [Connection("a", 5), Connection("b", 700_000), Connection("c", 90), Connection("d", 0)]
+    known = [
+        LaneConnection("a", 5),
+        LaneConnection("b", 700_000),
+        LaneConnection("c", 90),
+        LaneConnection("d", 0),
+    ]
 
     assert overlong(known) == ["b"]
     assert overlong(known, connections_max=2) == ["b", "c"]

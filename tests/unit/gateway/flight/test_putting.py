@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from shardbus.amqp.message import decode_message, split_batch
-from shardbus.core.placement import even_hash_starts, fragment_at, hash_point
-from shardbus.gateway.flight.bus import BusError, Document
-from shardbus.gateway.flight.pieces import PIECE_BYTES_MAX, Pieces
-from shardbus.gateway.flight.putting import PIECES_MAX
-from shardbus.gateway.flight.sinking import drafts_of
+from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
+from shardbus.gateway.flight.server.bus import BusError, Document
+from shardbus.gateway.flight.writing.pieces import PIECE_BYTES_MAX, PieceGatherer
+from shardbus.gateway.flight.writing.putting import PIECES_MAX
+from shardbus.gateway.flight.writing.sinking import drafts_of
+from shardbus.message.sections import decode_message, split_batch
 from tests.unit.gateway.flight.lane_site import LaneSite, options
 
 
@@ -64,7 +64,7 @@ def test_rows_are_known_again_however_they_are_divided_and_ordered() -> None:
     )
 
     def digest_of(*batches: pa.RecordBatch) -> int:
-        pieces = Pieces()
+        pieces = PieceGatherer()
         for batch in batches:
             pieces.take_in(drafts_of(batch))
         return int(pieces.digest(), 16)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from shardbus.gateway.flight.schema import COLUMNS, EXTRA_COLUMNS, schema_of
+from shardbus.gateway.flight.reading.schema import COLUMNS, EXTRA_COLUMNS, schema_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "flight.md"
 

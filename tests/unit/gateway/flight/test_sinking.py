@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from shardbus.amqp.errors import EncodeError
-from shardbus.amqp.message import Message, decode_message
+from shardbus.codec.errors import EncodeError
 from shardbus.core.errors import Refused
-from shardbus.gateway.flight.schema import COLUMNS, schema_of
-from shardbus.gateway.flight.sinking import check_written, drafts_of
+from shardbus.gateway.flight.reading.schema import COLUMNS, schema_of
+from shardbus.gateway.flight.writing.sinking import check_written, drafts_of
+from shardbus.message.sections import DecodedMessage, decode_message
 
 TEXTS = pa.map_(pa.string(), pa.string())
 
 
-def messages(batch: pa.RecordBatch) -> list[Message]:
+def messages(batch: pa.RecordBatch) -> list[DecodedMessage]:
     check_written(batch.schema)
     return [decode_message(payload) for payload in drafts_of(batch).encoded()]
 

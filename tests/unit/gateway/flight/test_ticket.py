@@ -6,12 +6,12 @@ import pytest
 
 from shardbus.core.errors import Refused
 from shardbus.core.message import ACTIVE, SCHEDULED
-from shardbus.gateway.flight.schema import COLUMNS
-from shardbus.gateway.flight.ticket import COMMAND, TICKET, TICKET_BYTES_MAX, Wish
+from shardbus.gateway.flight.reading.schema import COLUMNS
+from shardbus.gateway.flight.server.ticket import COMMAND, TICKET, TICKET_BYTES_MAX, ReadRequest
 
 
-def wish(what: str = TICKET, **members: object) -> Wish:
-    return Wish(json.dumps({"entity": "q", **members}).encode(), what)
+def wish(what: str = TICKET, **members: object) -> ReadRequest:
+    return ReadRequest(json.dumps({"entity": "q", **members}).encode(), what)
 
 
 def test_what_a_wish_does_not_say_has_its_default() -> None:
@@ -63,7 +63,7 @@ def test_a_wish_says_what_is_wanted() -> None:
 )
 def test_what_cannot_be_understood_is_refused(text: bytes, reason: str) -> None:
     with pytest.raises(Refused, match=r"The ticket|There is no column|Columns") as refused:
-        Wish(text, TICKET)
+        ReadRequest(text, TICKET)
     assert reason in refused.value.message
 
 

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Mapping
 
-from shardbus.broker.dispatch import FragmentPort
-from shardbus.broker.runner import ReplyTo
-from shardbus.core.command import Command, Settle
+from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import Unavailable
-from shardbus.gateway.http.api_messages import MessagesApi
-from shardbus.gateway.http.message import Response
+from shardbus.core.fragment.command import Command, Settle
+from shardbus.gateway.http.api.messages import MessagesApi
+from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.http.web import Web
 
 Document = dict[str, object]
@@ -33,7 +33,7 @@ class MessagesWeb(Web):
 
     def call(
         self, method: str, path: str, body: object = None, token: str | None = None
-    ) -> Response:
+    ) -> HttpResponse:
         content = b"" if body is None else json.dumps(body).encode()
         return self.fetch(method, f"/api/v1/entities/{path}", content, token=token)
 

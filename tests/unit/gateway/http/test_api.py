@@ -8,10 +8,10 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from shardbus import __version__
-from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
-from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import ALL_KINDS, Unavailable
-from shardbus.core.rule_spec import RuleSpec, TypedValue, correlation_filter, sql_filter
+from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.rule_spec import RuleSpec, TypedValue, correlation_filter, sql_filter
 from tests.unit.gateway.http.web import Web
 
 Json = dict[str, object]

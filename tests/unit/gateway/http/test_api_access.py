@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from shardbus.broker.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
-from shardbus.core.access import LISTEN, MANAGE, RULES_MAX, AccessRule
-from shardbus.gateway.http.api_access import AccessPages
+from shardbus.broker.access.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+from shardbus.core.namespace.access import LISTEN, MANAGE, RULES_MAX, AccessRule
+from shardbus.gateway.http.api.access import AccessPages
 from tests.unit.gateway.http.web import Web
 
 Json = dict[str, object]

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 import pytest
 from msgspec import UNSET, Meta, Struct, field
 
-from shardbus.core.access import LISTEN, MANAGE, SEND, AccessRule
-from shardbus.core.entity import QueueSpec
-from shardbus.gateway.http.api import Api
-from shardbus.gateway.http.api_call import Call, Nothing, Row, shows, takes
-from shardbus.gateway.http.api_route import NAME, RULE, Parameter, Route
+from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes
+from shardbus.gateway.http.api.route import NAME, RULE, Parameter, Route
+from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.document import Body, Count, Json, Maybe
-from shardbus.gateway.http.message import Response
+from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.http.web import Web, Wire
 
 
@@ -79,7 +79,7 @@ def api(web: Web) -> Api:
     return web.with_groups([Parts()])
 
 
-def put(web: Web, body: bytes, *, token: str | None = None, path: str = "q") -> Response:
+def put(web: Web, body: bytes, *, token: str | None = None, path: str = "q") -> HttpResponse:
     return web.fetch("PUT", f"/api/v1/things/{path}", body, token=token)
 
 

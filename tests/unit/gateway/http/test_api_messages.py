@@ -5,14 +5,14 @@ from base64 import b64decode
 
 import pytest
 
-from shardbus.amqp.types import Array, Char, Symbol, Timestamp, Uuid
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.command import COMPLETE, Settle
-from shardbus.core.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, QueueSpec
+from shardbus.codec.types import Array, Char, Symbol, Timestamp, Uuid
+from shardbus.core.fragment.command import COMPLETE, Settle
 from shardbus.core.message import Entry
-from shardbus.gateway.http.api_messages import MessagesApi
-from shardbus.gateway.http.message_document import message_document
-from shardbus.gateway.http.property_document import property_document, read_properties
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, QueueSpec
+from shardbus.gateway.http.api.message_document import message_document
+from shardbus.gateway.http.api.messages import MessagesApi
+from shardbus.gateway.http.api.property_document import property_document, read_properties
 from tests.unit.gateway.http.messages_web import (
     Document,
     MessagesWeb,

@@ -2,8 +2,8 @@
 
 import json
 
-from shardbus.core.access import LISTEN, AccessRule
-from shardbus.core.entity import Entity, QueueSpec
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.core.namespace.entity import Entity, QueueSpec
 from tests.unit.gateway.http.web import Web
 
 ORPHAN = 70

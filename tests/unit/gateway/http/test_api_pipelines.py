@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shardbus.broker.sas import mint_token
-from shardbus.gateway.http.api_groups import api_groups
+from shardbus.broker.access.sas import mint_token
+from shardbus.gateway.http.api.groups import api_groups
 from tests.unit.gateway.http.kept_pipelines import Kept
 from tests.unit.gateway.http.web import Web
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import RECEIVE_DISABLED_STATUS, QueueSpec
-from shardbus.gateway.http.api_groups import api_groups
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import RECEIVE_DISABLED_STATUS, QueueSpec
+from shardbus.gateway.http.api.groups import api_groups
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb
 
 ME = {"reader": "r", "owner": "me"}

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from shardbus.amqp.message import encode_batch, encode_data_message
-from shardbus.core.access import SEND, AccessRule
-from shardbus.gateway.amqp.sent import read_batch
-from shardbus.gateway.http import piece_parts
-from shardbus.gateway.http.api_groups import api_groups
+from shardbus.core.namespace.access import SEND, AccessRule
+from shardbus.gateway.http.api import piece_parts
+from shardbus.gateway.http.api.groups import api_groups
+from shardbus.message.sections import encode_batch, encode_data_message
+from shardbus.message.sent import read_batch
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies
 
 

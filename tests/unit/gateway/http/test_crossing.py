@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from shardbus.amqp.encoder import encode
-from shardbus.amqp.message import Message, decode_message, encode_data_message
 from shardbus.amqp.outcomes import Modified
-from shardbus.amqp.types import (
+from shardbus.broker.forwarding.moving import Forwarder
+from shardbus.codec.encoder import encode
+from shardbus.codec.types import (
     Described,
     Float,
     Int,
@@ -20,15 +20,14 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
-from shardbus.broker.forwarding import Forwarder
-from shardbus.core.entity import QueueSpec
-from shardbus.gateway.amqp.forwarded import forwarded
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.message.sections import DecodedMessage, decode_message, encode_data_message
 from tests.unit.gateway.http.web import Web, broker_properties, header, settle_path
 
 DAY_S = 86_400
 
 
-def received_over_amqp(web: Web, queue: str = "q") -> Message:
+def received_over_amqp(web: Web, queue: str = "q") -> DecodedMessage:
     client = web.client()
     link = client.receiver(queue, 1)
     web.pass_s()
@@ -279,7 +278,7 @@ def test_a_dead_letter_of_expiry_is_seen_with_its_reason(web: Web) -> None:
 
 def test_what_was_forwarded_has_the_number_of_the_first_entity(web: Web) -> None:
     """Also after another hop, and with other numbers there."""
-    forwarding = web.loop.create_task(Forwarder(web.bus, forwarded).run())
+    forwarding = web.loop.create_task(Forwarder(web.bus).run())
     for name, destination in (("last", ""), ("second", "last"), ("first", "second")):
         spec = QueueSpec()
         spec.forward_to = destination

@@ -8,12 +8,12 @@ from msgspec.structs import fields
 
 from shardbus.app.pipelines.definition import KINDS
 from shardbus.core.errors import Refused
-from shardbus.gateway.amqp.sent import read_batch
-from shardbus.gateway.http.api_groups import api_groups
-from shardbus.gateway.http.api_messages_schemas import NewMessage
+from shardbus.gateway.http.api.documents import error_document
+from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.message_document import Message
+from shardbus.gateway.http.api.messages_schemas import NewMessage
 from shardbus.gateway.http.document import KindReader, components, converted, example_of, write
-from shardbus.gateway.http.documents import error_document
-from shardbus.gateway.http.message_document import Message
+from shardbus.message.sent import read_batch
 from tests.unit.gateway.http.kept_backups import Kept as KeptBackups
 from tests.unit.gateway.http.kept_pipelines import Kept
 from tests.unit.gateway.http.web import Web

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.amqp.encoder import encode
-from shardbus.amqp.types import (
+from shardbus.codec.encoder import encode
+from shardbus.codec.types import (
     Array,
     Char,
     Described,
@@ -24,10 +24,10 @@ from shardbus.amqp.types import (
     Uuid,
     Value,
 )
-from shardbus.gateway.http.broker_properties import parse_json, read_broker_properties
-from shardbus.gateway.http.message import Request, Response
-from shardbus.gateway.http.sent import BATCH_MESSAGES_MAX, read_messages
-from shardbus.gateway.http.target import read_target
+from shardbus.gateway.http.messaging.broker_properties import parse_json, read_broker_properties
+from shardbus.gateway.http.messaging.sent import BATCH_MESSAGES_MAX, read_messages
+from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
+from shardbus.gateway.http.server.target import read_target
 from tests.unit.gateway.http.test_crossing import section, send_over_amqp
 from tests.unit.gateway.http.web import Web, broker_properties
 
@@ -75,7 +75,7 @@ def shared() -> Iterator[Web]:
     web.close()
 
 
-def check(web: Web, request: Request) -> None:
+def check(web: Web, request: HttpRequest) -> None:
     """Ask; what was taken must come back as answers that HTTP can carry."""
     response = web.run(web.site.respond(request))
     assert response.status in (201, 400, 403), response.body
@@ -93,7 +93,7 @@ def check(web: Web, request: Request) -> None:
     raise AssertionError("more came back than was sent")
 
 
-def carried(response: Response) -> None:
+def carried(response: HttpResponse) -> None:
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     connection.next_event()
@@ -212,7 +212,7 @@ def test_every_message_of_amqp_can_be_carried(
 
 @given(st.text(max_size=60), st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH"]))
 def test_no_path_breaks_the_reading_of_it(path: str, method: str) -> None:
-    request = Request(method, f"/q/messages/{path}", {}, b"", is_secure=False)
+    request = HttpRequest(method, f"/q/messages/{path}", {}, b"", is_secure=False)
 
     target = read_target(request)
 
@@ -278,7 +278,7 @@ def test_unknown_members_are_passed_over() -> None:
 
 
 def test_a_request_without_anything_is_an_empty_message() -> None:
-    request = Request("POST", "/q/messages", {}, b"", is_secure=False)
+    request = HttpRequest("POST", "/q/messages", {}, b"", is_secure=False)
 
     [message] = read_messages(request, 0)
 

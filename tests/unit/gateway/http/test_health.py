@@ -4,19 +4,19 @@ import json
 
 import pytest
 
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import QueueSpec
-from shardbus.gateway.http.message import Response
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.http.web import Web
 
 PATHS = ("/health", "/api/v1/health")
 
 
-def ask(web: Web, path: str = PATHS[1], method: str = "GET") -> Response:
+def ask(web: Web, path: str = PATHS[1], method: str = "GET") -> HttpResponse:
     return web.fetch(method, path)
 
 
-def document(response: Response) -> dict[str, object]:
+def document(response: HttpResponse) -> dict[str, object]:
     value: dict[str, object] = json.loads(response.body)
     return value
 

@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
-from shardbus.core.access import LISTEN, AccessRule
-from shardbus.core.entity import DISABLED_STATUS
-from shardbus.gateway.http.head_receiver import HeadReceiver
+from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.core.namespace.entity import DISABLED_STATUS
+from shardbus.gateway.http.messaging.head_receiver import HeadReceiver
 from tests.unit.gateway.http.web import Web, Wire, broker_properties, settle_path
 
 HEAD = "/many/messages/head?timeout=30"

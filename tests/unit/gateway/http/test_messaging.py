@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import (
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import (
     DISABLED_STATUS,
     RECEIVE_DISABLED_STATUS,
     SEND_DISABLED_STATUS,

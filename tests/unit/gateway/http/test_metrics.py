@@ -5,16 +5,16 @@ import re
 
 import pytest
 
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import QueueSpec
 from shardbus.core.errors import Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import QueueSpec
 from shardbus.gateway import readings
-from shardbus.gateway.http import metrics as names
-from shardbus.gateway.http import reader_metrics
-from shardbus.gateway.http.exposition import GAUGE, Family
-from shardbus.gateway.http.metrics import TABLE
-from shardbus.gateway.http.reader_metrics import Follower
+from shardbus.gateway.http.observing import metrics as names
+from shardbus.gateway.http.observing import readers as reader_metrics
+from shardbus.gateway.http.observing.exposition import GAUGE, Family
+from shardbus.gateway.http.observing.metrics import TABLE
+from shardbus.gateway.http.observing.readers import Follower
 from tests.unit.gateway.http.web import Web
 
 LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? ([-+.e0-9]+)')

@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.own_host import check_host
+from shardbus.gateway.http.server.own_host import check_host
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import json
 import re
 from pathlib import Path
 
-from shardbus.gateway.amqp.sent import read_batch
-from shardbus.gateway.http.api_groups import api_groups
-from shardbus.gateway.http.metrics import TABLE
+from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.observing.metrics import TABLE
+from shardbus.message.sent import read_batch
 from tests.unit.gateway.http.kept_backups import Kept as KeptBackups
 from tests.unit.gateway.http.kept_pipelines import Kept
 from tests.unit.gateway.http.web import Web

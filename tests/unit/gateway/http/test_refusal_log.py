@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.http.refusal_log import LINES_MAX, OF_PEER_MAX, WINDOW_MS
+from shardbus.gateway.http.server.refusal_log import LINES_MAX, OF_PEER_MAX, WINDOW_MS
 from tests.unit.gateway.http.web import Web
 
 REFUSAL = Refused(INVALID_ARGUMENT, "no HTTP")

@@ -4,10 +4,10 @@ from itertools import product
 
 import pytest
 
-from shardbus.core.access import MANAGE
-from shardbus.core.address import parse_address
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.http.gate import Gate
+from shardbus.core.namespace.access import MANAGE
+from shardbus.core.namespace.address import parse_address
+from shardbus.gateway.http.server.gate import Gate
 from tests.unit.gateway.http.messages_web import MessagesWeb, bodies
 from tests.unit.gateway.http.web import Web, settle_path
 

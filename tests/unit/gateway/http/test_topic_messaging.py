@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from shardbus.core.access import LISTEN, SEND, AccessRule
-from shardbus.core.entity import QueueSpec
-from shardbus.core.rule_spec import RuleSpec, sql_filter
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.rule_spec import RuleSpec, sql_filter
 from shardbus.gateway.http.moment import format_http_date
 from tests.unit.gateway.http.web import Web, broker_properties, header, settle_path
 

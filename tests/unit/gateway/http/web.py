@@ -5,20 +5,20 @@ import json
 from collections.abc import Sequence
 from uuid import UUID
 
-from shardbus.gateway.amqp.throttle import Throttle
-from shardbus.gateway.http.admin import Admin
-from shardbus.gateway.http.api import Api
-from shardbus.gateway.http.api_call import Group
-from shardbus.gateway.http.api_groups import api_groups
-from shardbus.gateway.http.connection import HttpConnection, HttpGateway
-from shardbus.gateway.http.counts import HttpCounts
-from shardbus.gateway.http.fragments import FragmentsPage
-from shardbus.gateway.http.health import broker_healths
-from shardbus.gateway.http.message import Request, Response
-from shardbus.gateway.http.messaging import Messaging
-from shardbus.gateway.http.metrics import Metrics
-from shardbus.gateway.http.reader_metrics import READER_FRAGMENTS_MAX
-from shardbus.gateway.http.site import Site
+from shardbus.gateway.amqp.connection.throttle import Throttle
+from shardbus.gateway.http.api.call import Group
+from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.table import Api
+from shardbus.gateway.http.atom.admin import Admin
+from shardbus.gateway.http.messaging.requests import Messaging
+from shardbus.gateway.http.observing.fragments import FragmentsPage
+from shardbus.gateway.http.observing.health import broker_healths
+from shardbus.gateway.http.observing.metrics import Metrics
+from shardbus.gateway.http.observing.readers import READER_FRAGMENTS_MAX
+from shardbus.gateway.http.server.connection import HttpConnection, HttpGateway
+from shardbus.gateway.http.server.counts import HttpCounts
+from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
+from shardbus.gateway.http.server.site import Site
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.transport import FakeTransport
 
@@ -93,16 +93,16 @@ class Web(Bench):
         headers: dict[str, str] = NO_HEADERS,
         *,
         token: str | None = None,
-    ) -> Request:
+    ) -> HttpRequest:
         """As the connection makes it: names in lower case, and beside them as written."""
         given = {"Host": "bus:5300", "Authorization": self.token() if token is None else token}
         given |= headers
         lower = {name.lower(): value for name, value in given.items()}
-        request = Request(method, target, lower, body, is_secure=False)
+        request = HttpRequest(method, target, lower, body, is_secure=False)
         request.header_names = {name.lower(): name for name in given}
         return request
 
-    def start(self, request: Request) -> "asyncio.Task[Response]":
+    def start(self, request: HttpRequest) -> "asyncio.Task[HttpResponse]":
         return self.loop.create_task(self.site.respond(request))
 
     def fetch(
@@ -113,7 +113,7 @@ class Web(Bench):
         headers: dict[str, str] = NO_HEADERS,
         *,
         token: str | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         response = self.run(
             self.site.respond(self.request(method, target, body, headers, token=token))
         )
@@ -129,10 +129,10 @@ class Web(Bench):
         response = self.fetch("POST", f"/{queue}/messages", body, headers)
         assert response.status == 201, response.body
 
-    def lock(self, queue: str, timeout: int = 0) -> Response:
+    def lock(self, queue: str, timeout: int = 0) -> HttpResponse:
         return self.fetch("POST", f"/{queue}/messages/head?timeout={timeout}")
 
-    def take(self, queue: str, timeout: int = 0) -> Response:
+    def take(self, queue: str, timeout: int = 0) -> HttpResponse:
         return self.fetch("DELETE", f"/{queue}/messages/head?timeout={timeout}")
 
 
@@ -166,16 +166,16 @@ class Wire:
         return [int(part[:3]) for part in parts]
 
 
-def broker_properties(response: Response) -> dict[str, object]:
+def broker_properties(response: HttpResponse) -> dict[str, object]:
     value: dict[str, object] = json.loads(header(response, "BrokerProperties"))
     return value
 
 
-def header(response: Response, name: str) -> str:
+def header(response: HttpResponse, name: str) -> str:
     return dict(response.headers)[name]
 
 
-def settle_path(response: Response) -> str:
+def settle_path(response: HttpResponse) -> str:
     """The target of a Location."""
     location = header(response, "Location")
     assert location.startswith("http://bus:5300/")

@@ -1,0 +1,122 @@
+"""`shardbus backup` and `shardbus restore`: a copy of the whole namespace, and back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import access_from, access_options
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.entity_path import documents, whole
+from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
+from shardbus.app.cli.progress import Progress
+
+LOOK_S: Final = 0.2
+
+
+@click.command(
+    params=[
+        click.Argument(["name"], required=False),
+        click.Option(
+            ["--offline", "data_dir"],
+            type=click.Path(path_type=Path),
+            metavar="DATA_DIR",
+            help="Copy the data directory of a server that does not run; NAME is the path of the "
+            "new directory.",
+        ),
+        *access_options(),
+    ]
+)
+def backup(name: str | None, data_dir: Path | None, **options: str | int | bool | None) -> None:
+    """Copy the whole namespace into the directory NAME below the server's --backup-dir.
+
+    The server goes on; all files are of one moment. Without NAME it is called by the time (UTC).
+    """
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        if data_dir is not None:
+            if name is None:
+                raise Usage("name the new directory: shardbus backup --offline DATA_DIR TARGET")
+            # Late, so that a client command does not pay for loading the stores.
+            from shardbus.app.backups.offline import run_offline
+
+            return run_offline(console, data_dir, Path(name))
+        found = backed_up(access_from(options).api(), name, time.sleep)
+        console.show(found, _summary(found))
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+def backed_up(api: ApiClient, name: str | None, wait: Callable[[float], None]) -> Document:
+    """The backup when it is done; CommandError when it failed."""
+    found = api.post("backups", {} if name is None else {"name": name})
+    path = f"backups/{found.get('name')}"
+    while found.get("state") == "running" and not whole(found, "size_bytes"):
+        wait(LOOK_S)
+        found = _looked(api, path)
+    progress = Progress("copying bytes", whole(found, "size_bytes"))
+    done_bytes = 0
+    try:
+        while found.get("state") == "running":
+            wait(LOOK_S)
+            found = _looked(api, path)
+            progress.advance(whole(found, "done_bytes") - done_bytes)
+            done_bytes = whole(found, "done_bytes")
+    finally:
+        progress.end()
+    if found.get("state") != "done":
+        raise CommandError(f"there is no backup: {found.get('error')}")
+    return found
+
+
+def _looked(api: ApiClient, path: str) -> Document:
+    try:
+        return api.get(path)
+    except ServerUnavailable as error:
+        raise ServerUnavailable(
+            f"{error} (the backup may still be made: it is whole once it has its manifest.json)"
+        ) from error
+
+
+def _summary(found: Document) -> str:
+    lines = [
+        f"{found.get('path')}: {len(documents(found, 'files'))} databases, "
+        f"{found.get('size_bytes')} bytes, {found.get('messages')} messages, all as of "
+        f"{found.get('cut_at')}; writes waited for {found.get('hold_ms')} ms"
+    ]
+    if found.get("is_gathered") is not True:
+        lines.append("these were written on the machines of their brokers; bring them together:")
+        lines += [f"  {file.get('where')}" for file in documents(found, "files")]
+    return "\n".join(lines)
+
+
+@click.command(
+    params=[
+        click.Argument(["backup_dir"], metavar="BACKUP", type=click.Path(path_type=Path)),
+        click.Argument(["data_dir"], metavar="DATA_DIR", type=click.Path(path_type=Path)),
+        click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
+    ]
+)
+def restore(backup_dir: Path, data_dir: Path, is_json: bool) -> None:
+    """Make the data directory DATA_DIR, which must be new or empty, of the directory BACKUP.
+
+    Every file is compared with its checksum, and everything is examined as `check` does it. Exit
+    code 0: restored and sound. 1: the backup is damaged and nothing was restored, or what was
+    backed up had been damaged before. 2: DATA_DIR cannot be used.
+    """
+    console = Console(is_json)
+
+    def command() -> int:
+        from shardbus.app.backups.restoring import run_restore
+
+        return run_restore(console, backup_dir, data_dir)
+
+    sys.exit(run_command(console, command))

@@ -1,0 +1,44 @@
+"""`shardbus check`: is everything in a data directory as it should be, and if not, what now."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from shardbus.app.cli.console import Console, run_command
+
+
+@click.command(
+    params=[
+        click.Argument(["directory"], type=click.Path(path_type=Path)),
+        click.Option(
+            ["--repair", "is_repairing"],
+            is_flag=True,
+            help="Write what is sound into new files; damaged ones stay as NAME.damaged-N.",
+        ),
+        click.Option(
+            ["--adopt", "is_adopting"],
+            is_flag=True,
+            help="Go on with the stores that are there: make a catalogue or a store that is lost, "
+            "and take over stores of another namespace. What they hold is kept as orphans.",
+        ),
+        click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
+    ]
+)
+def check(directory: Path, is_repairing: bool, is_adopting: bool, is_json: bool) -> None:
+    """Examine the data DIRECTORY of a server that does not run.
+
+    Exit code 0: everything is sound, or was after the repair. 1: damage was found; it is listed.
+    3: the directory is being served.
+    """
+    console = Console(is_json)
+
+    def command() -> int:
+        # Late, so that a client command does not pay for loading the stores.
+        from shardbus.app.cli.check_report import run_check
+
+        return run_check(console, directory, is_repairing=is_repairing, is_adopting=is_adopting)
+
+    sys.exit(run_command(console, command))

@@ -1,0 +1,321 @@
+"""The command line's way to the management API: sign, ask, and turn answers into three failures."""
+
+import http.client
+import select
+import ssl
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import quote, urlsplit
+
+from shardbus.app.cli.atom import (
+    AtomDescription,
+    EntityKind,
+    content_of,
+    parse,
+    read_entities,
+    read_entity,
+    read_error,
+    read_feed,
+    write_entity,
+    write_entry,
+)
+from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
+from shardbus.app.cli.rule_atom import AtomRule, read_rule, write_rule
+from shardbus.app.cli.sas import Credential
+from shardbus.gateway.http.atom.described import CONNECT
+
+API_VERSION: Final = "2024-05"
+TOKEN_LIFETIME_S: Final = 300
+TIMEOUT_S: Final = 60
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+PAGE_SIZE: Final = 100
+PAGES_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body of one HTTP answer."""
+
+    status: int
+    body: bytes
+
+
+class Transport(Protocol):
+    """Carries one request to the bus; raises `ServerUnavailable` when nobody answers."""
+
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer: ...
+
+
+class HttpTransport:
+    """Carries requests over one connection, which is kept as long as the bus keeps it.
+
+    `ca_file` holds the certificates that HTTPS trusts in place of the system's.
+    """
+
+    def __init__(
+        self, endpoint: str, ca_file: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._connection: http.client.HTTPConnection | None = None
+        self._let_go: Callable[[], object] = _nothing
+        self._endpoint = endpoint
+        self._host, self._port, self._is_secure = _address(endpoint)
+        self._ca_file = ca_file
+        self._timeout_s = timeout_s
+
+    def close(self) -> None:
+        """Let go of the connection; the next request makes another."""
+        if self._connection is not None:
+            self._let_go()
+            self._connection = None
+
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Answer:
+        connection = self._connected()
+        is_asked = False
+        try:
+            connection.request(method, target, body=body, headers=dict(headers))
+            is_asked = method != "GET"
+            response = connection.getresponse()
+            text = response.read(ANSWER_BYTES_MAX + 1)
+        except ssl.SSLError as error:
+            self.close()
+            raise ServerUnavailable(self._no_trust(error)) from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise ServerUnavailable(self._silent(error, is_asked=is_asked)) from error
+        if len(text) > ANSWER_BYTES_MAX:
+            self.close()
+            raise CommandError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+        if response.will_close:
+            self.close()
+        return Answer(response.status, text)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        # Found out before something is sent: a request that was sent is never sent again, since
+        # the bus may have done what it said.
+        if self._connection is not None and _has_ended(self._connection):
+            self.close()
+        if self._connection is None:
+            self._connection = self._new_connection()
+            # Whoever makes a transport asks until it ends; nobody is left to say that it has.
+            self._let_go = weakref.finalize(self, self._connection.close)
+        return self._connection
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        if not self._is_secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        try:
+            trust = ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            raise Usage(f"--ca {self._ca_file} holds no certificates: {error}") from error
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=self._timeout_s, context=trust
+        )
+
+    def _no_trust(self, error: ssl.SSLError) -> str:
+        hint = ""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            hint = ": name the authority that signed its certificate with --ca FILE"
+        return f"TLS with {self._endpoint} did not work ({error}){hint}"
+
+    def _silent(self, error: Exception, *, is_asked: bool) -> str:
+        reason = str(error) or type(error).__name__
+        if is_asked:
+            return (
+                f"{self._endpoint} was asked and gave no answer ({reason}): it may have done what "
+                "it was asked for, so look before you ask again"
+            )
+        return (
+            f"no Shardbus answers at {self._endpoint} ({reason}): "
+            "start one with `shardbus serve`, or name another with --endpoint"
+        )
+
+
+def _address(endpoint: str) -> tuple[str, int | None, bool]:
+    try:
+        address = urlsplit(endpoint)
+        host, port = address.hostname, address.port
+    except ValueError as error:
+        raise Usage(f"{endpoint!r} is not an endpoint: {error}") from error
+    if address.scheme not in ("http", "https") or not host:
+        raise Usage(f"{endpoint!r} is not an endpoint: write http://host:port")
+    return host, port, address.scheme == "https"
+
+
+def _nothing() -> None:
+    """There is no connection yet."""
+
+
+def _has_ended(connection: http.client.HTTPConnection) -> bool:
+    """Between two answers the bus has nothing to say but goodbye."""
+    if connection.sock is None:
+        return True
+    return bool(select.select([connection.sock], [], [], 0)[0])
+
+
+class Management:
+    """The entities of one namespace; `clock` gives the seconds since 1970 for tokens.
+
+    A subscription's path is `<topic>/Subscriptions/<name>`, a rule's goes on with `/Rules/<name>`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        endpoint: str,
+        credential: Credential,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._transport = transport
+        self._resource = endpoint.rstrip("/")
+        self._credential = credential
+        self._clock = clock
+
+    def create(
+        self, kind: EntityKind, path: str, elements: dict[str, str], rule: AtomRule | None = None
+    ) -> AtomDescription:
+        """`rule` is what a subscription is created with, in place of one that takes everything."""
+        first = None if rule is None else write_rule(rule, "DefaultRuleDescription")
+        body = write_entity(kind, elements, first)
+        return _described(kind, path, self._ask("PUT", path, body=body, word=kind.word))
+
+    def update(self, kind: EntityKind, path: str, elements: dict[str, str]) -> AtomDescription:
+        """Change the named elements and leave the others as they are."""
+        whole = {**self.entity(kind, path).elements, **elements}
+        answer = self._ask("PUT", path, body=write_entity(kind, whole), is_update=True)
+        return _described(kind, path, answer)
+
+    def entity(self, kind: EntityKind, path: str) -> AtomDescription:
+        return _described(kind, path, self._ask("GET", path, word=kind.word))
+
+    def look(
+        self, path: str, kinds: Sequence[EntityKind]
+    ) -> tuple[EntityKind, AtomDescription] | None:
+        """What is at a path, if it is one of these kinds."""
+        try:
+            answer = self._ask("GET", path)
+        except NotFound:
+            return None
+        found = ((kind, read_entity(kind, answer.body)) for kind in kinds)
+        return next(((kind, entity) for kind, entity in found if entity is not None), None)
+
+    def entities(self, kind: EntityKind, path: str) -> list[AtomDescription]:
+        """All that a list holds, page by page."""
+        return [
+            entity for document in self._pages(path) for entity in read_entities(kind, document)
+        ]
+
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path)
+
+    def tier(self) -> str:
+        """The tier of the namespace in lower case; empty when the bus does not tell it."""
+        root = parse(self._ask("GET", "$namespaceinfo").body)
+        info = content_of(root, "NamespaceInfo")
+        sku = None if info is None else info.text_of(CONNECT, "MessagingSKU")
+        return (sku or "").strip().lower()
+
+    def create_rule(self, path: str, rule: AtomRule) -> AtomRule:
+        return self._put_rule(path, rule, is_update=False)
+
+    def update_rule(self, path: str, rule: AtomRule) -> AtomRule:
+        """Put another rule in the place of the one of the same name."""
+        return self._put_rule(path, rule, is_update=True)
+
+    def rule(self, path: str) -> AtomRule:
+        return read_rule(parse(self._ask("GET", path).body))
+
+    def rules(self, path: str) -> list[AtomRule]:
+        return [read_rule(entry) for document in self._pages(path) for entry in read_feed(document)]
+
+    def _put_rule(self, path: str, rule: AtomRule, *, is_update: bool) -> AtomRule:
+        body = write_entry(write_rule(rule, "RuleDescription"))
+        return read_rule(parse(self._ask("PUT", path, body=body, is_update=is_update).body))
+
+    def _pages(self, path: str) -> Iterator[bytes]:
+        for page in range(PAGES_MAX):
+            paging = f"&$skip={page * PAGE_SIZE}&$top={PAGE_SIZE}"
+            document = self._ask("GET", path, paging=paging).body
+            yield document
+            if len(read_feed(document)) < PAGE_SIZE:
+                break
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        is_update: bool = False,
+        paging: str = "",
+        word: str = "entity",
+    ) -> Answer:
+        # A token for each request: a large file is applied for longer than one lives.
+        expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
+        token = self._credential.token_for(self._resource, expires_at_s=expires_at_s)
+        headers = {"Authorization": token, "Accept": "application/atom+xml"}
+        if body is not None:
+            headers["Content-Type"] = "application/atom+xml;type=entry;charset=utf-8"
+        if is_update:
+            headers["If-Match"] = "*"
+        target = f"/{quote(path, safe='/$')}?api-version={API_VERSION}{paging}"
+        answer = self._transport.ask(method, target, headers, body)
+        check_answer(path, answer, word)
+        return answer
+
+
+def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
+    """Raise what an answer that is not a success means; `word` is what the path should name."""
+    if answer.status < 300:
+        return
+    detail = reason_of(answer) or http.client.responses.get(answer.status, "no reason given")
+    match answer.status:
+        case 401:
+            raise Refused(
+                f"not authorised: {detail} (give --key-name and --key, or a connection string)"
+            )
+        case 404 if "Forward" in detail:
+            # What is missing is not what the path names, but where that should forward to.
+            raise NotFound(detail)
+        case 404 | 410:
+            raise _not_found(path, word)
+        case 409:
+            raise Refused(f"{path} is there already, or is being changed: {detail}")
+        case 504:
+            raise ServerUnavailable(detail)
+        case 429 | 500 | 502 | 503:
+            raise ServerUnavailable(f"the bus is not able to do that now, try again: {detail}")
+        case _:
+            raise Refused(f"{detail} (HTTP {answer.status})")
+
+
+def reason_of(answer: Answer) -> str:
+    """Why the bus said no, in its own words; empty when it gave none.
+
+    The tracking id is for who reads its log, and would stand in the middle of our sentences.
+    """
+    return read_error(answer.body).partition(" TrackingId:")[0]
+
+
+def _described(kind: EntityKind, path: str, answer: Answer) -> AtomDescription:
+    entity = read_entity(kind, answer.body)
+    if entity is None:
+        raise _not_found(path, kind.word)
+    return entity
+
+
+def _not_found(path: str, word: str) -> NotFound:
+    topic, separator, _ = path.partition("/Subscriptions/")
+    lists = {
+        "queue": "`shardbus queue list` shows",
+        "topic": "`shardbus topic list` shows",
+    }.get(word, "`shardbus queue list` and `shardbus topic list` show")
+    if separator:
+        lists = f"`shardbus subscription list {topic}` shows"
+    return NotFound(f"there is no {word} {path}: {lists} what there is")

@@ -1,0 +1,151 @@
+"""`shardbus deadletter`: what could not be delivered, why, and what becomes of it."""
+
+import sys
+from collections import Counter
+
+import click
+
+from shardbus.app.cli.access import Options, access_options
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.browsing import browse
+from shardbus.app.cli.console import Console, Json, run_command, table
+from shardbus.app.cli.entity_path import (
+    entity_parameters,
+    message_path,
+    whole,
+    with_api,
+)
+from shardbus.app.cli.failures import NotFound, Usage
+from shardbus.app.cli.message_output import Printer, output_options, run_printing
+from shardbus.app.cli.message_text import dead_letter_table
+from shardbus.app.cli.peek import COUNT_MAX, count_options, show_pages
+from shardbus.app.cli.purge import age_options, run_purge, yes_option
+from shardbus.app.cli.removing import count_of, resubmit
+
+NUMBERS_MAX = 1_000
+
+
+@click.group()
+def deadletter() -> None:
+    """List, resubmit and purge dead letters."""
+
+
+@deadletter.command(
+    "list",
+    params=[
+        *entity_parameters(),
+        *count_options(),
+        click.Option(
+            ["--summary", "is_summary"],
+            is_flag=True,
+            help="How many there are for each reason, of all dead letters.",
+        ),
+        *output_options(),
+        *access_options(),
+    ],
+)
+def list_dead_letters(entity: str, **options: str | int | bool | None) -> None:
+    """Show the dead letters of ENTITY: reason, description, time, body."""
+    if options.get("is_summary"):
+        _run_summary(entity, options)
+
+    def act(printer: Printer) -> None:
+        path = message_path(entity, options, is_dead_letter=True)
+        with_api(options, path, lambda api: show_pages(printer, api, path, options))
+
+    run_printing(options, lambda messages: dead_letter_table(messages).encode() + b"\n", act)
+
+
+@deadletter.command(
+    "resubmit",
+    params=[
+        *entity_parameters(),
+        click.Option(
+            ["--count"],
+            type=click.IntRange(1, COUNT_MAX),
+            metavar="N",
+            help="At most so many, the oldest first.  [default: all there are]",
+        ),
+        click.Option(
+            ["--number", "numbers"],
+            type=click.IntRange(0),
+            multiple=True,
+            metavar="NUMBER",
+            help="Only the dead letter with this sequence number; may be repeated.",
+        ),
+        *access_options(),
+    ],
+)
+def resubmit_dead_letters(
+    entity: str, numbers: tuple[int, ...], **options: str | int | bool | None
+) -> None:
+    """Send the dead letters of ENTITY again, as they were sent first, each of them once.
+
+    Those of a subscription go to its topic, and so to every subscription that wants them.
+    """
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        path = message_path(entity, options)
+        done = with_api(options, path, lambda api: _resubmit(api, path, numbers, options))
+        document: Document = {"entity": path, "resubmitted": done}
+        console.show(document, f"resubmitted {done} dead letters of {path}")
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+@deadletter.command(
+    "purge", params=[*entity_parameters(), *age_options(), yes_option(), *access_options()]
+)
+def purge_dead_letters(entity: str, **options: str | int | bool | None) -> None:
+    """Remove the dead letters of ENTITY."""
+    run_purge(entity, options, is_dead_letter=True)
+
+
+def _resubmit(api: ApiClient, path: str, numbers: tuple[int, ...], options: Options) -> int:
+    given = options.get("count")
+    if numbers:
+        if isinstance(given, int):
+            raise Usage("give --count or --number, not both")
+        return _resubmit_numbered(api, path, numbers)
+    count = given if isinstance(given, int) else count_of(api, path, "dead_letter")
+    return resubmit(api, path, count)
+
+
+def _resubmit_numbered(api: ApiClient, path: str, numbers: tuple[int, ...]) -> int:
+    if len(numbers) > NUMBERS_MAX:
+        raise Usage(f"at most {NUMBERS_MAX} numbers can be given at once")
+    body: Document = {"sequence_numbers": list(numbers)}
+    answer = api.post(f"entities/{path}/dead-letters/resubmit", body)
+    done, missing = whole(answer, "resubmitted"), answer.get("missing")
+    if isinstance(missing, list) and missing:
+        listed = ", ".join(map(str, missing))
+        raise NotFound(
+            f"{done} dead letters were resubmitted; these are not there, or somebody has them "
+            f"locked: {listed}."
+        )
+    return done
+
+
+def _run_summary(entity: str, options: Options) -> None:
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        path = message_path(entity, options, is_dead_letter=True)
+        reasons = with_api(options, path, lambda api: _reasons(api, path))
+        listed = reasons.most_common()
+        document: Json = [{"reason": reason, "count": count} for reason, count in listed]
+        rows = [(reason or "(none)", str(count)) for reason, count in listed]
+        console.show(document, table([("REASON", "COUNT"), *rows]))
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+def _reasons(api: ApiClient, path: str) -> Counter[str]:
+    return Counter(
+        str(message.get("dead_letter_reason", ""))
+        for messages in browse(api, path, count=None)
+        for message in messages
+    )

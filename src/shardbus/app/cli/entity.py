@@ -1,0 +1,53 @@
+"""What the commands of queues, topics, subscriptions and rules do alike."""
+
+import sys
+from collections.abc import Callable
+
+from shardbus.app.cli.access import Options, access_from
+from shardbus.app.cli.atom import AtomDescription, EntityKind
+from shardbus.app.cli.client import Management
+from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.entity_options import MB_PER_GB
+from shardbus.app.cli.failures import Usage
+
+
+def run(options: Options, act: Callable[[Management, Console], None]) -> None:
+    """Do something with the bus that the options name, and end the process."""
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        act(access_from(options).management(), console)
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+def changes(elements: dict[str, str]) -> dict[str, str]:
+    """The elements that an update changes; Usage when there are none."""
+    if not elements:
+        raise Usage("nothing to change: name a property, as in --lock-duration 30s")
+    return elements
+
+
+def delete_entity(bus: Management, to: Console, kind: EntityKind, path: str) -> None:
+    """Delete an entity; NotFound when that is of another kind than the command says."""
+    bus.entity(kind, path)
+    bus.delete(path)
+    to.show({"name": path, "deleted": True}, f"deleted {path}")
+
+
+def fragments_text(described: AtomDescription) -> str:
+    return "not told" if described.fragment_count is None else str(described.fragment_count)
+
+
+def size_line(described: AtomDescription) -> str:
+    whole = size_text(described.size_max_mb)
+    count = described.fragment_count
+    if count is None or count == 1:
+        return whole
+    return f"{whole} ({size_text(described.size_max_mb // count)} x {count} fragments)"
+
+
+def size_text(megabytes: int) -> str:
+    whole, rest = divmod(megabytes, MB_PER_GB)
+    return f"{whole} GB" if rest == 0 else f"{megabytes} MB"

@@ -1,0 +1,66 @@
+"""The properties of entities as command-line options, and as lines of what is shown."""
+
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options
+from shardbus.app.cli.atom import EntityKind
+from shardbus.app.cli.duration import to_iso, to_words
+from shardbus.app.cli.failures import Usage
+from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
+
+MB_PER_GB: Final = 1024
+
+_METAVARS: Final = {NUMBER: "N", MEGABYTES: "GB", DURATION: "DURATION"}
+
+
+def option_parameters(kind: EntityKind, *, is_update: bool) -> list[click.Parameter]:
+    """Every option of a kind; an update has none for what is settled at creation."""
+    return [_parameter(each) for each in kind.options if not (is_update and each.is_fixed)]
+
+
+def elements_from(kind: EntityKind, options: Options) -> dict[str, str]:
+    """Element texts for the options that were given."""
+    elements: dict[str, str] = {}
+    for each in kind.options:
+        value = options.get(_name(each))
+        if value is not None:
+            elements[each.element] = _text(each, value)
+    return elements
+
+
+def property_rows(kind: EntityKind, elements: dict[str, str]) -> list[tuple[str, str]]:
+    """What a table shows of a description."""
+    return [
+        (each.label, to_words(text) if each.form == DURATION else text)
+        for each in kind.options
+        if each.label and (text := elements.get(each.element, ""))
+    ]
+
+
+def _name(each: EntityProperty) -> str:
+    return each.option.replace("-", "_")
+
+
+def _parameter(each: EntityProperty) -> click.Option:
+    flag, name = f"--{each.option}", _name(each)
+    if each.form == FLAG:
+        return click.Option([f"{flag}/--no-{each.option}", name], default=None, help=each.help)
+    kind = int if each.form in (NUMBER, MEGABYTES) else str
+    metavar = _METAVARS.get(each.form, "TEXT")
+    return click.Option([flag, name], type=kind, metavar=metavar, help=each.help)
+
+
+def _text(each: EntityProperty, value: str | int | bool) -> str:
+    """The element's text for a value that was typed."""
+    if each.form == FLAG:
+        return "true" if value else "false"
+    if each.form == MEGABYTES:
+        return str(int(value) * MB_PER_GB)
+    if each.form == DURATION:
+        try:
+            return to_iso(str(value))
+        except ValueError as error:
+            raise Usage(f"--{each.option}: {error}") from error
+    return str(value)

@@ -1,0 +1,79 @@
+"""Which messages a command means: ENTITY, a subscription of it, its dead letters."""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import click
+
+from shardbus.app.cli.access import Options, access_from, text_option
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.completion import complete_entity
+from shardbus.app.cli.failures import CommandError, NotFound, Usage
+
+DEAD_LETTERS: Final = "$DeadLetterQueue"
+
+T = TypeVar("T")
+
+
+def entity_parameters(*, has_subscription: bool = True) -> list[click.Parameter]:
+    """ENTITY and, for commands that receive, the option that names a subscription of it."""
+    entity = click.Argument(["entity"], shell_complete=complete_entity)
+    if not has_subscription:
+        return [entity]
+    text = "Subscription of the topic ENTITY; or write ENTITY as TOPIC/Subscriptions/NAME."
+    return [entity, click.Option(["--subscription"], metavar="NAME", help=text)]
+
+
+def dead_letter_option() -> click.Option:
+    return click.Option(
+        ["--dead-letter", "is_dead_letter"], is_flag=True, help="Its dead letters instead."
+    )
+
+
+def message_path(entity: str, options: Options, *, is_dead_letter: bool = False) -> str:
+    """The path of messages in the API. Usage when the two ways to name a subscription collide."""
+    path = entity.strip("/")
+    if not path:
+        raise Usage("ENTITY is empty: name a queue, or a topic with --subscription")
+    subscription = text_option(options, "subscription")
+    if subscription is not None:
+        if "/subscriptions/" in path.lower():
+            raise Usage(f"{entity} names a subscription already: leave --subscription out")
+        path = f"{path}/Subscriptions/{subscription}"
+    if is_dead_letter and not path.lower().endswith(f"/{DEAD_LETTERS}".lower()):
+        path = f"{path}/{DEAD_LETTERS}"
+    return path
+
+
+def whole(document: Document, name: str) -> int:
+    """A number in an answer."""
+    value = document.get(name)
+    if not isinstance(value, int):
+        raise CommandError(f"the bus gave an answer without {name}: is it of another version?")
+    return value
+
+
+def documents(document: Document, name: str) -> list[Document]:
+    """The objects of a list in an answer."""
+    found = document.get(name)
+    listed = found if isinstance(found, list) else []
+    return [dict(each) for each in listed if isinstance(each, dict)]
+
+
+def with_api(options: Options, path: str, act: Callable[[ApiClient], T]) -> T:
+    """Do something at a path, and say more when there is nothing."""
+    try:
+        return act(access_from(options).api())
+    except NotFound as error:
+        raise NotFound(f"{error} {_hint(path)}") from error
+
+
+def _hint(path: str) -> str:
+    topic, separator, _ = path.partition("/Subscriptions/")
+    if separator:
+        return f"`shardbus subscription list {topic}` shows the subscriptions of {topic}."
+    first, separator, rest = path.partition("/")
+    guess = ""
+    if separator and not rest.startswith("$"):
+        guess = f" A subscription is named {first}/Subscriptions/{rest}."
+    return f"`shardbus queue list` and `shardbus topic list` show what there is.{guess}"

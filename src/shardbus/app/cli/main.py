@@ -1,0 +1,180 @@
+"""The `shardbus` command: `serve`, `version`, and clients of the management API."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import click
+
+from shardbus.app.cli.apply import apply
+from shardbus.app.cli.backup import backup, restore
+from shardbus.app.cli.broker import broker
+from shardbus.app.cli.cert import cert
+from shardbus.app.cli.check import check
+from shardbus.app.cli.completion import completion
+from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.deadletter import deadletter
+from shardbus.app.cli.export import export
+from shardbus.app.cli.flight import flight
+from shardbus.app.cli.fragments import fragments
+from shardbus.app.cli.orphans import orphans
+from shardbus.app.cli.peek import peek
+from shardbus.app.cli.pipeline import pipeline
+from shardbus.app.cli.purge import purge_command
+from shardbus.app.cli.queue import queue
+from shardbus.app.cli.receive import receive
+from shardbus.app.cli.rule import rule
+from shardbus.app.cli.sas_commands import sas
+from shardbus.app.cli.send import send
+from shardbus.app.cli.sessions import sessions
+from shardbus.app.cli.subscription import subscription
+from shardbus.app.cli.topic import topic
+from shardbus.app.cli.version import describe
+from shardbus.app.server.settings import TABLE, Kind, Setting, Settings, load
+from shardbus.demo.options import demo_options, serve_arguments
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """A durable message bus of partitioned queues that speaks the Azure Service Bus dialect."""
+
+
+# What only one of the two commands that serve clients understands.
+_OF_SERVE: Final = frozenset(
+    {
+        "store",
+        "brokers",
+        "broker_processes",
+        "broker_silent_ms",
+        "broker_restart_ms",
+        "durability",
+        "fragment_mb_max",
+        "reserve_mb",
+    }
+)
+_OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file"})
+
+
+def _serving_options(without: frozenset[str]) -> list[click.Parameter]:
+    shown = (
+        "File of settings and entities (TOML), an emulator's Config.json or an ARM template; "
+        "may be given several times.  [default: ./shardbus.toml]"
+    )
+    config = click.Option(["--config"], multiple=True, metavar="FILE", help=shown)
+    return [config, *(_setting_option(row) for row in TABLE if row.name not in without)]
+
+
+def _setting_option(row: Setting) -> click.Option:
+    names = [row.flag, row.name]
+    if row.kind is Kind.SWITCH:
+        # What is on by default needs a flag that switches it off.
+        flag = f"{row.flag}/--no-{row.flag[2:]}" if row.default else row.flag
+        return click.Option([flag, row.name], is_flag=True, default=None, help=row.help)
+    shown = f"{row.help}  [default: {row.default}]" if row.default != "" else row.help
+    # Read as text whatever the kind: the table checks values from every source in the same way.
+    return click.Option(names, metavar="|".join(row.choices) or row.kind.name, help=shown)
+
+
+_ENDS_WITH_STDIN: Final = click.Option(["--ends-with-stdin"], is_flag=True, hidden=True)
+
+
+@main.command(params=[*_serving_options(_OF_GATEWAY), _ENDS_WITH_STDIN])
+def serve(config: tuple[str, ...], ends_with_stdin: bool, **flags: str | bool | None) -> None:
+    """Serve everything until a signal ends it, in one process or with brokers of their own."""
+    if ends_with_stdin:
+        from shardbus.app.server.serving import end_with_stdin
+
+        end_with_stdin()
+    _exit_after(_run, config, flags)
+
+
+@main.command(params=[*demo_options(), *_serving_options(_OF_GATEWAY)])
+def demo(
+    is_plain: bool,
+    orders_per_s: int,
+    prepare: str,
+    config: tuple[str, ...],
+    **flags: str | bool | None,
+) -> None:
+    """Serve, and show what a bus does: sample orders, a pipeline that captures them, a screen."""
+
+    def run(settings: Settings) -> int:
+        if is_plain:
+            return _run(settings)
+        from shardbus.demo.demo import DemoPlan, run_demo
+
+        arguments = serve_arguments(_given(flags), config)
+        return run_demo(DemoPlan(settings, arguments, orders_per_s, prepare))
+
+    _exit_after(run, config, flags)
+
+
+@main.command(params=_serving_options(_OF_SERVE))
+def gateway(config: tuple[str, ...], **flags: str | bool | None) -> None:
+    """Serve clients over brokers that run elsewhere; any number of gateways may do so."""
+    _exit_after(_run_gateway, config, flags)
+
+
+def _exit_after(
+    run: Callable[[Settings], int], config: tuple[str, ...], flags: dict[str, str | bool | None]
+) -> None:
+    def command() -> int:
+        return run(load(_given(flags), os.environ, config=config))
+
+    sys.exit(run_command(Console(is_json=False), command))
+
+
+def _given(flags: dict[str, str | bool | None]) -> dict[str, str]:
+    return {name: str(value) for name, value in flags.items() if value is not None}
+
+
+def _run(settings: Settings) -> int:
+    # Late, so that a client command does not pay for loading the whole server.
+    if settings.broker_processes:
+        from shardbus.app.server.processes import run_with_processes
+
+        return run_with_processes(settings)
+    from shardbus.app.server.serve import run
+
+    return run(settings)
+
+
+def _run_gateway(settings: Settings) -> int:
+    from shardbus.app.server.processes import run_gateway
+
+    return run_gateway(settings)
+
+
+@main.command()
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON document.")
+def version(is_json: bool) -> None:
+    """Show the version, and whether the hot modules are compiled."""
+    about = describe()
+    how = "compiled" if about["compiled"] else "interpreted"
+    Console(is_json).show(about, f"shardbus {about['version']} ({how}, Python {about['python']})")
+
+
+main.add_command(apply)
+main.add_command(backup)
+main.add_command(broker)
+main.add_command(cert)
+main.add_command(check)
+main.add_command(completion)
+main.add_command(deadletter)
+main.add_command(export)
+main.add_command(flight)
+main.add_command(fragments)
+main.add_command(orphans)
+main.add_command(peek)
+main.add_command(pipeline)
+main.add_command(purge_command)
+main.add_command(queue)
+main.add_command(receive)
+main.add_command(restore)
+main.add_command(rule)
+main.add_command(sas)
+main.add_command(send)
+main.add_command(sessions)
+main.add_command(subscription)
+main.add_command(topic)

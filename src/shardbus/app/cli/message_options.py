@@ -1,0 +1,102 @@
+"""What a message is to say beside its body, as options of `shardbus send`."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options, text_option
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.console import Json
+from shardbus.app.cli.duration import to_ms
+from shardbus.app.cli.failures import Usage
+
+_ROWS: Final = (
+    ("--session", "session_id", "ID", "Session of the message."),
+    ("--partition-key", "partition_key", "KEY", "Messages with one key are in one fragment."),
+    ("--message-id", "message_id", "ID", "Id of the message.  [default: a new one]"),
+    ("--subject", "subject", "TEXT", "What the message is about; also called its label."),
+    ("--correlation-id", "correlation_id", "ID", "Id of what the message answers."),
+    ("--content-type", "content_type", "TYPE", "What the body is, as in text/plain."),
+    ("--to", "to", "TEXT", "Whom the message is for; the bus does not look at it."),
+    ("--reply-to", "reply_to", "ENTITY", "Where answers go."),
+)
+_PROPERTY: Final = re.compile(r"([^=:]+|[^=]+?)(:?=)(.*)", re.DOTALL)
+
+
+def message_parameters() -> list[click.Parameter]:
+    named: list[click.Parameter] = [
+        click.Option([flag, member], metavar=metavar, help=text)
+        for flag, member, metavar, text in _ROWS
+    ]
+    return [
+        *named,
+        click.Option(
+            ["--property", "properties"],
+            metavar="NAME=TEXT",
+            multiple=True,
+            help="Custom property; NAME:=JSON for a number, a boolean or null.",
+        ),
+        click.Option(["--ttl"], metavar="DURATION", help="How long it lives, as in 30s or 2h."),
+        click.Option(
+            ["--at"],
+            metavar="TIME",
+            help="When it is enqueued: 2026-01-02T03:04:05Z (UTC), or +10m from now.",
+        ),
+    ]
+
+
+def members_from(options: Options, properties: Sequence[str], now: datetime) -> Document:
+    """The members of a message document that options give, all but its body."""
+    said: Document = {}
+    for _, member, _, _ in _ROWS:
+        text = text_option(options, member)
+        if text is not None:
+            said[member] = text
+    if properties:
+        said["properties"] = dict(read_property(text) for text in properties)
+    ttl, at = text_option(options, "ttl"), text_option(options, "at")
+    if ttl is not None:
+        said["time_to_live_ms"] = duration_ms("--ttl", ttl)
+    if at is not None:
+        said["scheduled_at"] = moment("--at", at, now)
+    return said
+
+
+def read_property(text: str) -> tuple[str, Json]:
+    """`name=text`, or `name:=` and a JSON value; Usage for anything else."""
+    found = _PROPERTY.fullmatch(text)
+    if found is None:
+        raise Usage(f"--property {text!r} has no value: write name=text or name:=7")
+    name, sign, value = found.groups()
+    if sign == "=":
+        return name, value
+    try:
+        number: Json = json.loads(value)
+    except ValueError as error:
+        raise Usage(f"--property {text!r} is no JSON behind := ({error})") from error
+    return name, number
+
+
+def duration_ms(flag: str, text: str) -> int:
+    try:
+        return to_ms(text)
+    except ValueError as error:
+        raise Usage(f"{flag}: {error}") from error
+
+
+def moment(flag: str, text: str, now: datetime) -> str:
+    """A moment as the API takes it, of an ISO time (UTC unless it says) or of `+10m`."""
+    if text.startswith("+"):
+        at = now + timedelta(milliseconds=duration_ms(flag, text[1:]))
+    else:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError as error:
+            raise Usage(
+                f"{flag} {text!r} is no time: write 2026-01-02T03:04:05Z, or +10m from now"
+            ) from error
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC).isoformat()

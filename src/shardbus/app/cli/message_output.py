@@ -1,0 +1,101 @@
+"""How commands print messages: as people read them, or as programs take them."""
+
+import json
+import sys
+from collections.abc import Callable
+
+import click
+
+from shardbus.app.cli.access import Options
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.message_text import body_bytes, details
+
+Text = Callable[[list[Document]], bytes]
+"""Messages as people read them."""
+
+
+class Printer:
+    """Prints messages as they come; what was printed is out when `show` returns.
+
+    As one JSON list, a document a line, with all details, or else as `text` has it.
+    """
+
+    def __init__(self, options: Options, text: Text) -> None:
+        self._is_json, self._is_lines = bool(options.get("is_json")), bool(options.get("is_lines"))
+        self._is_detailed = bool(options.get("is_detailed"))
+        if self._is_json + self._is_lines + self._is_detailed > 1:
+            raise Usage("--json, --jsonl and --details print differently: give one of them")
+        self._text = text
+        self._count = 0
+
+    @property
+    def has_begun(self) -> bool:
+        return self._count > 0
+
+    def show(self, messages: list[Document]) -> None:
+        if messages:
+            sys.stdout.buffer.write(self._shown(messages))
+            self._count += len(messages)
+        sys.stdout.buffer.flush()
+
+    def end(self) -> None:
+        """Close the list, so that also an empty one, or one cut short, is one JSON document."""
+        if self._is_json:
+            sys.stdout.buffer.write(b"\n]\n" if self._count else b"[]\n")
+        sys.stdout.buffer.flush()
+
+    def _shown(self, messages: list[Document]) -> bytes:
+        if self._is_json:
+            listed = ",\n".join(json.dumps(message) for message in messages)
+            return ((",\n" if self._count else "[\n") + listed).encode()
+        if self._is_lines:
+            return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+        if self._is_detailed:
+            return "\n".join(details(message) for message in messages).encode()
+        return self._text(messages)
+
+
+def bodies(messages: list[Document]) -> bytes:
+    """Each body as it was sent, and a line end."""
+    return b"".join(body_bytes(message) + b"\n" for message in messages)
+
+
+def output_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--jsonl", "is_lines"],
+            is_flag=True,
+            help="Print a JSON document a line; `send --jsonl` takes them.",
+        ),
+        click.Option(["--details", "is_detailed"], is_flag=True, help="Print all of a message."),
+    ]
+
+
+def run_printing(options: Options, text: Text, act: Callable[[Printer], None]) -> None:
+    """Do something that prints messages, and end the process.
+
+    With --json there is one document whatever happens: the list, closed where it was cut short, or
+    the reason why there is none.
+    """
+
+    def command() -> int:
+        printer = Printer(options, text)
+        try:
+            act(printer)
+        except CommandError as error:
+            if not printer.has_begun:
+                raise
+            printer.end()
+            Console(is_json=False).fail(error)
+            return error.exit_code
+        except BrokenPipeError:
+            # Who reads has enough: click ends the process quietly.
+            raise
+        except OSError as error:
+            raise CommandError(f"standard output cannot be written: {error.strerror}") from error
+        printer.end()
+        return 0
+
+    sys.exit(run_command(Console(bool(options.get("is_json"))), command))

@@ -1,0 +1,117 @@
+"""`shardbus orphans`: fragments of entities that the catalogue does not know."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options, access_from, access_options
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.console import Console, run_command, table
+from shardbus.app.cli.entity_path import documents
+from shardbus.app.cli.failures import NotFound, Usage
+from shardbus.app.cli.purge import yes_option
+
+_COLUMNS: Final = (
+    ("ENTITY ID", "entity_id"),
+    ("BROKER", "broker"),
+    ("FRAGMENTS", "fragments"),
+    ("MESSAGES", "messages"),
+    ("SIZE", "size_bytes"),
+    ("PROBLEM", "problem"),
+)
+
+
+@click.group()
+def orphans() -> None:
+    """Fragments of entities that the catalogue does not know: list, recover, remove.
+
+    They are there after the catalogue was lost, or an old copy of it was restored. The bus keeps
+    them until it is told what to do with them.
+    """
+
+
+@orphans.command("list", params=[*access_options()])
+def list_command(**options: str | int | bool | None) -> None:
+    """List orphans: entity id, broker, fragments, messages, bytes."""
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        found = documents(access_from(options).api().get("orphans"), "orphans")
+        rows = [tuple(_cell(each, name) for _, name in _COLUMNS) for each in found]
+        heading = tuple(title for title, _ in _COLUMNS)
+        console.show(found, table([heading, *rows]) if found else "there are no orphans")
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+@orphans.command(
+    "remove",
+    params=[click.Argument(["entity_id"], type=int), yes_option(), *access_options()],
+)
+def remove_command(entity_id: int, **options: str | int | bool | None) -> None:
+    """Remove the orphans with ENTITY_ID, and all messages in them, for good."""
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        api = access_from(options).api()
+        if not options.get("is_sure"):
+            _ask(api, entity_id)
+        answer = api.post("orphans/remove", {"entity_id": entity_id})
+        console.show(answer, f"removed the orphans of entity {entity_id}")
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+@orphans.command(
+    "recover",
+    params=[
+        click.Argument(["entity_id"], type=int),
+        click.Argument(["name"]),
+        click.Option(
+            ["--requires-session"], is_flag=True, help="The messages have sessions: so has NAME."
+        ),
+        *access_options(),
+    ],
+)
+def recover_command(
+    entity_id: int, name: str, requires_session: bool, **options: str | int | bool | None
+) -> None:
+    """Make the queue NAME of the orphans with ENTITY_ID; every message is in it."""
+    console = Console(bool(options.get("is_json")))
+    sys.exit(
+        run_command(console, lambda: _recover(console, entity_id, name, requires_session, options))
+    )
+
+
+def _recover(
+    console: Console, entity_id: int, name: str, requires_session: bool, options: Options
+) -> int:
+    body: Document = {"entity_id": entity_id, "name": name, "requires_session": requires_session}
+    answer = access_from(options).api().post("orphans/recover", body)
+    console.show(answer, f"'{answer.get('name')}' has the {answer.get('fragments')} fragments now")
+    return 0
+
+
+def _ask(api: ApiClient, entity_id: int) -> None:
+    """Usage when nobody can answer; Abort when somebody says no."""
+    if not sys.stdin.isatty():
+        raise Usage("nobody can be asked whether to remove messages: give --yes")
+    found = [
+        each
+        for each in documents(api.get("orphans"), "orphans")
+        if each.get("entity_id") == entity_id
+    ]
+    if not found:
+        raise NotFound(f"no store holds orphans with the entity id {entity_id}")
+    count = sum(value for each in found if isinstance(value := each.get("messages"), int))
+    click.confirm(f"Remove {count} messages of entity {entity_id} for good?", abort=True, err=True)
+
+
+def _cell(document: Document, name: str) -> str:
+    value = document.get(name, "")
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,197 @@
+"""`shardbus pipeline ...`: Spark jobs that the bus runs, over the JSON API."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options, access_from, access_options
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
+from shardbus.app.cli.pipeline_options import definition_options, wanted_definition
+from shardbus.app.cli.pipeline_view import ENDED, listed, progress_line, shown
+
+WATCH_S: Final = 1.0
+STOP_WAIT_S: Final = 150
+LOG_LINES_MAX: Final = 500
+
+
+@click.group()
+def pipeline() -> None:
+    """Define, run and watch pipelines: Spark jobs between entities and files."""
+
+
+def _name() -> click.Argument:
+    return click.Argument(["name"])
+
+
+@pipeline.command(
+    params=[
+        _name(),
+        *definition_options(),
+        click.Option(["--start", "is_started"], is_flag=True, help="Start it, too."),
+        *access_options(),
+    ]
+)
+def create(
+    name: str, is_started: bool, **options: str | int | bool | tuple[str, ...] | None
+) -> None:
+    """Define the pipeline NAME: a capture of an entity to files, or a replay of files."""
+
+    def act(api: ApiClient, console: Console) -> None:
+        made = api.put(_path(name), wanted_definition(name, options))
+        _show(console, api.post(_path(name, "start"), {}) if is_started else made)
+
+    _run({key: one for key, one in options.items() if not isinstance(one, tuple)}, act)
+
+
+@pipeline.command("list", params=access_options())
+def list_pipelines(**options: str | int | bool | None) -> None:
+    """List pipelines: state, rows, speed, backlog."""
+
+    def act(api: ApiClient, console: Console) -> None:
+        found = api.get("pipelines")
+        console.show(found, listed(found))
+
+    _run(options, act)
+
+
+@pipeline.command(params=[_name(), *access_options()])
+def start(name: str, **options: str | int | bool | None) -> None:
+    """Run the pipeline NAME, also after restarts of the bus."""
+    _run(options, lambda api, console: _show(console, api.post(_path(name, "start"), {})))
+
+
+@pipeline.command(
+    params=[
+        _name(),
+        click.Option(["--no-wait"], is_flag=True, help="Do not wait until its batch has ended."),
+        *access_options(),
+    ]
+)
+def stop(name: str, no_wait: bool, **options: str | int | bool | None) -> None:
+    """End the pipeline NAME when its batch has ended."""
+
+    def act(api: ApiClient, console: Console) -> None:
+        found = api.post(_path(name, "stop"), {})
+        if not no_wait:
+            found = wait_until_over(lambda: api.get(_path(name)), time.sleep)
+        _show(console, found)
+
+    _run(options, act)
+
+
+@pipeline.command(
+    params=[
+        _name(),
+        click.Option(
+            ["--watch", "is_watching"], is_flag=True, help="One line that is written over."
+        ),
+        *access_options(),
+    ]
+)
+def status(name: str, is_watching: bool, **options: str | int | bool | None) -> None:
+    """Show how the pipeline NAME is defined, and how it goes."""
+    if is_watching and options.get("is_json"):
+        is_watching = False
+        _fail(options, Usage("--watch is for people and --json for programs: give one of them"))
+
+    def act(api: ApiClient, console: Console) -> None:
+        if is_watching:
+            watch(lambda: api.get(_path(name)), time.sleep)
+        else:
+            _show(console, api.get(_path(name)))
+
+    _run(options, act)
+
+
+@pipeline.command(
+    params=[
+        _name(),
+        click.Option(
+            ["--lines", "top"],
+            type=click.IntRange(1, LOG_LINES_MAX),
+            metavar="N",
+            help="At most so many, the last ones.",
+        ),
+        *access_options(),
+    ]
+)
+def logs(name: str, top: int | None, **options: str | int | bool | None) -> None:
+    """Show what the driver of the pipeline NAME wrote last."""
+
+    def act(api: ApiClient, console: Console) -> None:
+        found = api.get(_path(name, "logs"), top=top)
+        lines = found.get("lines")
+        console.show(found, "\n".join(map(str, lines if isinstance(lines, list) else [])))
+
+    _run(options, act)
+
+
+@pipeline.command(params=[_name(), *access_options()])
+def delete(name: str, **options: str | int | bool | None) -> None:
+    """Delete the stopped pipeline NAME; what it captured or sent stays."""
+    _run(
+        options,
+        lambda api, console: console.show(api.delete(_path(name)), f"deleted pipeline {name}"),
+    )
+
+
+def _run(options: Options, act: Callable[[ApiClient, Console], None]) -> None:
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        act(access_from(options).api(), console)
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+def _fail(options: Options, error: CommandError) -> None:
+    def command() -> int:
+        raise error
+
+    sys.exit(run_command(Console(bool(options.get("is_json"))), command))
+
+
+def _path(name: str, verb: str = "") -> str:
+    return f"pipelines/{name}/{verb}" if verb else f"pipelines/{name}"
+
+
+def wait_until_over(look: Callable[[], Document], wait: Callable[[float], None]) -> Document:
+    """The pipeline when it has ended; Unavailable when that takes too long."""
+    for _ in range(STOP_WAIT_S):
+        found = look()
+        if found.get("state") in ENDED:
+            return found
+        wait(WATCH_S)
+    raise ServerUnavailable(
+        f"the pipeline has not ended after {STOP_WAIT_S} s; `shardbus pipeline status` shows it"
+    )
+
+
+def watch(look: Callable[[], Document], wait: Callable[[float], None]) -> None:
+    """One line, written over until the pipeline is over or somebody interrupts."""
+    width = 0
+    try:
+        while True:
+            found = look()
+            text = progress_line(found)
+            click.echo(f"\r{text:<{width}}", nl=False)
+            width = len(text)
+            if found.get("state") in ENDED:
+                break
+            wait(WATCH_S)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        click.echo()
+
+
+def _show(console: Console, found: Document) -> None:
+    console.show(found, shown(found))

@@ -1,0 +1,116 @@
+"""What people see of pipelines: a table, a list, and one line that is written over."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.console import Json, table
+
+BAR_WIDTH: Final = 24
+ENDED: Final = ("stopped", "finished")
+REPLAY: Final = "replay"
+
+_UNTOLD: Final = ("path", "incarnation", "progress")
+_ONLY_IF_ANY: Final = ("rate_max", "rows_planned", "rows_max")
+
+
+def progress_line(found: Document) -> str:
+    """How far it is: of all rows that were captured or sent and those that wait, the former."""
+    progress = _progress(found)
+    rows, backlog = _number(progress, "rows_total"), _number(progress, "backlog")
+    share = rows / (rows + backlog) if rows + backlog else 0.0
+    if found.get("kind") == REPLAY and found.get("state") == "finished":
+        share = 1.0
+    bar = "#" * int(share * BAR_WIDTH)
+    told = _sent(found, progress) if found.get("kind") == REPLAY else _captured(progress)
+    line = f"{found.get('name')} {found.get('state')} [{bar:<{BAR_WIDTH}}] {share:4.0%}  {told}"
+    error = found.get("last_error")
+    return f"{line}  {error}" if error else line
+
+
+def shown(found: Document) -> str:
+    """All that is known of a pipeline, a line for each."""
+    progress = _progress(found)
+    rows = [(name, value) for name, value in found.items() if name not in _UNTOLD]
+    rows += progress.items()
+    told = [
+        (name.replace("_", " "), _word(value))
+        for name, value in rows
+        if value or name not in _ONLY_IF_ANY
+    ]
+    return table([row for row in told if row[1]])
+
+
+def listed(found: Document) -> str:
+    """A line for each pipeline."""
+    heading = ("NAME", "KIND", "ENTITY", "STATE", "ROWS", "ROWS/S", "BACKLOG", "ERROR")
+    pipelines = found.get("pipelines")
+    rows = [
+        (
+            *(str(one.get(name)) for name in ("name", "kind", "entity", "state")),
+            str(_progress(one).get("rows_total")),
+            f"{_number(_progress(one), 'rows_per_s'):.0f}",
+            str(_progress(one).get("backlog")),
+            str(one.get("last_error")),
+        )
+        for one in (pipelines if isinstance(pipelines, list) else [])
+        if isinstance(one, dict)
+    ]
+    return table([heading, *rows])
+
+
+def duration(seconds: float) -> str:
+    """As people say it, in one or two units."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _captured(progress: Document) -> str:
+    return (
+        f"{_number(progress, 'rows_total'):,.0f} rows  {_speed(progress)}  "
+        f"{_number(progress, 'backlog'):,.0f} waiting  {_batch(progress)}"
+    )
+
+
+def _sent(found: Document, progress: Document) -> str:
+    planned, rate = _number(progress, "rows_planned"), _number(progress, "rows_per_s")
+    rows = _number(progress, "rows_total")
+    is_over = found.get("state") in ENDED
+    if not planned:
+        return "no row was selected" if found.get("state") == "finished" else "selecting rows"
+    told = f"{rows:,.0f} of {planned:,.0f} rows  {_speed(progress)}"
+    if rate and not is_over:
+        told += f"  about {duration((planned - rows) / rate)} left"
+    return f"{told}  {_batch(progress)}"
+
+
+def _speed(progress: Document) -> str:
+    return f"{_number(progress, 'rows_per_s'):,.0f}/s"
+
+
+def _batch(progress: Document) -> str:
+    return f"batch {_number(progress, 'batch_ms'):,.0f} ms"
+
+
+def _progress(found: Document) -> Document:
+    progress = found.get("progress")
+    return progress if isinstance(progress, dict) else {}
+
+
+def _number(document: Document, name: str) -> float:
+    value = document.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _word(value: Json) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{target}={source}" for target, source in value.items())
+    return "" if value is None else str(value)

@@ -1,0 +1,138 @@
+"""Receiving through the JSON API: what was shown is settled, and only what was shown."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.entity_path import documents, whole
+from shardbus.app.cli.failures import CommandError
+
+BATCH_COUNT: Final = 100
+# One request waits at most so long; a longer wait is several.
+REQUEST_WAIT_MS: Final = 20_000
+
+Show = Callable[[list[Document]], None]
+"""Shows messages; when it returns they are out of our hands."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveOptions:
+    """What to receive, and what becomes of it.
+
+    `count` is None for all there is. `action` is how messages are settled when they were shown;
+    empty: they are deleted as they come (`is_deleting`), or stay locked. `is_one_session` ends with
+    the session that it began with.
+    """
+
+    path: str
+    count: int | None
+    wait_ms: int
+    action: str = "complete"
+    reason: str | None = None
+    is_deleting: bool = False
+    session_id: str | None = None
+    is_one_session: bool = False
+
+
+class Receiving:
+    """One run of `shardbus receive`; `received` counts what was shown."""
+
+    def __init__(self, api: ApiClient, wish: ReceiveOptions, show: Show) -> None:
+        self._api = api
+        self._wish = wish
+        self._show = show
+        self._session: str | None = None
+        self._kept: list[str] = []
+        self.received = 0
+        self._lost = 0
+
+    def run(self) -> None:
+        """Raises CommandError when some of what was shown was not settled and will come again."""
+        try:
+            while self._left() > 0:
+                messages = self._next()
+                if not messages and not self._goes_on():
+                    break
+                self._handle(messages)
+            self._settle_kept()
+        finally:
+            self._release_session()
+        if self._lost:
+            raise CommandError(
+                f"{self._lost} of {self.received} messages were shown, but their locks had "
+                "expired: they will be received again"
+            )
+
+    def _left(self) -> int:
+        wanted = self._wish.count
+        return BATCH_COUNT if wanted is None else wanted - self.received
+
+    def _goes_on(self) -> bool:
+        """Whether there may be another session, now that this one has no more messages."""
+        had_session, self._session = self._session is not None, None
+        is_named = self._wish.session_id is not None
+        return had_session and not is_named and not self._wish.is_one_session
+
+    def _next(self) -> list[Document]:
+        waited_ms = 0
+        while True:
+            wait_ms = min(self._wait_ms() - waited_ms, REQUEST_WAIT_MS)
+            messages = self._ask(wait_ms)
+            waited_ms += wait_ms
+            if messages or waited_ms >= self._wait_ms():
+                return messages
+
+    def _wait_ms(self) -> int:
+        """In a session that came by itself nothing is waited for: the next one may have more."""
+        is_passing = self._session is not None and self._wish.session_id is None
+        return 0 if is_passing and not self._wish.is_one_session else self._wish.wait_ms
+
+    def _ask(self, wait_ms: int) -> list[Document]:
+        wish = self._wish
+        body: Document = {"count": min(self._left(), BATCH_COUNT), "wait_ms": wait_ms}
+        if wish.is_deleting:
+            body["mode"] = "receive_and_delete"
+        if self._session is not None:
+            body["session_lock_token"] = self._session
+        elif wish.session_id is not None:
+            body["session_id"] = wish.session_id
+        answer = self._api.post(f"entities/{wish.path}/messages/receive", body)
+        session = answer.get("session")
+        if isinstance(session, dict):
+            self._session = str(session.get("lock_token"))
+        return documents(answer, "messages")
+
+    def _handle(self, messages: list[Document]) -> None:
+        tokens = [str(message["lock_token"]) for message in messages if "lock_token" in message]
+        try:
+            self._show(messages)
+        except BaseException:
+            # Nobody saw them, or not all: somebody else shall, and at once.
+            self._settle("release", [*self._kept, *tokens])
+            raise
+        self.received += len(messages)
+        if self._wish.action == "complete" or self._wish.reason is not None:
+            self._settle(self._wish.action, tokens)
+        else:
+            self._kept += tokens
+
+    def _settle_kept(self) -> None:
+        """What goes back does so at the end: it would only be received again meanwhile."""
+        if self._wish.action and self._kept:
+            self._settle(self._wish.action, self._kept)
+
+    def _settle(self, action: str, tokens: list[str]) -> None:
+        if not tokens or not action:
+            return
+        body: Document = {"action": action, "lock_tokens": tokens}
+        if action == "dead_letter":
+            body["reason"] = self._wish.reason
+        answer = self._api.post(f"entities/{self._wish.path}/messages/settle", body)
+        self._lost += len(tokens) - whole(answer, "settled")
+
+    def _release_session(self) -> None:
+        # With its messages still locked a session has to stay held: they are locked by it.
+        if self._session is not None and self._wish.action:
+            path = f"entities/{self._wish.path}/sessions/release"
+            self._api.post(path, {"session_lock_token": self._session})

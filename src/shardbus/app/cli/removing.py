@@ -1,0 +1,59 @@
+"""Purging and resubmitting through the JSON API, in as many requests as it takes."""
+
+from typing import Final
+
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.entity_path import whole
+from shardbus.app.cli.progress import Progress
+
+PURGE_COUNT: Final = 5_000
+RESUBMIT_COUNT: Final = 500
+
+
+def purge(
+    api: ApiClient, path: str, *, before: str | None = None, session_id: str | None = None
+) -> int:
+    """How many active messages were removed: all that nobody has locked."""
+    body: Document = {"count": PURGE_COUNT}
+    if before is not None:
+        body["enqueued_before"] = before
+    if session_id is not None:
+        body["session_id"] = session_id
+    purged, progress = 0, Progress("purging")
+    try:
+        has_more = True
+        while has_more:
+            answer = api.post(f"entities/{path}/messages/purge", body)
+            purged += whole(answer, "purged")
+            progress.advance(whole(answer, "purged"))
+            # Sessions that are held keep their messages: more of nothing is nothing.
+            has_more = bool(answer.get("has_more")) and whole(answer, "purged") > 0
+    finally:
+        progress.end()
+    return purged
+
+
+def resubmit(api: ApiClient, path: str, count: int) -> int:
+    """How many dead letters went back, oldest first, at most so many.
+
+    What becomes a dead letter again meanwhile must not go round for ever: hence the bound.
+    """
+    done, progress = 0, Progress("resubmitting", count)
+    try:
+        while done < count:
+            body: Document = {"count": min(count - done, RESUBMIT_COUNT)}
+            answer = api.post(f"entities/{path}/dead-letters/resubmit", body)
+            moved = whole(answer, "resubmitted")
+            done += moved
+            progress.advance(moved)
+            if not moved or not answer.get("has_more"):
+                break
+    finally:
+        progress.end()
+    return done
+
+
+def count_of(api: ApiClient, path: str, name: str) -> int:
+    """One of the counts of an entity, over all fragments that can be reached."""
+    runtime = api.get(f"entities/{path}").get("runtime")
+    return whole(dict(runtime) if isinstance(runtime, dict) else {}, name)

@@ -1,0 +1,166 @@
+"""`shardbus send`: one message, many alike, or as many as a file has lines."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import repeat
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options, access_options, text_option
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.entity_path import (
+    documents,
+    entity_parameters,
+    message_path,
+    whole,
+    with_api,
+)
+from shardbus.app.cli.failures import Refused, ServerUnavailable, Usage
+from shardbus.app.cli.message_options import members_from, message_parameters
+from shardbus.app.cli.message_source import MessageSource, body_document
+from shardbus.app.cli.progress import Progress
+
+# One request holds so much: the bus takes 1000 messages and a megabyte.
+BATCH_COUNT_MAX: Final = 500
+BATCH_BYTES_MAX: Final = 700_000
+COUNT_MAX: Final = 100_000_000
+
+
+@click.command(
+    params=[
+        *entity_parameters(has_subscription=False),
+        click.Argument(["body"], required=False),
+        click.Option(["--file", "file"], metavar="FILE", help="Read FILE; - is standard input."),
+        click.Option(
+            ["--lines", "is_lines"], is_flag=True, help="A message for each line that is read."
+        ),
+        click.Option(
+            ["--jsonl", "is_documents"],
+            is_flag=True,
+            help="A message for each line, a document as --jsonl of peek and receive prints it.",
+        ),
+        *message_parameters(),
+        click.Option(
+            ["--count"], type=click.IntRange(1, COUNT_MAX), metavar="N", help="Send N alike."
+        ),
+        *access_options(),
+    ]
+)
+def send(
+    entity: str, body: str | None, properties: tuple[str, ...], **options: str | int | bool | None
+) -> None:
+    """Send BODY to ENTITY, a queue or topic; without BODY what --file or standard input has."""
+    console = Console(bool(options.get("is_json")))
+
+    def command() -> int:
+        path = message_path(entity, options)
+        sending = _planned(body, properties, options)
+        with_api(options, path, lambda api: sending.run(api, path))
+        console.show(sending.document(path), sending.text(path))
+        return 0
+
+    sys.exit(run_command(console, command))
+
+
+class SendWork:
+    """Sends messages in as few requests as their sizes allow, and stops at the first failure."""
+
+    def __init__(self, messages: Iterator[Document], total: int | None) -> None:
+        self._messages = messages
+        self._total = total
+        self._sent = 0
+        self._duplicates = 0
+
+    def run(self, api: ApiClient, path: str) -> None:
+        progress = Progress("sending", self._total)
+        try:
+            for batch in batches(self._messages):
+                self._send(api, path, batch)
+                progress.advance(len(batch))
+        finally:
+            progress.end()
+
+    def document(self, path: str) -> Document:
+        return {"entity": path, "sent": self._sent, "duplicates": self._duplicates}
+
+    def text(self, path: str) -> str:
+        dropped = f", {self._duplicates} dropped as duplicates" if self._duplicates else ""
+        plural = "message" if self._sent == 1 else "messages"
+        return f"sent {self._sent} {plural} to {path}{dropped}"
+
+    def _send(self, api: ApiClient, path: str, batch: list[Document]) -> None:
+        before = self._sent + self._duplicates
+        try:
+            answer = api.post(f"entities/{path}/messages", {"messages": batch})
+        except (Refused, ServerUnavailable) as failure:
+            if not before:
+                raise
+            raise type(failure)(f"{failure} ({before} were sent before)") from failure
+        self._sent += whole(answer, "sent")
+        self._duplicates += whole(answer, "duplicates")
+        failures = documents(answer, "failures")
+        if failures:
+            raise self._failure(failures, before)
+
+    def _failure(self, failures: list[Document], before: int) -> Refused | ServerUnavailable:
+        first = failures[0]
+        is_refused = first.get("code") not in ("server-busy", "outcome-unknown")
+        kind = Refused if is_refused else ServerUnavailable
+        unknown = sum(bool(each.get("is_unknown")) for each in failures)
+        doubt = f", {unknown} of which may be stored nevertheless" if unknown else ""
+        position = before + whole(first, "position") + 1
+        return kind(
+            f"{self._sent} messages were sent and {len(failures)} were not{doubt}; the first of "
+            f"these is message {position}: {first.get('message')}"
+        )
+
+
+def batches(messages: Iterator[Document]) -> Iterator[list[Document]]:
+    """As many messages at once as one request holds, at least one."""
+    batch: list[Document] = []
+    size_bytes = 0
+    for message in messages:
+        message_bytes = len(json.dumps(message))
+        is_full = len(batch) >= BATCH_COUNT_MAX or size_bytes + message_bytes > BATCH_BYTES_MAX
+        if batch and is_full:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(message)
+        size_bytes += message_bytes
+    if batch:
+        yield batch
+
+
+def _planned(body: str | None, properties: tuple[str, ...], options: Options) -> SendWork:
+    said = members_from(options, properties, datetime.now(UTC))
+    file, given = text_option(options, "file"), options.get("count")
+    is_lines, is_documents = bool(options.get("is_lines")), bool(options.get("is_documents"))
+    if is_lines and is_documents:
+        raise Usage("--lines and --jsonl read the same lines differently: give one of them")
+    if body is not None and (file is not None or is_lines or is_documents):
+        raise Usage("a BODY cannot be given with --file, --lines or --jsonl")
+    if is_lines or is_documents:
+        if given is not None:
+            raise Usage("--count is for one message that is sent often, not for lines")
+        source = MessageSource(file)
+        read = source.lines() if is_lines else source.documents()
+        return SendWork((_with(message, said) for message in read), None)
+    count = given if isinstance(given, int) else 1
+    if count > 1 and "message_id" in said:
+        raise Usage("--count sends different messages: they cannot share one --message-id")
+    single = body_document(os.fsencode(body)) if body is not None else MessageSource(file).body()
+    return SendWork(repeat(_with(single, said), count), count)
+
+
+def _with(message: Document, said: Document) -> Document:
+    """A message with what options say of it; properties are added to its own."""
+    together = {**message, **said}
+    own, more = message.get("properties"), said.get("properties")
+    if isinstance(own, dict) and isinstance(more, dict):
+        together["properties"] = {**own, **more}
+    return together

@@ -1,0 +1,347 @@
+"""What clients see of the bus: ports, protocols, and the line that says it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import Final
+
+import click
+
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.app.backups.kept import KeptBackups
+from shardbus.app.cli.sas import Credential
+from shardbus.app.pipelines.starting import PipelineChild
+from shardbus.app.server import garbage
+from shardbus.app.server.certificates import certificate_files, served_certificate, told_by_hangup
+from shardbus.app.server.descriptors import places, raise_limit
+from shardbus.app.server.flight_child import FlightChild, flight_port, flight_url
+from shardbus.app.server.serving import Work, alongside
+from shardbus.app.server.settings import Settings
+from shardbus.app.setup.starting import set_up
+from shardbus.broker.access.auth import DEVELOPMENT_KEY_NAME
+from shardbus.broker.access.slowdown import Slowdown
+from shardbus.broker.bus import Bus
+from shardbus.broker.forwarding.moving import Forwarder
+from shardbus.broker.namespace.namespace import NamespaceSettings
+from shardbus.broker.operations.recovering import TransactionRecovery
+from shardbus.core.errors import Unavailable
+from shardbus.core.namespace.access import ALL_RIGHTS, AccessRule
+from shardbus.core.namespace.tier import tier_named
+from shardbus.gateway.admission.newcomers import Newcomers
+from shardbus.gateway.amqp.connection.server import AmqpServer
+from shardbus.gateway.amqp.connection.throttle import Throttle
+from shardbus.gateway.amqp.transactions.open import TransactionRules
+from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.table import Api
+from shardbus.gateway.http.atom.admin import Admin
+from shardbus.gateway.http.messaging.requests import Messaging
+from shardbus.gateway.http.observing.fragments import FragmentsPage
+from shardbus.gateway.http.observing.health import BrokerHealth, broker_healths
+from shardbus.gateway.http.observing.metrics import Metrics
+from shardbus.gateway.http.server.connection import HttpGateway
+from shardbus.gateway.http.server.counts import HttpCounts
+from shardbus.gateway.http.server.site import Site
+from shardbus.gateway.listening.listener import Listener, ProtocolFactory, Protocols
+from shardbus.gateway.listening.websocket import WebSockets
+from shardbus.gateway.readings import FORWARDED, GUESSERS_TURNED_AWAY, WRONG_KEYS, MetricReading
+from shardbus.message.sent import read_batch
+
+log = logging.getLogger(__name__)
+
+BUFFERED_BYTES_LEAST: Final = 16 * 1024 * 1024
+SWEEP_S: Final = 600
+SWEEP_AGAIN_S: Final = 5
+IDLE_LOOK_S: Final = 10
+KEY_CHARACTERS_WISE: Final = 22
+"""Of 64 different characters these make 128 bits."""
+
+
+async def serve_clients(
+    settings: Settings,
+    bus: Bus,
+    stopping: asyncio.Event,
+    *,
+    broker_names: Sequence[str],
+    outages: Callable[[], list[str]],
+    backups: KeptBackups,
+) -> None:
+    """Open the ports, say that we are ready, and serve until told to stop.
+
+    `outages` says of each broker why it is out of reach; nothing of one that is not.
+    """
+    throttle = _throttle(settings, bus)
+    shared = places(raise_limit(), settings.connections_max)
+    amqp = _amqp_server(settings, bus, throttle, shared.amqp)
+    opened: list[Listener] = []
+    lanes: list[FlightChild] = []
+    pipelines = PipelineChild(settings, bus)
+
+    def health() -> list[str]:
+        within = [*bus.namespace.problems(), *bus.problems(), *_door_problems(opened, lanes)]
+        return [*filter(None, outages()), *within, *pipelines.problems()]
+
+    told = _Told(pipelines, backups, broker_names, outages, health)
+    site, metrics = _web(settings, bus, throttle, told)
+    await _set_up(settings, bus, site)
+    certificate = served_certificate(settings, bus.clock)
+    # Whoever is bound to the loopback may use the key that everybody knows.
+    websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
+    gateway = HttpGateway(
+        site.respond, site.refused, connections_max=shared.http, websockets=websockets
+    )
+    reception = Newcomers(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
+    forwarder = Forwarder(bus)
+    _watch(metrics, amqp, gateway, lambda: _readings(forwarder, bus.authorizer.slowdown))
+    async with gateway as http, AsyncExitStack() as listeners:
+        doors = _Doors(amqp.new_protocol, http.connection, certificate.context)
+
+        async def listen(protocols: Protocols, port: int) -> int:
+            listener = await listeners.enter_async_context(Listener(protocols, reception))
+            opened.append(listener)
+            return await listener.listen(settings.host, port)
+
+        ports = Ports(
+            amqp=await listen(doors.everything, settings.amqp_port),
+            http=await listen(doors.web, settings.http_port),
+            tls=await listen(doors.secure, settings.tls_port) if settings.tls_port else 0,
+            flight=flight_port(settings),
+        )
+        if ports.flight:
+            lanes.append(_bulk_lane(settings, ports, bus, metrics))
+        garbage.calm()
+        await bus.open_timed()
+        chores = [
+            garbage.collect_now_and_then(lambda: amqp.closed_connections),
+            certificate.follow(doors.all(), told_by_hangup()),
+            forwarder.run(),
+            *(lane.run() for lane in lanes),
+            pipelines.run(has_lane=bool(lanes)),
+        ]
+        work = _until(stopping, lanes, ready_line(settings, ports))
+        await alongside(work, [*chores, *_chores(bus, backups)])
+        amqp.close()
+
+
+class _Doors:
+    """What each kind of port serves.
+
+    Administration clients dial HTTPS on whatever port the connection string names, so that one
+    serves everything.
+    """
+
+    def __init__(self, amqp: ProtocolFactory, http: ProtocolFactory, tls: SSLContext) -> None:
+        self.everything = Protocols(amqp=amqp, http=http, tls=tls)
+        self.secure = Protocols(amqp=amqp, http=http, tls=tls, is_tls_required=True)
+        self.web = Protocols(http=http, tls=tls)
+
+    def all(self) -> list[Protocols]:
+        return [self.everything, self.secure, self.web]
+
+
+async def _set_up(settings: Settings, bus: Bus, site: Site) -> None:
+    if not settings.setup.is_empty():
+        root = bus.namespace.settings.root_rule
+        await set_up(site, settings.setup, Credential(root.name, root.primary_key))
+
+
+def _amqp_server(
+    settings: Settings, bus: Bus, throttle: Throttle | None, connections_max: int
+) -> AmqpServer:
+    rules = TransactionRules(
+        is_extended=settings.transactions == "extended",
+        messages_max=settings.transaction_messages_max,
+        lifetime_ms=settings.transaction_ms,
+    )
+    return AmqpServer(
+        bus,
+        ConnectionConfig(buffered_bytes_max=_buffered_bytes_max(bus)),
+        connections_max=connections_max,
+        throttle=throttle,
+        transaction_rules=rules,
+    )
+
+
+def _buffered_bytes_max(bus: Bus) -> int:
+    """What a connection may hold of unfinished messages: one of the largest, or many others."""
+    largest_bytes = bus.namespace.settings.tier.message_kb_max * 1024
+    return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the web tells about, beside the namespace."""
+
+    pipelines: PipelineChild
+    backups: KeptBackups
+    broker_names: Sequence[str]
+    outages: Callable[[], list[str]]
+    health: Callable[[], list[str]]
+
+
+def _web(
+    settings: Settings, bus: Bus, throttle: Throttle | None, told: _Told
+) -> tuple[Site, Metrics]:
+    """All that HTTP clients reach, and the metrics, which want to know more."""
+    namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
+    metrics = Metrics(namespace, told.health, counts)
+    metrics.watch_followers(told.pipelines.kept.followers)
+
+    def brokers() -> list[BrokerHealth]:
+        return broker_healths(bus, told.broker_names, told.outages())
+
+    # With the development key everybody may see everything anyway.
+    is_open = settings.has_development_key
+    site = Site(
+        Admin(namespace, authorizer, bus.clock),
+        told.health,
+        bus.clock,
+        system="shardbus",
+        api=Api(
+            namespace,
+            authorizer,
+            FragmentsPage(namespace, told.broker_names),
+            metrics,
+            health=told.health,
+            brokers=brokers,
+            is_open=is_open,
+            groups=api_groups(
+                bus,
+                counts,
+                throttle,
+                read_batch=read_batch,
+                pipelines=told.pipelines.kept,
+                backups=told.backups,
+            ),
+        ),
+        messaging=Messaging(bus, counts, throttle),
+        counts=counts,
+        authorizer=authorizer,
+        is_key_public=settings.has_development_key,
+    )
+    namespace.watch_access(site.check_access_again)
+    return site, metrics
+
+
+def _door_problems(opened: Sequence[Listener], lanes: Sequence[FlightChild]) -> list[str]:
+    """What keeps clients out: the same on all ports of ours, and something else on the lane's."""
+    closed = {problem for listener in opened for problem in listener.problems()}
+    return [*sorted(closed), *(problem for lane in lanes for problem in lane.problems())]
+
+
+def _bulk_lane(settings: Settings, ports: Ports, bus: Bus, metrics: Metrics) -> FlightChild:
+    lane = FlightChild(settings, ports.http, certificate_files(settings, bus.clock))
+    metrics.add_source(lane.readings)
+    return lane
+
+
+def _watch(
+    metrics: Metrics,
+    amqp: AmqpServer,
+    gateway: HttpGateway,
+    others: Callable[[], Sequence[MetricReading]],
+) -> None:
+    metrics.watch("amqp", lambda: amqp.connections)
+    metrics.watch("http", lambda: len(gateway.connections))
+    metrics.add_source(amqp.readings)
+    metrics.add_source(others)
+
+
+def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[MetricReading]:
+    return [
+        MetricReading(FORWARDED, forwarder.moved_total),
+        MetricReading(WRONG_KEYS, slowdown.wrong_keys),
+        MetricReading(GUESSERS_TURNED_AWAY, slowdown.turned_away),
+    ]
+
+
+async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: str) -> None:
+    """Say that we are ready when all ports that the line names are served, and wait."""
+    for lane in lanes:
+        await lane.begun()
+    click.echo(line)
+    await stopping.wait()
+
+
+def _chores(bus: Bus, backups: KeptBackups) -> list[Work]:
+    """What the bus has to be reminded of while it serves."""
+    return [
+        _sweep_now_and_then(bus),
+        _delete_idle_now_and_then(bus),
+        TransactionRecovery(bus, bus.clock).run(),
+        backups.run(),
+    ]
+
+
+async def _sweep_now_and_then(bus: Bus) -> None:
+    """Remove what deletions and crashes left behind, should a broker have been away at the time."""
+    waited_s = 0
+    while True:
+        await asyncio.sleep(SWEEP_AGAIN_S)
+        waited_s += SWEEP_AGAIN_S
+        await bus.open_timed()
+        if waited_s < SWEEP_S and not bus.namespace.has_leftovers():
+            continue
+        waited_s = 0
+        try:
+            await bus.namespace.sweep()
+        except Unavailable as error:
+            log.warning("sweeping waits for the next time: %s", error)
+
+
+def _throttle(settings: Settings, bus: Bus) -> Throttle | None:
+    rate = settings.throttle_credits_per_s
+    return Throttle(rate, bus.clock, bus.loop) if rate else None
+
+
+async def _delete_idle_now_and_then(bus: Bus) -> None:
+    """Delete entities that nobody used for as long as their descriptions allow."""
+    while True:
+        await asyncio.sleep(IDLE_LOOK_S)
+        await bus.namespace.delete_idle()
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the server listens; `tls` and `flight` are 0 when those ports are off."""
+
+    amqp: int
+    http: int
+    tls: int
+    flight: int
+
+
+def ready_line(settings: Settings, ports: Ports) -> str:
+    """The one line on standard output that tells people and programs that we serve, and where."""
+    # The development certificate has the name; any other loopback address must be told as it is.
+    host = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
+    # Who keeps the key in a file does not want it in whatever gathers standard output.
+    key = "***" if settings.sas_key_file is not None else settings.sas_key
+    words = [
+        "ready",
+        f"Endpoint=sb://{host}:{ports.amqp};SharedAccessKeyName={DEVELOPMENT_KEY_NAME};"
+        f"SharedAccessKey={key};UseDevelopmentEmulator=true;",
+        f"http://{host}:{ports.http}",
+    ]
+    if ports.tls:
+        words.append(f"amqps://{host}:{ports.tls}")
+    if ports.flight:
+        words.append(flight_url(settings, host))
+    return " ".join(words)
+
+
+def namespace_settings(settings: Settings) -> NamespaceSettings:
+    tier = tier_named(settings.tier, settings.premium_generation)
+    root = AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, settings.sas_key)
+    if not settings.is_loopback and len(settings.sas_key) < KEY_CHARACTERS_WISE:
+        log.warning("sas-key is short enough to be guessed: `openssl rand -base64 32` makes one")
+    chosen = NamespaceSettings(tier, root)
+    chosen.is_partitioned_by_default = settings.partitioned_by_default
+    chosen.entities_max = settings.entities_max
+    if tier.partitioned_count_max:
+        chosen.partitioned_entities_max = settings.partitioned_entities_max
+    return chosen

@@ -1,0 +1,504 @@
+"""Every setting of the server in one table: for flags, `shardbus.toml`, `SHARDBUS_*` and the docs.
+
+Precedence: flag, then environment, then file, then default.
+"""
+
+import difflib
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final, Literal, NoReturn
+
+from shardbus.app.cli.failures import Usage
+from shardbus.app.server.store_kinds import DEFAULT_STORE, KINDS_OF_STORES, STORES
+from shardbus.app.setup.files import FileUnreadable, read_config
+from shardbus.app.setup.model import Blueprint, combined
+from shardbus.broker.access.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+
+Value = str | int | bool
+
+ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
+DEFAULT_FILE: Final = Path("shardbus.toml")
+KEY_FILE_CHARACTERS_MAX: Final = 4096
+
+
+class SettingError(Usage):
+    """A setting that cannot be used; the text names the setting, where it came from and why."""
+
+    def __init__(self, name: str, source: str, reason: str) -> None:
+        super().__init__(f"setting {name} ({source}): {reason}")
+        self.name = name
+        self.source = source
+        self.reason = reason
+
+
+class Kind(Enum):
+    """How the text of a setting is read; the value is what the reference page calls it."""
+
+    TEXT = "text"
+    PATH = "path"
+    PORT = "port"
+    COUNT = "count"
+    CHOICE = "choice"
+    SWITCH = "true or false"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table; `least` and `most` bound numbers, `choices` closes a choice."""
+
+    name: str
+    kind: Kind
+    default: Value
+    help: str
+    least: int = 0
+    most: int = 0
+    choices: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def file_key(self) -> str:
+        return self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+def _port(name: str, default: int, text: str) -> Setting:
+    return Setting(name, Kind.PORT, default, text, least=0, most=65_535)
+
+
+def _choice(name: str, choices: tuple[str, ...], default: str, text: str) -> Setting:
+    return Setting(name, Kind.CHOICE, default, text, choices=choices)
+
+
+def _count(name: str, default: int, most: int, text: str) -> Setting:
+    return Setting(name, Kind.COUNT, default, text, least=1, most=most)
+
+
+TABLE: Final[tuple[Setting, ...]] = (
+    Setting("host", Kind.TEXT, "127.0.0.1", "Address to listen on; beyond loopback needs a key."),
+    _port("amqp_port", 5672, "AMQP port; 0 takes a free one."),
+    _port("http_port", 5300, "HTTP port (management, health); 0 takes a free one."),
+    _port("flight_port", 5301, "Bulk lane (Arrow Flight); 0 switches it off."),
+    _choice(
+        "flight_tls", ("auto", "on", "off"), "auto", "TLS on the bulk lane; auto: beyond loopback."
+    ),
+    _port("tls_port", 5671, "AMQP over TLS; 0 switches it off."),
+    Setting("tls_cert", Kind.PATH, "", "PEM certificate chain; empty makes a development one."),
+    Setting("tls_key", Kind.PATH, "", "PEM private key that belongs to the certificate."),
+    Setting("data_dir", Kind.PATH, "./shardbus-data", "Directory of everything that is durable."),
+    Setting(
+        "backup_dir",
+        Kind.PATH,
+        "",
+        "Directory below which backups are made; empty: `backups` in the data directory.",
+    ),
+    Setting(
+        "capture_dir",
+        Kind.TEXT,
+        "",
+        "Directory or URL below which pipelines capture; empty: `captured` in the data directory.",
+    ),
+    Setting(
+        "spark_master",
+        Kind.TEXT,
+        "",
+        "Spark that runs pipelines, as in spark://host:7077 or sc://host:15002; empty: here.",
+    ),
+    Setting("store", Kind.TEXT, DEFAULT_STORE, f"Kind of the message stores: {KINDS_OF_STORES}."),
+    _count("brokers", 4, 64, "Message brokers, each with a store of its own."),
+    Setting(
+        "broker_processes",
+        Kind.SWITCH,
+        False,
+        "Each broker as a process of its own, watched and started again when it ends.",
+    ),
+    Setting(
+        "broker_silent_ms",
+        Kind.COUNT,
+        30_000,
+        "A broker process without a sign of life for so long is killed and started again.",
+        least=2_000,
+        most=3_600_000,
+    ),
+    _count(
+        "broker_restart_ms",
+        500,
+        600_000,
+        "Wait before a broker process that ended is started again; doubles up to 30 s.",
+    ),
+    Setting(
+        "brokers_config",
+        Kind.PATH,
+        "",
+        "For `gateway`: file of broker addresses, unix:PATH or tcp://HOST:PORT a line, in order.",
+    ),
+    Setting(
+        "secret_file",
+        Kind.PATH,
+        "",
+        "For `gateway`: file with the secret that the brokers share with their gateways.",
+    ),
+    _choice("tier", ("basic", "standard", "premium"), "standard", "Tier of the namespace."),
+    _choice(
+        "premium_generation",
+        ("newer", "older"),
+        "newer",
+        "Premium only: newer never partitions, older always does, in 2 fragments.",
+    ),
+    Setting(
+        "partitioned_by_default",
+        Kind.SWITCH,
+        True,
+        "Whether an entity is partitioned when its creator does not say, where the tier asks.",
+    ),
+    Setting(
+        "sas_key",
+        Kind.TEXT,
+        "",
+        f"Key of {DEVELOPMENT_KEY_NAME}; empty means {DEVELOPMENT_KEY}, on loopback only.",
+    ),
+    Setting(
+        "sas_key_file",
+        Kind.PATH,
+        "",
+        "File with that key, in place of --sas-key, which everybody on the machine can see.",
+    ),
+    _choice(
+        "durability",
+        ("full", "relaxed"),
+        "full",
+        "full: an accepted message is fsynced; relaxed: a power cut may lose the last moments.",
+    ),
+    _count("entities_max", 10_000, 1_000_000, "Most entities in the namespace."),
+    _count(
+        "partitioned_entities_max",
+        100,
+        1_000_000,
+        "Most partitioned entities in the namespace; not applied to Premium.",
+    ),
+    Setting(
+        "fragment_mb_max",
+        Kind.COUNT,
+        0,
+        "Most megabytes in one fragment, whatever its entity allows (small disks); 0: no such cap.",
+        most=1_000_000,
+    ),
+    Setting(
+        "reserve_mb",
+        Kind.COUNT,
+        16,
+        "Megabytes kept beside each store so that a full disk can be emptied; 0: none.",
+        most=100_000,
+    ),
+    _count(
+        "connections_max",
+        5_000,
+        1_000_000,
+        "Most AMQP connections, and a fifth as many over HTTP; each needs a file descriptor.",
+    ),
+    Setting(
+        "throttle_credits_per_s",
+        Kind.COUNT,
+        0,
+        "Throttling: a message costs 1 credit, other requests 10; beyond, server-busy. 0: off.",
+        most=100_000_000,
+    ),
+    _choice(
+        "transactions",
+        ("compatible", "extended"),
+        "compatible",
+        "compatible: one partition key per partitioned entity and transaction; extended: any.",
+    ),
+    _count(
+        "transaction_messages_max",
+        1_000,
+        10_000,
+        "Most messages sent, and most settled, in an extended transaction; compatible: 100.",
+    ),
+    _count("transaction_ms", 120_000, 600_000, "After so long an open transaction is rolled back."),
+    _choice(
+        "log_level", ("debug", "info", "warning", "error"), "info", "Least level that is logged."
+    ),
+)
+
+_ROWS: Final[dict[str, Setting]] = {row.name: row for row in TABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the server runs with: checked, and `sas_key` never empty."""
+
+    host: str
+    amqp_port: int
+    http_port: int
+    flight_port: int
+    flight_tls: str
+    tls_port: int
+    tls_cert: Path | None
+    tls_key: Path | None
+    data_dir: Path
+    backup_dir: Path
+    capture_dir: str
+    spark_master: str
+    store: str
+    brokers: int
+    broker_processes: bool
+    broker_silent_ms: int
+    broker_restart_ms: int
+    brokers_config: Path | None
+    secret_file: Path | None
+    tier: str
+    premium_generation: str
+    partitioned_by_default: bool
+    sas_key: str
+    sas_key_file: Path | None
+    durability: Literal["full", "relaxed"]
+    entities_max: int
+    partitioned_entities_max: int
+    fragment_mb_max: int
+    reserve_mb: int
+    connections_max: int
+    throttle_credits_per_s: int
+    transactions: str
+    transaction_messages_max: int
+    transaction_ms: int
+    log_level: str
+    setup: Blueprint
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def has_development_key(self) -> bool:
+        return self.sas_key == DEVELOPMENT_KEY
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address; of names, only `localhost` is trusted."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load(
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    config: Sequence[str] = (),
+    default_file: Path = DEFAULT_FILE,
+) -> Settings:
+    """The settings from all sources, or `SettingError` for the first that cannot be used.
+
+    `flags` holds only what was given, by setting name. `config` are the files that flags named;
+    else `SHARDBUS_CONFIG` names them, as PATH does; else `default_file` is read if it exists. A
+    later file wins. Variables that are no setting are passed over, because orchestrators invent
+    names such as `SHARDBUS_SERVICE_HOST`.
+    """
+    named = environment.get(ENVIRONMENT_PREFIX + "CONFIG", "").split(os.pathsep)
+    files = [Path(name) for name in config or named if name]
+    gathered = _Gathered()
+    for file in files or ([default_file] if default_file.is_file() else []):
+        gathered.add_file(file)
+    for row in TABLE:
+        if row.variable in environment:
+            gathered.add(row, environment[row.variable], f"environment {row.variable}")
+        if row.name in flags:
+            gathered.add(row, flags[row.name], f"flag {row.flag}")
+    return gathered.settings()
+
+
+class _Gathered:
+    """Values as the sources give them, weakest source first, each with the place it came from."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Value] = {row.name: row.default for row in TABLE}
+        self._sources: dict[str, str] = dict.fromkeys(self._values, "default")
+        self._blueprints: list[Blueprint] = []
+
+    def add(self, row: Setting, raw: Value, source: str) -> None:
+        self._values[row.name] = read_value(row, raw, source)
+        self._sources[row.name] = source
+
+    def add_file(self, path: Path) -> None:
+        """Take a file's settings, and keep what it says of entities."""
+        try:
+            config = read_config(path)
+        except FileUnreadable as error:
+            raise SettingError("config", str(path), error.reason) from error
+        self._blueprints.append(config.blueprint)
+        for key, raw in config.settings.items():
+            row = _ROWS.get(key.replace("-", "_"))
+            if row is None:
+                raise SettingError(key, f"file {path}", f"there is no such setting{_nearest(key)}")
+            if not isinstance(raw, str | int):
+                raise SettingError(row.file_key, f"file {path}", f"must be a {row.kind.value}")
+            self.add(row, raw, f"file {path}")
+
+    def settings(self) -> Settings:
+        self._check_together()
+        return Settings(
+            host=self._text("host"),
+            amqp_port=self._number("amqp_port"),
+            http_port=self._number("http_port"),
+            flight_port=self._number("flight_port"),
+            flight_tls=self._text("flight_tls"),
+            tls_port=self._number("tls_port"),
+            tls_cert=self._optional_path("tls_cert"),
+            tls_key=self._optional_path("tls_key"),
+            data_dir=Path(self._text("data_dir")),
+            backup_dir=Path(self._text("backup_dir") or Path(self._text("data_dir"), "backups")),
+            capture_dir=self._text("capture_dir"),
+            spark_master=self._text("spark_master"),
+            store=self._text("store"),
+            brokers=self._number("brokers"),
+            broker_processes=self._switch("broker_processes"),
+            broker_silent_ms=self._number("broker_silent_ms"),
+            broker_restart_ms=self._number("broker_restart_ms"),
+            brokers_config=self._optional_path("brokers_config"),
+            secret_file=self._optional_path("secret_file"),
+            tier=self._text("tier"),
+            premium_generation=self._text("premium_generation"),
+            partitioned_by_default=self._switch("partitioned_by_default"),
+            sas_key=self._text("sas_key") or DEVELOPMENT_KEY,
+            sas_key_file=self._optional_path("sas_key_file"),
+            durability="relaxed" if self._text("durability") == "relaxed" else "full",
+            entities_max=self._number("entities_max"),
+            partitioned_entities_max=self._number("partitioned_entities_max"),
+            fragment_mb_max=self._number("fragment_mb_max"),
+            reserve_mb=self._number("reserve_mb"),
+            connections_max=self._number("connections_max"),
+            throttle_credits_per_s=self._number("throttle_credits_per_s"),
+            transactions=self._text("transactions"),
+            transaction_messages_max=self._number("transaction_messages_max"),
+            transaction_ms=self._number("transaction_ms"),
+            log_level=self._text("log_level"),
+            setup=combined(self._blueprints),
+        )
+
+    def _check_together(self) -> None:
+        self._take_key_file()
+        self._check_key()
+        self._check_store()
+        self._check_certificate()
+        if not self._text("host"):
+            self._refuse("host", "must not be empty")
+        if not self._text("data_dir"):
+            self._refuse("data_dir", "must not be empty")
+
+    def _take_key_file(self) -> None:
+        path = self._text("sas_key_file")
+        if not path:
+            return
+        if self._text("sas_key"):
+            self._refuse("sas_key_file", f"give it or sas-key ({self._sources['sas_key']})")
+        try:
+            with Path(path).open(encoding="utf-8") as file:
+                key = file.read(KEY_FILE_CHARACTERS_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            self._refuse("sas_key_file", f"{path} cannot be read: {error}")
+        if not key:
+            self._refuse("sas_key_file", f"{path} is empty")
+        self._values["sas_key"], self._sources["sas_key"] = key, f"file {path}"
+
+    def _check_key(self) -> None:
+        key, host = self._text("sas_key"), self._text("host")
+        if any(character.isspace() or character == ";" for character in key):
+            self._refuse("sas_key", "must not hold spaces or semicolons")
+        if key in ("", DEVELOPMENT_KEY) and not is_loopback(host):
+            self._refuse(
+                "sas_key",
+                f"the development key is public, so {host} is not served with it: "
+                "give a key of your own with --sas-key-file, or listen on 127.0.0.1",
+            )
+
+    def _check_store(self) -> None:
+        store = self._text("store")
+        kind, colon, _ = store.partition(":")
+        if not colon or kind not in STORES:
+            self._refuse("store", f"{store!r} is no kind of store; use {KINDS_OF_STORES}")
+
+    def _check_certificate(self) -> None:
+        for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+            path = self._text(name)
+            if path and not self._text(other):
+                self._refuse(name, f"needs {_ROWS[other].flag} beside it")
+            if path and not Path(path).is_file():
+                self._refuse(name, f"there is no file {path}")
+
+    def _refuse(self, name: str, reason: str) -> NoReturn:
+        raise SettingError(name.replace("_", "-"), self._sources[name], reason)
+
+    def _text(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), name
+        return value
+
+    def _number(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int) and not isinstance(value, bool), name
+        return value
+
+    def _switch(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), name
+        return value
+
+    def _optional_path(self, name: str) -> Path | None:
+        text = self._text(name)
+        return Path(text) if text else None
+
+
+def read_value(row: Setting, raw: Value, source: str) -> Value:
+    """The value that a source gives, or `SettingError` when it is not what the row asks for."""
+    match row.kind:
+        case Kind.PORT | Kind.COUNT:
+            return _read_number(row, raw, source)
+        case Kind.SWITCH:
+            return _read_switch(row, raw, source)
+        case Kind.CHOICE:
+            if raw not in row.choices:
+                reason = f"{raw!r} is not one of {', '.join(row.choices)}"
+                raise SettingError(row.file_key, source, reason)
+            return raw
+        case Kind.TEXT | Kind.PATH:
+            if not isinstance(raw, str):
+                raise SettingError(row.file_key, source, "must be a text in quotes")
+            return raw
+
+
+def _read_number(row: Setting, raw: Value, source: str) -> int:
+    expected = f"a whole number from {row.least} to {row.most}"
+    digits = str(raw)
+    # Ten digits hold every limit; int() of a huge text would cost quadratic time.
+    if isinstance(raw, bool) or not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
+        raise SettingError(row.file_key, source, f"{raw!r} is not {expected}")
+    if not row.least <= int(digits) <= row.most:
+        raise SettingError(row.file_key, source, f"{digits} is not {expected}")
+    return int(digits)
+
+
+def _read_switch(row: Setting, raw: Value, source: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    value = words.get(str(raw).lower())
+    if value is None:
+        raise SettingError(row.file_key, source, f"{raw!r} is neither true nor false")
+    return value
+
+
+def _nearest(key: str) -> str:
+    keys = [row.file_key for row in TABLE]
+    nearest = difflib.get_close_matches(key.replace("_", "-"), keys, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""

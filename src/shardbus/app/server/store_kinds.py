@@ -1,0 +1,42 @@
+"""The stores that a setting asks for. Nobody else in `app` knows how to find them."""
+
+from __future__ import annotations
+
+import secrets
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from shardbus.core.namespace.entity import MEGABYTE
+from shardbus.stores.base.package import Durability, Site, Stores
+from shardbus.stores.base.store import StoreError
+
+STORES: Final = {
+    "sqlite": "shardbus.stores.sqlite.package",
+}
+"""The module of each kind of store, the default first (CONTRIBUTING.md says how to add one)."""
+DEFAULT_STORE: Final = f"{next(iter(STORES))}:"
+KINDS_OF_STORES: Final = ", ".join(f"`{kind}:`" for kind in STORES)
+
+NAMESPACE_ID_BYTES: Final = 16
+
+
+def stores_of(
+    data_dir: Path,
+    store: str = DEFAULT_STORE,
+    *,
+    durability: Durability = "full",
+    reserve_mb: int = 0,
+) -> Stores:
+    """The stores of a data directory; StoreError when the setting asks for what cannot be."""
+    kind, _, address = store.partition(":")
+    if kind not in STORES:
+        raise StoreError(f"{store!r} is no kind of store; use {KINDS_OF_STORES}")
+    # Late: a kind of store may need what is not installed where another is used.
+    package = import_module(STORES[kind])
+    found: Stores = package.stores(Site(data_dir, address, durability, reserve_mb * MEGABYTE))
+    return found
+
+
+def new_namespace_id() -> str:
+    return secrets.token_hex(NAMESPACE_ID_BYTES)

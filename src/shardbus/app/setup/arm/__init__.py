@@ -1,0 +1,1 @@
+"""ARM templates: read with their expressions worked out, and written."""

@@ -1,0 +1,192 @@
+"""Who may do what: tokens, key pairs and the rights they give (R34)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Final, Protocol, final
+
+from shardbus.broker.access.sas import SasToken, parse_token
+from shardbus.broker.access.slowdown import Slowdown
+from shardbus.broker.clock import Clock
+from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused, RefusedAt
+from shardbus.core.message import NEVER_MS
+from shardbus.core.namespace.access import ALL_RIGHTS, AccessRule, right_names
+from shardbus.core.namespace.address import audience_path, covers, owners
+
+DEVELOPMENT_KEY_NAME: Final = "RootManageSharedAccessKey"
+DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
+
+# Compared in place of the keys of a rule that does not exist, so that the time an answer takes
+# does not tell which names do.
+_NO_RULE: Final = AccessRule("", 0, "no rule has an empty name")
+
+_PLAIN_BYTES_MAX: Final = 4096
+_SHOWN_CHARACTERS_MAX: Final = 300
+
+
+class RuleSource(Protocol):
+    """Where access rules are found; the namespace is one."""
+
+    def namespace_rules(self) -> Sequence[AccessRule]:
+        """The rules that reach every entity."""
+        ...
+
+    def entity_rules(self, path: str) -> Sequence[AccessRule]:
+        """The rules of one entity, by its lower-case path; none when it does not exist."""
+        ...
+
+
+@final
+class WrongKey(Refused):
+    """What was shown was made with no key that we know: it may be a guess."""
+
+
+@final
+class Signer:
+    """Which key of which rule vouches for somebody: enough to find out later if it still may.
+
+    `owner` is the entity that has the rule, empty for the namespace.
+    """
+
+    def __init__(self, owner: str, rule: AccessRule, key: str) -> None:
+        self.owner = owner
+        self.rule_name = rule.name
+        self._key_digest = _key_digest(key)
+
+    def is_still_in(self, rule: AccessRule) -> bool:
+        """Whether a rule has the name and, as either of its two, the key."""
+        return rule.name == self.rule_name and any(
+            hmac.compare_digest(self._key_digest, _key_digest(key)) for key in rule.valid_keys()
+        )
+
+
+@final
+class Grant:
+    """What the holder of a verified token may do, where, and until when.
+
+    `expires_at_ms` is NEVER_MS for a connection that showed the key itself.
+    """
+
+    def __init__(self, rights: int, path: str, signer: Signer, expires_at_ms: int) -> None:
+        self.rights = rights
+        self.path = path
+        self.signer = signer
+        self.expires_at_ms = expires_at_ms
+
+    @property
+    def owner(self) -> str:
+        """The entity whose rule signed, empty for a rule of the namespace."""
+        return self.signer.owner
+
+    def allows(self, right: int, entity: str) -> bool:
+        """Whether one right reaches an entity, by its lower-case path; expiry is asked apart."""
+        if not self.rights & right or not covers(self.path, entity):
+            return False
+        return not self.owner or self.owner in owners(entity)
+
+    def is_expired(self, now_ms: int) -> bool:
+        return self.expires_at_ms != NEVER_MS and self.expires_at_ms <= now_ms
+
+
+@final
+class Authorizer:
+    """Checks what clients show against the namespace's rules.
+
+    It answers at once. Whoever passes a WrongKey on to a client asks `slowdown` first.
+    """
+
+    def __init__(self, rules: RuleSource, clock: Clock) -> None:
+        self._rules = rules
+        self._clock = clock
+        # Whoever knows the public key may read all the others: there is nothing to guess.
+        known = [key for rule in rules.namespace_rules() for key in rule.valid_keys()]
+        self.slowdown = Slowdown(clock, is_on=DEVELOPMENT_KEY not in known)
+
+    def verify_token(self, text: str, audience: str, *, host: str = "", below: str = "") -> Grant:
+        """What a token gives for an audience (an entity's URI or path, or the namespace's).
+
+        A token whose resource is nothing but the `host`, without a scheme, is for all of it. One
+        whose resource lies between the audience and `below`, a path under it, is good as well.
+
+        Refused with INVALID_ARGUMENT when the text is no token and with UNAUTHORIZED when it is
+        forged, expired or for something else. Whether the entity exists is not asked.
+        """
+        token = parse_token(text)
+        path = audience_path(audience)
+        signer, rights = self._signer(token, path)
+        if token.expires_at_ms <= self._clock.now_ms():
+            raise Refused(UNAUTHORIZED, "ExpiredToken: The token has expired.")
+        scope = "" if host and token.scope == host else token.scope
+        if not covers(scope, path) and not (below and covers(scope, below)):
+            raise Refused(
+                UNAUTHORIZED,
+                f"InvalidAudience: The token is for {_shown(token.scope)}, which does not "
+                f"cover {_shown(path)}.",
+            )
+        return Grant(rights, path, signer, token.expires_at_ms)
+
+    def verify_plain(self, response: bytes) -> Grant:
+        """What SASL PLAIN's `authorization NUL key name NUL key` gives on the whole connection."""
+        parts = response.split(b"\0") if len(response) <= _PLAIN_BYTES_MAX else []
+        if len(parts) != 3:
+            raise Refused(INVALID_ARGUMENT, "The PLAIN response is not a key name and a key.")
+        _, name, shown = parts
+        found = _NO_RULE
+        for rule in self._rules.namespace_rules():
+            if rule.name.encode() == name:
+                found = rule
+        shown_key = ""
+        for key in found.valid_keys():
+            if hmac.compare_digest(key.encode(), shown):
+                shown_key = key
+        if not shown_key or found is _NO_RULE:
+            raise WrongKey(UNAUTHORIZED, "The key name is unknown or the key is not its key.")
+        return Grant(found.rights, "", Signer("", found, shown_key), NEVER_MS)
+
+    def renewed(self, grant: Grant) -> Grant | None:
+        """The grant by the rules of now: perhaps with other rights; None when its key is gone."""
+        signer = grant.signer
+        for rule in self._rules_of(signer.owner):
+            if signer.is_still_in(rule):
+                return Grant(rule.rights, grant.path, signer, grant.expires_at_ms)
+        return None
+
+    def _signer(self, token: SasToken, path: str) -> tuple[Signer, int]:
+        """Who signed, and the rights: a rule of the entity, of its topic, or of the namespace."""
+        candidates = [
+            (owner, rule)
+            for owner in [*owners(path), ""]
+            for rule in self._rules_of(owner)
+            if rule.name in token.key_names
+        ]
+        for owner, rule in candidates or [("", _NO_RULE)]:
+            key = token.signing_key(rule.valid_keys())
+            if key is not None and rule is not _NO_RULE:
+                return Signer(owner, rule, key), rule.rights
+        raise WrongKey(UNAUTHORIZED, "InvalidSignature: The token has an invalid signature.")
+
+    def _rules_of(self, owner: str) -> Sequence[AccessRule]:
+        return self._rules.entity_rules(owner) if owner else self._rules.namespace_rules()
+
+
+def claims_required(right: int, path: str) -> Refused:
+    """The refusal of somebody who lacks a right, in the words that SDKs show their users."""
+    names = ", ".join(right_names(right))
+    text = f"Unauthorized access. '{names}' claim(s) are required to perform this operation."
+    return RefusedAt(UNAUTHORIZED, f"{text} Resource:", path, ".")
+
+
+def development_rule() -> AccessRule:
+    """The rule that every client of the emulator knows; `app` decides when it may be used."""
+    return AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, DEVELOPMENT_KEY)
+
+
+def _key_digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _shown(text: str) -> str:
+    """What a client wrote, for a message: cut, and on one line whatever it holds."""
+    return repr(text[:_SHOWN_CHARACTERS_MAX])

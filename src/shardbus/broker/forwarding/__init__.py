@@ -1,0 +1,1 @@
+"""Moves messages on from entities that forward to others."""

@@ -1,0 +1,1 @@
+"""Runs one fragment over its store: decides, commits once, then answers."""

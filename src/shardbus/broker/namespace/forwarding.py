@@ -1,0 +1,107 @@
+"""Where an entity may forward its messages to, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shardbus.broker.namespace.directory import Directory
+from shardbus.broker.namespace.host import EntityStatistics
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, Refused, RefusedAt
+from shardbus.core.limits import HOPS_MAX
+from shardbus.core.namespace.entity import (
+    Entity,
+    QueueSpec,
+)
+from shardbus.core.namespace.property import TOPIC
+from shardbus.core.namespace.tier import INFINITE_MS
+
+# Entities that are looked at for a loop; what is longer is ended by its hops all the same.
+LOOP_ENTITIES_MAX: Final = 1_000
+
+
+def settle_forwarding(
+    directory: Directory, name: str, kind: str, spec: QueueSpec, old: QueueSpec | None
+) -> None:
+    """Check and spell out where an entity forwards to; Refused when that is not possible.
+
+    What does nobody any good, a loop for one, is taken all the same: `forwarding_warnings` says so.
+    A destination that is gone does not stand in the way of an update that leaves it as it is.
+    """
+    if not (spec.forward_to or spec.forward_dead_letters_to):
+        return
+    if kind == TOPIC:
+        raise _invalid("A topic does not forward messages: its subscriptions do.")
+    if old is None or spec.forward_to.lower() != old.forward_to.lower():
+        spec.forward_to = _checked(directory, name, spec.forward_to, "ForwardTo")
+    if old is None or spec.forward_dead_letters_to.lower() != old.forward_dead_letters_to.lower():
+        spec.forward_dead_letters_to = _checked(
+            directory, name, spec.forward_dead_letters_to, "ForwardDeadLetteredMessagesTo"
+        )
+    # Nobody receives from an entity that forwards, and it is in use all the same.
+    spec.auto_delete_idle_ms = INFINITE_MS
+
+
+def tell_of_forwarding(
+    directory: Directory, entity: Entity, statistics: EntityStatistics
+) -> EntityStatistics:
+    """Count what waits to be forwarded as such, since none of it is there to be received; and warn
+    of forwarding that hardly anybody can want.
+    """
+    spec = entity.spec
+    if spec.forwards():
+        statistics.transfer_count = statistics.active_count - statistics.deferred_count
+        statistics.active_count = statistics.deferred_count
+        if comes_back(directory, entity):
+            statistics.warnings.append(
+                f"ForwardTo makes a loop: what '{entity.name}' forwards to '{spec.forward_to}' "
+                f"comes back to it, and is a dead letter after {HOPS_MAX} hops."
+            )
+    elif spec.forward_to:
+        statistics.warnings.append(
+            f"'{entity.name}' requires sessions and forwards nothing: its messages stay and can "
+            "be received from it."
+        )
+    return statistics
+
+
+def comes_back(directory: Directory, entity: Entity) -> bool:
+    """Whether what an entity forwards reaches it again, through topics too, as far as is looked."""
+    start = entity.topic_name().lower()
+    seen: set[str] = set()
+    ahead = [entity.spec.forward_to.lower()]
+    while ahead and len(seen) < LOOP_ENTITIES_MAX:
+        key = ahead.pop()
+        if key == start:
+            return True
+        if key not in seen:
+            seen.add(key)
+            ahead += _next(directory, key)
+    return False
+
+
+def _checked(directory: Directory, name: str, target: str, element: str) -> str:
+    if not target:
+        return ""
+    if target.lower() == name.lower():
+        return name
+    entity = directory.find(target.lower())
+    if entity is None or entity.is_subscription():
+        raise RefusedAt(
+            NOT_FOUND,
+            "The messaging entity",
+            target,
+            f" could not be found: {element} names a queue or a topic of the same namespace.",
+        )
+    return entity.name
+
+
+def _next(directory: Directory, key: str) -> list[str]:
+    entity = directory.find(key)
+    if entity is None:
+        return []
+    sources = directory.subscriptions(entity.entity_id) if entity.is_topic() else [entity]
+    return [each.spec.forward_to.lower() for each in sources if each.spec.forwards()]
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(INVALID_ARGUMENT, message)

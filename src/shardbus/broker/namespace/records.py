@@ -1,0 +1,121 @@
+"""The namespace's catalogue, as those who manage the namespace read and write it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar, final
+
+from shardbus.broker.fragment.storage import Worker
+from shardbus.core.errors import Unavailable
+from shardbus.core.namespace.access import AccessRule
+from shardbus.core.namespace.entity import Entity
+from shardbus.stores.base.catalogue import Catalogue
+from shardbus.stores.base.store import StoreError, Unfinished
+
+T = TypeVar("T")
+
+
+@final
+class CatalogueRecords:
+    """All that a catalogue held at one moment."""
+
+    def __init__(
+        self,
+        entities: list[Entity],
+        damaged: list[int],
+        rules: list[AccessRule],
+        unfinished: list[Unfinished],
+    ) -> None:
+        self.entities = entities
+        self.damaged = damaged
+        self.rules = rules
+        self.unfinished = unfinished
+
+
+@final
+class Records:
+    """A catalogue whose blocking calls are made on a worker.
+
+    `is_stale` is set when a write ended in an unknown way: read again before anything is decided.
+    """
+
+    def __init__(self, catalogue: Catalogue, worker: Worker) -> None:
+        self.is_stale = False
+        self._catalogue = catalogue
+        self._worker = worker
+
+    async def created_at_ms(self) -> int:
+        return await self._read(self._catalogue.created_at_ms)
+
+    async def namespace_id(self) -> str:
+        return await self._read(self._catalogue.namespace_id)
+
+    async def snapshot(self) -> CatalogueRecords:
+        """What there is; Unavailable when it cannot be read."""
+
+        def read() -> CatalogueRecords:
+            # One job, so that no write comes between reading and taking in what was read.
+            catalogue = self._catalogue
+            return CatalogueRecords(
+                catalogue.entities(),
+                catalogue.damaged(),
+                catalogue.rules(),
+                catalogue.unfinished(),
+            )
+
+        return await self._read(read)
+
+    async def reserve_id(self) -> int:
+        try:
+            return await self._call(self._catalogue.reserve_id)
+        except StoreError as error:
+            raise Unavailable(f"The catalogue cannot be written: {error}") from error
+
+    async def raise_ids(self, above: int) -> None:
+        await self._write(lambda: self._catalogue.raise_ids(above))
+
+    async def begin(self, entity: Entity) -> None:
+        await self._write(lambda: self._catalogue.begin(entity))
+
+    async def put(self, entity: Entity) -> None:
+        await self._write(lambda: self._catalogue.put(entity))
+
+    async def remove(self, entities: Sequence[Entity]) -> None:
+        """Forget entities, all together or none; their fragments are to go, until `finish`."""
+        entity_ids = [entity.entity_id for entity in entities]
+        await self._write(lambda: self._catalogue.remove(*entity_ids))
+
+    async def finish(self, entity_ids: Sequence[int]) -> None:
+        await self._write(lambda: self._catalogue.finish(*entity_ids))
+
+    async def set_rules(self, rules: Sequence[AccessRule]) -> None:
+        await self._write(lambda: self._catalogue.set_rules(rules))
+
+    async def _read(self, job: Callable[[], T]) -> T:
+        try:
+            return await self._call(job)
+        except StoreError as error:
+            raise Unavailable(f"The catalogue cannot be read: {error}") from error
+
+    async def _write(self, work: Callable[[], None]) -> None:
+        try:
+            await self._call(work)
+        except StoreError as error:
+            self.is_stale = True
+            raise Unavailable(
+                f"The catalogue could not be written: {error}", is_unknown=True
+            ) from error
+
+    async def _call(self, job: Callable[[], T]) -> T:
+        answer: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
+
+        def then(result: T | StoreError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        self._worker.submit(job, then)
+        result = await answer
+        if isinstance(result, StoreError):
+            raise result
+        return result

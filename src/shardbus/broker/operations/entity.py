@@ -1,0 +1,215 @@
+"""What clients ask of an entity beside sending and receiving, over all of its fragments.
+
+Everything here raises Refused, or Unavailable when a fragment that is needed cannot be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+from shardbus.broker.clock import Clock
+from shardbus.broker.operations.asking import ask, ask_all, failure_of, failure_of_parts, to_port
+from shardbus.broker.operations.browse import Browsable, BrowseCursor, browse, browse_session
+from shardbus.broker.operations.deferred import DeferredReceive, shares_of
+from shardbus.broker.operations.purge import SpreadPurge, purge_one
+from shardbus.broker.operations.schedule import EntityScheduling
+from shardbus.broker.operations.session_list import SessionList
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.broker.routing.router import EntityRouter, part_of
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
+    SESSION_LOCK_LOST,
+    Refused,
+)
+from shardbus.core.fragment.command import (
+    NO_SESSION,
+    Cancel,
+    Delivery,
+    GetState,
+    Purge,
+    Renew,
+    Renewed,
+    RenewSession,
+    SessionState,
+    SetState,
+    Settle,
+    Settled,
+)
+from shardbus.core.fragment.fragment import LOCK_LOST_TEXT
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
+from shardbus.core.sessions.command import AskHolds, Hold, HoldsTold
+from shardbus.core.sessions.holding import SESSION_LOST_TEXT as SESSION_LOST_TEXT
+from shardbus.core.sessions.key import session_key
+
+
+@final
+class Operations:
+    """Reached as `EntityHandle.operations`. Fragments are asked side by side, each at once."""
+
+    def __init__(
+        self,
+        router: EntityRouter,
+        fragments: Sequence[Browsable],
+        *,
+        clock: Clock,
+        new_seed: Callable[[], bytes],
+    ) -> None:
+        """`fragments[i]` is what `router.ports[i]` serves."""
+        self._router = router
+        self._fragments = fragments
+        self._clock = clock
+        self._new_seed = new_seed
+        self._session_list = SessionList(fragments)
+
+    # Locks.
+
+    async def renew(self, tokens: list[bytes]) -> list[int]:
+        """The new deadlines, in order; each fragment renews all of its own or none."""
+        shares = self._shares(tokens)
+        answers = await ask_all(
+            [to_port(self._router.ports[index], Renew(share)) for index, share in shares.items()]
+        )
+        failure = failure_of(answers)
+        if failure is not None:
+            raise failure
+        deadlines: dict[bytes, int] = {}
+        for share, answer in zip(shares.values(), answers, strict=True):
+            assert isinstance(answer, Renewed)
+            for token in share:
+                deadlines[token] = answer.locked_until_ms
+        return [deadlines[token] for token in tokens]
+
+    async def settle(self, command: Settle) -> None:
+        """Refused with MESSAGE_LOCK_LOST when a lock was lost; the others are settled then."""
+        shares = self._shares(command.tokens)
+        answers = await ask_all(
+            [
+                to_port(self._router.ports[index], part_of(command, share))
+                for index, share in shares.items()
+            ]
+        )
+        failure = failure_of_parts(answers)
+        if failure is not None:
+            raise failure
+        if any(any(answer.lost) for answer in answers if isinstance(answer, Settled)):
+            raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+
+    # Messages that wait.
+
+    async def peek(
+        self,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        cursor: BrowseCursor,
+        session_id: str | None = None,
+    ) -> list[Entry]:
+        """The next messages from `start`, in every state; none means that there are no more."""
+        if session_id is None:
+            return await browse(
+                self._fragments, line, start=start, count_max=count_max, cursor=cursor
+            )
+        if not self._router.requires_session or line != MAIN_LINE:
+            raise Refused(
+                NOT_ALLOWED, "Only the messages of an entity with sessions have a session to peek."
+            )
+        fragment = self._fragments[self._router.index_of_key(session_key(session_id))]
+        return await browse_session(fragment, session_id, start=start, count_max=count_max)
+
+    async def receive_deferred(
+        self, line: int, numbers: list[int], *, is_locking: bool, session: bytes = NO_SESSION
+    ) -> list[Delivery]:
+        """Deferred messages, in order: all of them or, with a refusal, none."""
+        receive = DeferredReceive(
+            self._router, line, numbers, session=session, new_seed=self._new_seed
+        )
+        return await receive.locked() if is_locking else await receive.removed()
+
+    async def schedule(self, messages: list[Message]) -> list[int]:
+        """Sequence numbers, in order, 0 for a duplicate; a failure cancels what was scheduled."""
+        return await EntityScheduling(self._router, messages, self._clock.now_ms()).numbers()
+
+    async def cancel(self, numbers: list[int]) -> None:
+        """Each fragment cancels all of its own or, with a refusal, none."""
+        shares = shares_of(self._router, numbers)
+        answers = await ask_all(
+            [to_port(self._router.ports[index], Cancel(share)) for index, share in shares.items()]
+        )
+        failure = failure_of_parts(answers)
+        if failure is not None:
+            raise failure
+
+    async def purge(
+        self,
+        line: int,
+        *,
+        count_max: int,
+        enqueued_until_ms: int = NEVER_MS,
+        session: bytes = NO_SESSION,
+    ) -> int:
+        """How many messages were removed, the oldest first as far as fragments can tell."""
+        command = Purge(line, count_max, enqueued_until_ms=enqueued_until_ms, session=session)
+        ports = self._router.ports
+        if session:
+            return await purge_one(self._port_of_session(session), command)
+        if len(ports) == 1:
+            return await purge_one(ports[0], command)
+        return await SpreadPurge(ports, self._fragments, command).run()
+
+    # Sessions. Those with a token are refused with SESSION_LOCK_LOST when it is not held.
+
+    async def renew_session(self, session: bytes) -> int:
+        """The new deadline."""
+        answer = await ask(self._port_of_session(session), RenewSession(session))
+        assert isinstance(answer, Renewed)
+        return answer.locked_until_ms
+
+    async def state(self, session: bytes) -> bytes | None:
+        answer = await ask(self._port_of_session(session), GetState(session))
+        assert isinstance(answer, SessionState)
+        return answer.state
+
+    async def set_state(self, session: bytes, state: bytes | None) -> None:
+        await ask(self._port_of_session(session), SetState(session, state))
+
+    async def list_sessions(self, *, updated_after_ms: int, skip: int, count_max: int) -> list[str]:
+        """Those whose state was set after a moment; -1: all that have messages or a state."""
+        return await self._session_list.page(
+            updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
+        )
+
+    async def holds(self, session_ids: list[str]) -> list[Hold]:
+        """Of these sessions those that somebody holds."""
+        shares: dict[int, list[str]] = {}
+        for session_id in session_ids:
+            index = self._router.index_of_key(session_key(session_id))
+            shares.setdefault(index, []).append(session_id)
+        ports = self._router.ports
+        answers = await ask_all(
+            [to_port(ports[index], AskHolds(ids)) for index, ids in shares.items()]
+        )
+        failure = failure_of(answers)
+        if failure is not None:
+            raise failure
+        return [
+            hold for answer in answers if isinstance(answer, HoldsTold) for hold in answer.holds
+        ]
+
+    def _shares(self, tokens: list[bytes]) -> dict[int, list[bytes]]:
+        """The tokens of each fragment, by its position; Refused when one is of no fragment."""
+        shares: dict[int, list[bytes]] = {}
+        for token in tokens:
+            index = self._router.index_of_token(token)
+            if index < 0:
+                raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+            shares.setdefault(index, []).append(token)
+        return shares
+
+    def _port_of_session(self, session: bytes) -> FragmentPort:
+        index = self._router.index_of_token(session)
+        if index < 0:
+            raise Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+        return self._router.ports[index]

@@ -1,0 +1,344 @@
+"""Readers of an entity over all of its fragments: what they claim, read, complete and give back.
+
+Fragments go by their numbers, which their sequence numbers tell too. One that cannot be asked is
+not waited for: it is named among the `missing` ones. Everything here raises Refused; what concerns
+one fragment alone raises Unavailable as well, and every command may be repeated after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final, Generic, TypeVar, final
+
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.operations.asking import ask, ask_all, failure_of, to_port
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    READER_NOT_FOUND,
+    SERVER_BUSY,
+    Refused,
+    Unavailable,
+)
+from shardbus.core.fragment.command import (
+    ALL_LINES,
+    Claim,
+    Claimed,
+    ClaimRead,
+    ClaimRuns,
+    Command,
+    CompleteClaim,
+    Completed,
+    DescribeClaim,
+    Done,
+    DropReader,
+    KeepReader,
+    ListReaders,
+    OpenReader,
+    ReadClaim,
+    ReaderOpened,
+    ReaderStatus,
+    ReleaseClaims,
+)
+from shardbus.core.fragment.command import Readers as KnownReaders
+from shardbus.core.limits import CLAIM_COUNT_MAX, CLAIMS_MAX, LEASE_MS_DEFAULT
+from shardbus.core.message import Entry
+
+T = TypeVar("T")
+
+# What is read at once of a claim, unless a single message is larger.
+PIECE_BYTES_MAX: Final = 1024 * 1024
+CLAIM_BYTES_MAX: Final = 1 << 40
+# Claims of one fragment that are completed by one commit, unless a new one is made by the same.
+COMPLETED_TOGETHER_MAX: Final = 4
+
+
+@final
+class FragmentAnswers(Generic[T]):
+    """What the fragments of an entity answered, and why others did not, both by their numbers."""
+
+    def __init__(self, found: dict[int, T], missing: dict[int, Unavailable]) -> None:
+        self.found = found
+        self.missing = missing
+
+
+@final
+class Wish:
+    """A claim that is to be made: its ordinal, and how much it may have at most."""
+
+    def __init__(self, ordinal: int, count_max: int, bytes_max: int) -> None:
+        self.ordinal = ordinal
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+
+
+@final
+class Advanced:
+    """The claims of a fragment that were made, in order, and up to where all are completed.
+
+    With a failure there may be more of either.
+    """
+
+    def __init__(
+        self, claims: list[Claimed], completed: int, failure: Unavailable | None = None
+    ) -> None:
+        self.claims = claims
+        self.completed = completed
+        self.failure = failure
+
+
+@final
+class Readers:
+    """Reached as `EntityHandle.readers`. Fragments are asked side by side, each at once."""
+
+    def __init__(self, ports: Sequence[FragmentPort], numbers: Sequence[int]) -> None:
+        """`numbers[i]` is the fragment that `ports[i]` serves."""
+        self._ports = dict(zip(numbers, ports, strict=True))
+
+    def numbers(self) -> list[int]:
+        """The fragments that there are to read."""
+        return list(self._ports)
+
+    # Over all fragments.
+
+    async def open(
+        self,
+        line: int,
+        name: str,
+        owner: bytes,
+        new_id: bytes,
+        *,
+        lease_ms: int = LEASE_MS_DEFAULT,
+    ) -> FragmentAnswers[ReaderOpened]:
+        """Begin, or go on, to read under a name; whoever was missing can be opened later.
+
+        Where the reader is not there yet it is made with `new_id`, which must be a fresh one.
+        """
+        return await self._all(OpenReader(line, name, owner, lease_ms, new_id), _opened)
+
+    async def keep(self, line: int, name: str, owner: bytes) -> FragmentAnswers[Done]:
+        """Renew the claims of a reader everywhere, so that none is lost."""
+        return await self._all(KeepReader(line, name, owner), done)
+
+    async def release(self, line: int, name: str, owner: bytes) -> FragmentAnswers[Done]:
+        """Give back everything that a reader has claimed; all of those claims are lost."""
+        return await self._all(ReleaseClaims(line, name, owner), done)
+
+    async def drop(self, line: int, name: str) -> FragmentAnswers[Done]:
+        """Forget a reader and give back what it has, whoever owns it.
+
+        Refused with READER_NOT_FOUND only if no fragment that can be asked has it.
+        """
+        command = DropReader(line, name)
+        answers = await self._ask(command, self._ports)
+        refusals = [each for each in answers.values() if isinstance(each, Refused)]
+        if len(refusals) == len(answers) and refusals:
+            raise refusals[0]
+        dropped = {
+            number: answer
+            for number, answer in answers.items()
+            if not _is_of_kind(answer, READER_NOT_FOUND.name)
+        }
+        return spread(dropped, done)
+
+    async def known(self, line: int = ALL_LINES) -> FragmentAnswers[list[ReaderStatus]]:
+        """Who reads, and how far they are, in each fragment."""
+        return await self._all(ListReaders(line), _listed)
+
+    async def complete(
+        self, line: int, name: str, owner: bytes, ordinals: Mapping[int, int]
+    ) -> FragmentAnswers[int]:
+        """Remove, in each of these fragments, what was claimed up to an ordinal.
+
+        Answers up to where everything is removed. Refused, with CLAIM_LOST say, when one fragment
+        refuses; the others go on to their ends all the same.
+        """
+        self._check(ordinals)
+        answers = await asyncio.gather(
+            *(
+                self._complete(number, CompleteClaim(line, name, owner, ordinal))
+                for number, ordinal in ordinals.items()
+            )
+        )
+        return spread(dict(zip(ordinals, answers, strict=True)), _completed)
+
+    async def _complete(self, number: int, command: CompleteClaim) -> Answer:
+        """One claim for each command, until all are done; some commands have one commit."""
+        together = 1
+        for _ in range(CLAIMS_MAX):
+            answers = await ask_all([to_port(self._ports[number], command)] * together)
+            failure = failure_of(answers)
+            if failure is not None:
+                return failure
+            completed = _completed(answers[-1])
+            if completed >= command.ordinal:
+                return answers[-1]
+            together = min(command.ordinal - completed, COMPLETED_TOGETHER_MAX)
+        return Unavailable("More claims are completed than a reader can have.", is_unknown=True)
+
+    # In one fragment.
+
+    async def claim(  # noqa: PLR0913 - where, who and how much
+        self,
+        number: int,
+        line: int,
+        name: str,
+        owner: bytes,
+        ordinal: int,
+        *,
+        count_max: int = CLAIM_COUNT_MAX,
+        bytes_max: int = CLAIM_BYTES_MAX,
+        done: int = 0,
+    ) -> Claimed:
+        """Set the next messages of a fragment aside under an ordinal; repeat it to be told again.
+
+        The oldest claim is completed by the same commit if it is not above `done`. After an
+        Unavailable both may have happened: the same ordinal tells what the claim has.
+        """
+        self._check([number])
+        command = Claim(line, name, owner, ordinal, count_max, bytes_max, done)
+        answer = await ask(self._ports[number], command)
+        assert isinstance(answer, Claimed)
+        return answer
+
+    async def advance(
+        self,
+        number: int,
+        line: int,
+        name: str,
+        owner: bytes,
+        wishes: Sequence[Wish],
+        done: int = 0,
+    ) -> Advanced:
+        """Make the next claims of a fragment, until nothing waits, and complete those up to `done`.
+
+        Each claim that is made completes one, so that both take one commit.
+        """
+        claims: list[Claimed] = []
+        completed = 0
+        try:
+            for wish in wishes:
+                claimed = await self._advance(number, CompleteClaim(line, name, owner, done), wish)
+                claims.append(claimed)
+                completed = claimed.completed
+                if claimed.claim is None or not claimed.is_more:
+                    break
+            if completed < done:
+                command = CompleteClaim(line, name, owner, done)
+                completed = await self._completed_to(number, command)
+        except Unavailable as failure:
+            return Advanced(claims, completed, failure)
+        return Advanced(claims, completed)
+
+    async def _advance(self, number: int, done: CompleteClaim, wish: Wish) -> Claimed:
+        """One claim; when there is no room for it, all that is done goes first."""
+        for ordinal in (done.ordinal, 0):
+            try:
+                return await self.claim(
+                    number,
+                    done.line,
+                    done.name,
+                    done.owner,
+                    wish.ordinal,
+                    count_max=wish.count_max,
+                    bytes_max=wish.bytes_max,
+                    done=ordinal,
+                )
+            except Refused as refusal:
+                if refusal.kind is not SERVER_BUSY or not ordinal:
+                    raise
+                await self._completed_to(number, done)
+        raise AssertionError("the last turn returns or raises")
+
+    async def _completed_to(self, number: int, command: CompleteClaim) -> int:
+        self._check([number])
+        answer = await self._complete(number, command)
+        if isinstance(answer, Refused | Unavailable):
+            raise answer
+        return _completed(answer)
+
+    async def describe(
+        self, number: int, line: int, name: str, ordinal: int, reader_id: bytes = b""
+    ) -> ClaimRuns:
+        """Exactly which messages a claim has; of the reader with this id, if one is named."""
+        self._check([number])
+        answer = await ask(self._ports[number], DescribeClaim(line, name, ordinal, reader_id))
+        assert isinstance(answer, ClaimRuns)
+        return answer
+
+    async def read(self, number: int, line: int, name: str, ordinal: int) -> list[Entry]:
+        """The messages of a claim, with their payloads, in order; the same ones every time.
+
+        One that is found damaged is set aside and left out.
+        """
+        entries: list[Entry] = []
+        async for piece in self.pieces(number, line, name, ordinal):
+            entries += piece
+        return entries
+
+    async def pieces(
+        self, number: int, line: int, name: str, ordinal: int, reader_id: bytes = b""
+    ) -> AsyncIterator[list[Entry]]:
+        """What `read` gives, in pieces of about PIECE_BYTES_MAX."""
+        self._check([number])
+        port = self._ports[number]
+        after = 0
+        for _ in range(CLAIM_COUNT_MAX + 1):
+            command = ReadClaim(line, name, ordinal, after, PIECE_BYTES_MAX, reader_id)
+            answer = await ask(port, command)
+            assert isinstance(answer, ClaimRead)
+            yield answer.entries
+            if answer.is_end:
+                return
+            after = answer.after
+
+    async def _all(self, command: Command, read: Callable[[Answer], T]) -> FragmentAnswers[T]:
+        return spread(await self._ask(command, self._ports), read)
+
+    async def _ask(self, command: Command, ports: Mapping[int, FragmentPort]) -> dict[int, Answer]:
+        answers = await ask_all([to_port(port, command) for port in ports.values()])
+        return dict(zip(ports, answers, strict=True))
+
+    def _check(self, numbers: Sequence[int] | Mapping[int, int]) -> None:
+        for number in numbers:
+            if number not in self._ports:
+                raise Refused(INVALID_ARGUMENT, f"The entity has no fragment {number}.")
+
+
+def spread(answers: Mapping[int, Answer], read: Callable[[Answer], T]) -> FragmentAnswers[T]:
+    """The answers by what they are; the first refusal is raised."""
+    found: dict[int, T] = {}
+    missing: dict[int, Unavailable] = {}
+    for number, answer in answers.items():
+        if isinstance(answer, Refused):
+            raise answer
+        if isinstance(answer, Unavailable):
+            missing[number] = answer
+        else:
+            found[number] = read(answer)
+    return FragmentAnswers(found, missing)
+
+
+def _is_of_kind(answer: Answer, name: str) -> bool:
+    return isinstance(answer, Refused) and answer.kind.name == name
+
+
+def _opened(answer: Answer) -> ReaderOpened:
+    assert isinstance(answer, ReaderOpened)
+    return answer
+
+
+def done(answer: Answer) -> Done:
+    assert isinstance(answer, Done)
+    return answer
+
+
+def _completed(answer: Answer) -> int:
+    assert isinstance(answer, Completed)
+    return answer.completed
+
+
+def _listed(answer: Answer) -> list[ReaderStatus]:
+    assert isinstance(answer, KnownReaders)
+    return answer.readers

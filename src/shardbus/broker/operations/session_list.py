@@ -1,0 +1,89 @@
+"""The ids of an entity's sessions, page by page over its fragments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, final
+
+from shardbus.broker.operations.browse import Browsable
+from shardbus.core.errors import Unavailable
+
+PAGE_COUNT_MAX: Final = 1_000
+# Where pages ended that somebody may continue; the oldest is forgotten first.
+PLACES_MAX: Final = 64
+
+
+@final
+class SessionList:
+    """Fragments one after the other, each in the order of its store.
+
+    Clients only say how many they have seen, and a fragment cannot tell how many it has without
+    counting. So the list remembers where its pages ended; only a client that continues somebody
+    else's forgotten page makes it count.
+    """
+
+    def __init__(self, fragments: Sequence[Browsable]) -> None:
+        self._fragments = fragments
+        # (updated after, seen) -> (fragment, seen of that fragment)
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}
+
+    async def page(self, *, updated_after_ms: int, skip: int, count_max: int) -> list[str]:
+        """Ids after the first `skip`; an empty page means that there are no more.
+
+        Unavailable when a fragment cannot be read: a list with holes would look whole.
+        """
+        count = min(count_max, PAGE_COUNT_MAX)
+        place = self._places.get((updated_after_ms, skip)) if skip else (0, 0)
+        index, seen = place or await self._place(updated_after_ms, skip)
+        found: list[str] = []
+        while index < len(self._fragments) and len(found) < count:
+            wanted = count - len(found)
+            ids = await self._read(index, updated_after_ms, seen, wanted)
+            found += ids
+            index, seen = (index, seen + wanted) if len(ids) == wanted else (index + 1, 0)
+        if len(found) == count:
+            # A shorter page is the last one: nobody continues it, and more may come after it.
+            self._remember((updated_after_ms, skip + len(found)), (index, seen))
+        return found
+
+    async def _place(self, updated_after_ms: int, skip: int) -> tuple[int, int]:
+        """Where the id after the first `skip` is, found by counting."""
+        left = skip
+        for index in range(len(self._fragments)):
+            if left == 0 or await self._read(index, updated_after_ms, left, 1):
+                return index, left
+            left -= await self._size(index, updated_after_ms, left)
+        return len(self._fragments), 0
+
+    def _remember(self, key: tuple[int, int], place: tuple[int, int]) -> None:
+        self._places.pop(key, None)
+        self._places[key] = place
+        if len(self._places) > PLACES_MAX:
+            del self._places[next(iter(self._places))]
+
+    async def _size(self, index: int, updated_after_ms: int, at_most: int) -> int:
+        """How many ids a fragment has, found by halving; more than `at_most` it has not."""
+        low, high = 0, at_most
+        while low < high:
+            middle = (low + high) // 2
+            if await self._read(index, updated_after_ms, middle, 1):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    async def _read(self, index: int, updated_after_ms: int, skip: int, count: int) -> list[str]:
+        future: asyncio.Future[list[str] | Unavailable] = asyncio.get_running_loop().create_future()
+
+        def then(ids: list[str] | Unavailable) -> None:
+            if not future.done():
+                future.set_result(ids)
+
+        self._fragments[index].list_sessions(
+            updated_after_ms=updated_after_ms, skip=skip, count_max=count, then=then
+        )
+        ids = await future
+        if isinstance(ids, Unavailable):
+            raise ids
+        return ids

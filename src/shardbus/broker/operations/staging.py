@@ -1,0 +1,398 @@
+"""Stages of an entity over all of its fragments: what is put there, published and discarded.
+
+A stage is messages that nobody sees until they are published; who stages gives it a name, for one
+attempt of one task, and puts messages into it in numbered pieces. What is published makes all
+stages of a batch visible together, and each batch of a producer is published once, whoever tries,
+and however often. What is large appears in bites (docs/adr/0057-bites.md). Everything here raises
+Refused and Unavailable, and may be repeated after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final, final
+
+from shardbus.broker.clock import Clock
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.operations.asking import ask, ask_all, failure_of, to_port
+from shardbus.broker.operations.readers import FragmentAnswers, done, spread
+from shardbus.broker.operations.transactions import TransactionPart, Transactor
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.broker.routing.router import EntityRouter, Placed
+from shardbus.core.errors import (
+    ALREADY_PUBLISHED,
+    BEING_PUBLISHED,
+    INVALID_ARGUMENT,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    STAGE_LOST,
+    Refused,
+    Unavailable,
+)
+from shardbus.core.fragment.command import (
+    AskProducers,
+    AskStages,
+    Command,
+    Done,
+    DropStages,
+    ForgetProducer,
+    HeldStage,
+    Producer,
+    Producers,
+    ProlongStages,
+    Publication,
+    Stage,
+    StageShare,
+    StagesHeld,
+    Work,
+)
+from shardbus.core.limits import (
+    BATCH_MAX,
+    FINGERPRINT_CHARACTERS_MAX,
+    PRODUCER_NAME_CHARACTERS_MAX,
+    STAGE_MS_DEFAULT,
+    STAGE_NAME_CHARACTERS_MAX,
+    STAGES_MAX,
+)
+from shardbus.core.message import Message
+from shardbus.core.namespace.placement import hash_point
+from shardbus.core.stages.command import CheckStages, StagesChecked
+from shardbus.core.stages.producers import refusal_of_repeat
+
+# Everything that is published is read before it is decided, which may be much.
+DECIDE_MS: Final = 60_000
+# A publication is waited for so long; then whoever asked is told how much is left.
+WAIT_MS: Final = 20_000
+PAUSE_MS_MIN: Final = 20
+PAUSE_MS_MAX: Final = 1_000
+BATCH_KEY_BYTES: Final = 16
+# Two numbers of each fragment are made of one: of what has no key, and of what has one.
+PIECE_MAX: Final = BATCH_MAX // 2 - 1
+
+
+@final
+class EntityStages:
+    """Reached as `EntityHandle.staging`. Fragments are asked side by side, each at once."""
+
+    def __init__(
+        self, entity_id: int, router: EntityRouter, *, clock: Clock, new_seed: Callable[[], bytes]
+    ) -> None:
+        self._entity_id = entity_id
+        self._router = router
+        self._clock = clock
+        self._new_seed = new_seed
+        self._transactor = Transactor(clock, DECIDE_MS)
+
+    async def stage(
+        self,
+        stage: str,
+        piece: int,
+        messages: list[Message],
+        *,
+        lifetime_ms: int = STAGE_MS_DEFAULT,
+    ) -> None:
+        """Keep messages as a piece of a stage; the same piece again changes nothing.
+
+        Those with keys go to their fragments; those without go together to one that can take them,
+        the same one whenever that is asked. What is staged elsewhere the second time, because that
+        one is away, cannot be published: `publish` refuses what is there twice.
+        """
+        name = _encoded(stage, "The name of a stage", STAGE_NAME_CHARACTERS_MAX)
+        if not 0 <= piece <= PIECE_MAX:
+            raise Refused(INVALID_ARGUMENT, f"Pieces are numbered from 0 to {PIECE_MAX}.")
+        questions = []
+        unkeyed: list[Message] = []
+        for placed in self._router.place(messages):
+            share = [messages[position] for position in placed.positions]
+            if self._is_free(placed):
+                unkeyed = share
+                continue
+            command = Stage(name, 2 * piece + 2, share, lifetime_ms)
+            questions.append(to_port(self._router.ports[placed.index], command))
+        failure = failure_of(await ask_all(questions))
+        if failure is not None:
+            raise failure
+        if unkeyed:
+            first = hash_point(stage) + piece
+            await self._stage_anywhere(Stage(name, 2 * piece + 1, unkeyed, lifetime_ms), first)
+
+    def _is_free(self, placed: Placed) -> bool:
+        return not placed.is_keyed and self._router.is_partitioned
+
+    async def _stage_anywhere(self, command: Stage, first: int) -> None:
+        ports = self._router.ports
+        failure: Refused | Unavailable | None = None
+        for step in range(len(ports)):
+            [answer] = await ask_all([to_port(ports[(first + step) % len(ports)], command)])
+            if isinstance(answer, Done):
+                return
+            failure = _failure(answer)
+            if isinstance(failure, Refused) and failure.kind is not QUOTA_EXCEEDED:
+                break
+            if isinstance(failure, Unavailable) and failure.is_unknown:
+                break
+        assert failure is not None
+        raise failure
+
+    async def publish(
+        self,
+        producer: str,
+        batch: int,
+        stages: Mapping[str, int],
+        *,
+        fingerprint: str = "",
+        is_once: bool = False,
+    ) -> bool:
+        """Make all messages of these stages visible, all of them or none.
+
+        Each fragment shows its part at once if that is small. What is large is decided as a whole,
+        too, and stored in bites: True when the last of them is. Refused with BEING_PUBLISHED when
+        that takes long: it is to be asked for again, and goes on meanwhile.
+
+        `stages` tells how many messages each must have: refused with STAGE_LOST when the fragments
+        together do not have exactly those. False when the producer has published this batch, or a
+        later one, before: then the stages are discarded. With a fingerprint, by which the rows are
+        known again, other rows than were published under this number are refused (BATCH_DIFFERS),
+        and the stages are kept. A producer that publishes `is_once` is to `forget` itself then.
+        """
+        name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+        if not 0 <= batch <= BATCH_MAX:
+            raise Refused(INVALID_ARGUMENT, f"Batches are numbered from 0 to {BATCH_MAX}.")
+        told = b""
+        if fingerprint:
+            told = _encoded(fingerprint, "A fingerprint", FINGERPRINT_CHARACTERS_MAX)
+        publication = Publication(name, batch, told, is_once=is_once)
+        counts = {stage: stages[text] for text, stage in _names(stages).items()}
+        until_ms = self._clock.steady_ms() + WAIT_MS
+        if not await self._is_published(producer, publication):
+            try:
+                await self._publish(producer, publication, counts, until_ms)
+            except Refused as refusal:
+                if refusal.kind not in (ALREADY_PUBLISHED, STAGE_LOST, SERVER_BUSY):
+                    raise
+                # Somebody else may have published them a moment ago.
+                if not await self._is_published(producer, publication):
+                    raise
+            else:
+                return True
+        # Those that are away cannot tell how much is left; they go on when they are back.
+        await self._wait(publication, self._router.ports, until_ms, waits_for_away=False)
+        await self._all(DropStages(list(counts)))
+        return False
+
+    async def discard(self, stages: Sequence[str]) -> FragmentAnswers[Done]:
+        """Forget stages; where that cannot be done now, they end when their time is over.
+
+        A name that ends in a slash is all stages whose names begin so.
+        """
+        return spread(await self._all(DropStages(list(_names(stages).values()))), done)
+
+    async def prolong(self, stages: Sequence[str]) -> FragmentAnswers[Done]:
+        """Keep stages, named as for `discard`, for their whole time from now on."""
+        return spread(await self._all(ProlongStages(list(_names(stages).values()))), done)
+
+    async def forget(self, producer: str) -> None:
+        """Whoever published once knows that, and will not ask again."""
+        name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+        port = self._router.ports[self._router.index_of_key(producer)]
+        await ask(port, ForgetProducer(name))
+
+    async def producers(self) -> FragmentAnswers[list[Producer]]:
+        """Who has published what last, by the fragments that remember it."""
+        return spread(await self._all(AskProducers()), _producers)
+
+    async def _is_published(self, producer: str, publication: Publication) -> bool:
+        """Refused when other rows were."""
+        port = self._router.ports[self._router.index_of_key(producer)]
+        answer = await ask(port, AskProducers(publication.producer))
+        for known in _producers(answer):
+            if known.batch >= publication.batch:
+                refusal = refusal_of_repeat(known, publication)
+                if refusal.kind is not ALREADY_PUBLISHED:
+                    raise refusal
+                return True
+        return False
+
+    async def _publish(
+        self, producer: str, publication: Publication, counts: dict[bytes, int], until_ms: int
+    ) -> None:
+        found = await self._found(counts)
+        await self._check(publication, found, until_ms)
+        decider = self._router.index_of_key(producer)
+        works = {index: Work([], [], _shares(held)) for index, held in found.items()}
+        works.setdefault(decider, Work([], [])).publication = publication
+        for work in works.values():
+            work.batch_key = _batch_key(publication)
+        parts = {index: self._part(index, work) for index, work in works.items()}
+        transaction_id = self._new_seed() + self._new_seed()
+        await self._transactor.commit(transaction_id, list(parts.values()), parts[decider])
+        bitten = [self._router.ports[index] for index in found if found[index].takes_bites]
+        if bitten:
+            await self._wait(publication, bitten, until_ms, waits_for_away=True)
+
+    async def _found(self, counts: dict[bytes, int]) -> dict[int, StagesHeld]:
+        """What each fragment is to publish; Refused when something is missing or there twice.
+
+        A fragment that cannot be asked does not matter if the others have everything.
+        """
+        answers = await self._all(AskStages(list(counts))) if counts else {}
+        found = _Found()
+        held: dict[int, StagesHeld] = {}
+        for index, number in enumerate(self._router.numbers):
+            answer = answers.get(number)
+            if isinstance(answer, Refused):
+                raise answer
+            if isinstance(answer, StagesHeld) and answer.stages:
+                held[index] = answer
+                found.add(answer.stages)
+        found.check(counts, [each for each in answers.values() if isinstance(each, Unavailable)])
+        return held
+
+    async def _check(
+        self, publication: Publication, found: dict[int, StagesHeld], until_ms: int
+    ) -> None:
+        """Let fragments look whether their pieces are whole where that is much, a part at a time.
+
+        They remember it: whoever asks again goes on where this ends.
+        """
+        left = {index: held.unchecked_bytes for index, held in found.items()}
+        while any(left.values()):
+            if self._clock.steady_ms() >= until_ms:
+                raise _under_way(publication, sum(left.values()), "have to be checked")
+            asked = [index for index in left if left[index]]
+            questions = [
+                to_port(
+                    self._router.ports[index], CheckStages([n for n, _ in _shares(found[index])])
+                )
+                for index in asked
+            ]
+            answers = await ask_all(questions)
+            failure = failure_of(answers)
+            if failure is not None:
+                raise failure
+            for index, answer in zip(asked, answers, strict=True):
+                assert isinstance(answer, StagesChecked)
+                left[index] = answer.left_bytes
+
+    async def _wait(
+        self,
+        publication: Publication,
+        ports: Sequence[FragmentPort],
+        until_ms: int,
+        *,
+        waits_for_away: bool,
+    ) -> None:
+        """Return when fragments have stored all of a batch that is decided."""
+        question = AskStages([], _batch_key(publication))
+        pause_ms = PAUSE_MS_MIN
+        while True:
+            left_bytes = 0
+            is_known = True
+            for answer in await ask_all([to_port(port, question) for port in ports]):
+                if isinstance(answer, StagesHeld):
+                    left_bytes += answer.left_bytes
+                else:
+                    is_known = False
+            if left_bytes == 0 and (is_known or not waits_for_away):
+                return
+            if self._clock.steady_ms() >= until_ms:
+                raise _under_way(publication, left_bytes, "have to be stored")
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+
+    def _part(self, index: int, work: Work) -> TransactionPart:
+        home = (self._entity_id, self._router.numbers[index])
+        return TransactionPart(self._router.ports[index], home, work)
+
+    async def _all(self, command: Command) -> dict[int, Answer]:
+        answers = await ask_all([to_port(port, command) for port in self._router.ports])
+        return dict(zip(self._router.numbers, answers, strict=True))
+
+
+@final
+class _Found:
+    """What all fragments have of some stages."""
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, int] = {}
+        self._unkeyed: set[tuple[bytes, int]] = set()
+
+    def add(self, stages: list[HeldStage]) -> None:
+        for held in stages:
+            self._counts[held.stage] = self._counts.get(held.stage, 0) + held.count
+            for piece in held.pieces.numbers():
+                if piece % 2 == 1:
+                    self._add_unkeyed(held.stage, piece)
+
+    def _add_unkeyed(self, stage: bytes, piece: int) -> None:
+        """One fragment has those of a piece that have no key, or they are there twice."""
+        if (stage, piece) in self._unkeyed:
+            raise Refused(
+                STAGE_LOST,
+                f"Piece {piece // 2} of stage '{stage.decode()}' is in two fragments, because one "
+                "was away when it was repeated: discard the stage, and stage it again.",
+            )
+        self._unkeyed.add((stage, piece))
+
+    def check(self, counts: dict[bytes, int], missing: list[Unavailable]) -> None:
+        for stage, expected in counts.items():
+            count = self._counts.get(stage, 0)
+            if count < expected and missing:
+                raise Unavailable(missing[0].message)
+            if count != expected:
+                raise Refused(
+                    STAGE_LOST,
+                    f"Stage '{stage.decode()}' has {count} messages, not {expected}: its time was "
+                    "over, or it was published or discarded. Stage it again.",
+                )
+
+
+def _shares(held: StagesHeld) -> list[StageShare]:
+    return [(each.stage, each.count) for each in held.stages]
+
+
+def _batch_key(publication: Publication) -> bytes:
+    """What all fragments know a batch by."""
+    named = publication.batch.to_bytes(8, "big") + publication.producer
+    return blake2b(named, digest_size=BATCH_KEY_BYTES).digest()
+
+
+def _under_way(publication: Publication, left_bytes: int, what: str) -> Refused:
+    return Refused(
+        BEING_PUBLISHED,
+        f"Batch {publication.batch} of '{publication.producer.decode()}' is being published: "
+        f"{left_bytes} bytes {what}. Ask again in a moment.",
+    )
+
+
+def _names(stages: Mapping[str, int] | Sequence[str]) -> dict[str, bytes]:
+    if len(stages) > STAGES_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"{len(stages)} stages are too many at once: {STAGES_MAX} are the most.",
+        )
+    what = "The name of a stage"
+    return {stage: _encoded(stage, what, STAGE_NAME_CHARACTERS_MAX) for stage in stages}
+
+
+def _encoded(name: str, what: str, characters_max: int) -> bytes:
+    if not 1 <= len(name) <= characters_max:
+        raise Refused(
+            INVALID_ARGUMENT, f"{what} has 1 to {characters_max} characters, not {len(name)}."
+        )
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(INVALID_ARGUMENT, f"{what} is no valid text: {error.reason}.") from error
+
+
+def _failure(answer: Answer) -> Refused | Unavailable:
+    assert isinstance(answer, Refused | Unavailable)
+    return answer
+
+
+def _producers(answer: Answer) -> list[Producer]:
+    assert isinstance(answer, Producers)
+    return answer.producers

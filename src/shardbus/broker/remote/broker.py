@@ -1,0 +1,475 @@
+"""A broker in another process, to gateways the same as one in their own (D7)."""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar, final
+
+from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.namespace.host import FragmentStatistics
+from shardbus.broker.remote.fragment import RemoteFragment, RemoteWait
+from shardbus.broker.remote.host_call import (
+    bare_json,
+    count_question,
+    create_question,
+    delete_question,
+    doubt_question,
+    join_question,
+    list_question,
+    read_ids,
+    read_joined,
+    read_statistics,
+    transfer_question,
+    update_question,
+)
+from shardbus.broker.remote.link import BrokerLink, Identity
+from shardbus.broker.remote.topic_call import TopicTeller
+from shardbus.broker.wire.codec import encode
+from shardbus.broker.wire.fields import WireError
+from shardbus.broker.wire.frames import (
+    Answered,
+    Ask,
+    Beat,
+    Browse,
+    Browsed,
+    Fence,
+    Fenced,
+    Frame,
+    Listed,
+    ListSessions,
+    Open,
+    Request,
+    State,
+    Told,
+    Woken,
+)
+from shardbus.core.errors import TOO_LARGE, Refused, Unavailable
+from shardbus.core.fragment.command import (
+    AcceptSession,
+    Command,
+    Configure,
+    PublishOn,
+    Receive,
+    Received,
+    ReceiveDeferred,
+    SessionAccepted,
+    SetAside,
+    Tick,
+)
+from shardbus.core.namespace.entity import Entity
+from shardbus.stores.base.store import FragmentId, Page
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TICK_MS: Final = 250
+# A broker beats once in a tick, so three silent ones mean that it is known to be out in a second.
+SILENT_TICKS_MAX: Final = 3
+# Its connection is kept much longer: a paused broker goes on where it stood.
+CUT_TICKS_MAX: Final = 120
+GREETING_TICKS_MAX: Final = 20
+ANSWER_TICKS_MAX: Final = 120
+CONNECT_MS_MAX: Final = 5_000
+RETRY_MS_MIN: Final = 50
+RETRY_MS_MAX: Final = 1_000
+WAITING_MAX: Final = 50_000
+SOON_MAX: Final = 1_000
+QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
+
+Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
+"""Connects a protocol to the broker; OSError when nobody answers."""
+
+
+@final
+class RemoteBroker:
+    """One broker over one connection that is made again whenever it breaks.
+
+    Implements `host.FragmentHost`. `run` keeps the connection. A request that was written when the
+    broker fell silent or the connection broke ends as unknown, one that was not as unavailable.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        dial: Dial,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        new_nonce: Callable[[], bytes],
+    ) -> None:
+        self.name = identity.broker
+        self.is_up = False
+        self.reason = "it has not been reached yet"
+        self.catalogue_version = 0
+        self.on_up: Callable[[], None] = _nothing
+        self.on_catalogue: Callable[[], None] = _nothing
+        self.loop = loop
+        self.topics = TopicTeller(identity.broker, self.ask)
+        self._identity = identity
+        self._dial = dial
+        self._new_nonce = new_nonce
+        self._link: BrokerLink | None = None
+        self._up = asyncio.Event()
+        self._fragments: dict[FragmentId, RemoteFragment] = {}
+        self._entities: dict[int, Entity] = {}
+        self._waiting: dict[int, RemoteWait] = {}
+        # Takes that may still be answered, although nobody waits for them any more.
+        self._given_up: dict[int, RemoteWait] = {}
+        self._given_up_through = 0
+        # Questions for whose answers nobody waits, for when the broker is back.
+        self._soon: list[str] = []
+        self._last_id = 0
+        self._ticks = 0
+        self._silent_ticks = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Connect, and connect again, until cancelled."""
+        retry_ms = RETRY_MS_MIN
+        self._tick()
+        try:
+            while True:
+                was_up = await self._stay_connected()
+                retry_ms = RETRY_MS_MIN if was_up else min(2 * retry_ms, RETRY_MS_MAX)
+                await asyncio.sleep(retry_ms / 1000)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._link is not None:
+                self._link.abort("the gateway is closing")
+            self.is_up = False
+            self._fall("the gateway is closing")
+
+    async def wait_until_up(self, wait_ms: int) -> bool:
+        """Whether the broker was reached within this time."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._up.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def problem(self) -> str:
+        """Why the broker is out; empty when it is not."""
+        return "" if self.is_up else f"broker {self.name} is out: {self.reason}"
+
+    def runner(self, entity: Entity, number: int) -> RemoteFragment:
+        """A fragment of this broker, opened there when it is first asked for."""
+        fragment_id = FragmentId(entity.entity_id, number)
+        fragment = self._fragments.get(fragment_id)
+        if fragment is None:
+            fragment = RemoteFragment(self, fragment_id)
+            self._fragments[fragment_id] = fragment
+            self._entities[entity.entity_id] = entity
+            self.tell(Open(bare_json(entity), [number]))
+        return fragment
+
+    def describe(self, entity: Entity) -> None:
+        """An entity has another description: its fragments are opened with that one."""
+        if entity.entity_id in self._entities:
+            self._entities[entity.entity_id] = entity
+
+    def forget(self, entity_id: int) -> None:
+        """An entity is gone: open its fragments no more."""
+        self._entities.pop(entity_id, None)
+        self.topics.forget(entity_id)
+        for fragment_id in [one for one in self._fragments if one.entity_id == entity_id]:
+            del self._fragments[fragment_id]
+
+    # host.FragmentHost.
+
+    async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
+        # From now on a broker of another namespace is not even greeted.
+        self._identity.namespace_id = namespace_id
+        link = self._link
+        if self.is_up and link is not None and link.namespace_id not in ("", namespace_id):
+            link.abort(f"its store belongs to another namespace, {link.namespace_id}")
+            raise Unavailable(
+                f"Broker {self.name}: its store belongs to the namespace {link.namespace_id}, and "
+                f"not to {namespace_id}, which the catalogue is of."
+            )
+        question = join_question(namespace_id, is_empty_expected=is_empty_expected)
+        return self._read(read_joined, await self.ask(question))[0]
+
+    async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        await self.ask(create_question(entity, numbers))
+
+    async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
+        self.describe(entity)
+        await self.ask(update_question(entity, numbers))
+
+    async def update_topic(
+        self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
+    ) -> None:
+        await self.topics.tell(topic, subscriptions, numbers)
+
+    async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._fragments.pop(FragmentId(entity_id, number), None)
+        if not any(fragment.entity_id == entity_id for fragment in self._fragments):
+            self._entities.pop(entity_id, None)
+        await self.ask(delete_question(entity_id, numbers))
+
+    async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(list_question(is_timed=is_timed)))
+
+    async def in_doubt(self) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(doubt_question()))
+
+    async def transferring(self) -> list[FragmentId]:
+        return self._read(read_ids, await self.ask(transfer_question()))
+
+    async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
+        return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))
+
+    async def ask(self, document: str, late: Callable[[str], None] | None = None) -> str:
+        """The answer to a question; raises Unavailable, or Refused when the broker refuses.
+
+        `late` hears an answer that comes when this has ended otherwise.
+        """
+        answer: asyncio.Future[str | Refused | Unavailable] = self.loop.create_future()
+        waiting = RemoteWait(None, answer=answer)
+        waiting.late = late
+        self.start(lambda number: Ask(number, document), waiting)
+        result = await answer
+        if isinstance(result, str):
+            return result
+        raise result
+
+    def ask_soon(self, document: str) -> None:
+        """Ask, and leave it at that: whatever the answer is, nobody waits for it.
+
+        While the broker is out it is kept, and asked when it is back; so it may be asked twice.
+        """
+
+        def keep() -> None:
+            if len(self._soon) < SOON_MAX:
+                self._soon.append(document)
+
+        waiting = RemoteWait(None)
+        waiting.failed = keep
+        self.start(lambda number: Ask(number, document), waiting)
+
+    # What fragments say.
+
+    def submit(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:
+        if isinstance(command, SetAside | Configure | Tick | PublishOn):
+            raise TypeError(f"{type(command).__name__} is not for gateways to say")
+        fragment_id = fragment.fragment_id
+        waiting = RemoteWait(fragment, reply_to=reply_to)
+        if isinstance(command, Receive | ReceiveDeferred | AcceptSession):
+            waiting.taking = command
+        self.start(lambda number: Request(number, fragment_id, command), waiting)
+
+    def start(
+        self,
+        question: Callable[[int], Request | Browse | ListSessions | Ask],
+        waiting: RemoteWait,
+    ) -> None:
+        """Ask what `question` makes of a request's number, for somebody who waits."""
+        link = self._link
+        if not self.is_up or link is None:
+            waiting.answered(self.out_of_reach())
+            return
+        if len(self._waiting) >= WAITING_MAX or link.queued_bytes >= QUEUED_BYTES_MAX:
+            waiting.answered(Unavailable(f"Broker {self.name} has too much to do."))
+            return
+        try:
+            data = encode(question(self._last_id + 1))
+        except WireError as error:
+            waiting.answered(Refused(TOO_LARGE, f"This cannot be asked at once: {error}."))
+            return
+        self._last_id += 1
+        waiting.tick = self._ticks
+        self._waiting[self._last_id] = waiting
+        link.send(data, self._last_id)
+
+    def tell(self, frame: Frame) -> None:
+        """Say what needs no answer; lost while the broker is out, and said again afterwards."""
+        if self.is_up and self._link is not None:
+            self._link.send(encode(frame))
+
+    def out_of_reach(self) -> Unavailable:
+        return Unavailable(f"Broker {self.name} is out: {self.reason}")
+
+    # What the link says.
+
+    def link_up(self) -> None:
+        self._rise()
+
+    def link_heard(self) -> None:
+        self._silent_ticks = 0
+        if self._link is not None and self._link.is_up and not self.is_up:
+            self._rise()
+
+    def link_lost(self, reason: str) -> None:
+        self._fall(reason)
+        given_up, self._given_up = self._given_up, {}
+        for waiting in given_up.values():
+            waiting.never_answered()
+
+    def link_said(self, frame: Frame) -> None:
+        match frame:
+            case Answered():
+                self._answered(frame)
+            case Woken():
+                fragment = self._fragments.get(frame.fragment)
+                if fragment is not None:
+                    fragment.woken(frame.line, frame.session)
+            case Beat():
+                if frame.catalogue_version != self.catalogue_version:
+                    self.catalogue_version = frame.catalogue_version
+                    self.on_catalogue()
+            case State():
+                fragment = self._fragments.get(frame.fragment)
+                if fragment is not None:
+                    fragment.told_state = frame.state
+                    fragment.told_reason = frame.reason
+            case Told():
+                self._told(frame.request_id, frame.document)
+            case Browsed():
+                self._told(frame.request_id, frame.page)
+            case Listed():
+                self._told(frame.request_id, frame.session_ids)
+            case Fence():
+                self.tell(Fenced(frame.number, self._given_up_through))
+            case _:
+                raise WireError(f"a broker does not say {type(frame).__name__}")
+
+    def _told(self, request_id: int, value: str | Page | list[str]) -> None:
+        waiting = self._waiting.pop(request_id, None)
+        if waiting is None:
+            # Whoever gave it up wants to hear of it all the same, if it was a turn that came.
+            waiting = self._given_up.pop(request_id, None)
+        if waiting is not None:
+            waiting.told(value)
+
+    def _answered(self, frame: Answered) -> None:
+        waiting = self._waiting.get(frame.request_id)
+        if waiting is None:
+            self._answered_late(frame)
+            return
+        answer = frame.answer
+        if not frame.is_last:
+            if isinstance(answer, Received):
+                waiting.deliveries += answer.deliveries
+            return
+        del self._waiting[frame.request_id]
+        if waiting.deliveries and isinstance(answer, Received):
+            answer.deliveries = waiting.deliveries + answer.deliveries
+        waiting.answered(answer)
+
+    def _answered_late(self, frame: Answered) -> None:
+        given_up = self._given_up.get(frame.request_id)
+        if given_up is None:
+            return
+        if frame.is_last:
+            del self._given_up[frame.request_id]
+        if isinstance(frame.answer, Received):
+            given_up.hand_back(frame.answer.deliveries)
+        elif isinstance(frame.answer, SessionAccepted):
+            given_up.let_go(frame.answer)
+
+    # Connecting, rising and falling.
+
+    async def _stay_connected(self) -> bool:
+        link = BrokerLink(self, self._identity, self._new_nonce(), self.loop)
+        try:
+            async with asyncio.timeout(CONNECT_MS_MAX / 1000):
+                await self._dial(lambda: link)
+        except OSError as error:
+            self._fall(f"it cannot be reached: {error.strerror or str(error) or 'no answer'}")
+            return False
+        self._link = link
+        self._silent_ticks = 0
+        await link.ended.wait()
+        return link.is_up
+
+    def _rise(self) -> None:
+        self.is_up = True
+        self.reason = ""
+        log.info("broker %s is in reach", self.name)
+        numbers: dict[int, list[int]] = {}
+        for entity_id, number in self._fragments:
+            numbers.setdefault(entity_id, []).append(number)
+        for entity_id, opened in numbers.items():
+            self.tell(Open(bare_json(self._entities[entity_id]), opened))
+        for fragment in list(self._fragments.values()):
+            fragment.rejoin()
+        soon, self._soon = self._soon, []
+        for document in soon:
+            self.ask_soon(document)
+        self._up.set()
+        self.on_up()
+
+    def _fall(self, reason: str) -> None:
+        """Nothing can be asked: end what waits, and skip this broker until it is back."""
+        if self.is_up:
+            log.warning("broker %s is out: %s", self.name, reason)
+        self.is_up = False
+        self.reason = reason
+        self._up.clear()
+        self._given_up_through = self._last_id
+        written_through = self._link.written_through if self._link is not None else 0
+        waiting, self._waiting = self._waiting, {}
+        for number, one in waiting.items():
+            self._give_up(number, one, is_unknown=number <= written_through)
+        if self._link is not None:
+            self._link.drop_unwritten()
+
+    def _give_up(self, number: int, waiting: RemoteWait, *, is_unknown: bool) -> None:
+        text = f"Broker {self.name} is out: {self.reason}"
+        if is_unknown:
+            self._expect_late(number, waiting)
+        waiting.answered(Unavailable(text, is_unknown))
+
+    def _expect_late(self, number: int, waiting: RemoteWait) -> None:
+        """Nobody waits any more: what came or may still come must not stay locked for nobody."""
+        is_wanted = waiting.taking is not None or waiting.late is not None
+        if is_wanted and len(self._given_up) < WAITING_MAX:
+            self._given_up[number] = waiting
+        waiting.hand_back(waiting.deliveries)
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
+        link = self._link
+        if link is None or link.ended.is_set():
+            return
+        # Counted in ticks and not in time: if it was us who stood still, nobody was silent.
+        self._silent_ticks += 1
+        if not link.is_up and self._silent_ticks > GREETING_TICKS_MAX:
+            link.abort("it does not greet")
+        elif self._silent_ticks > CUT_TICKS_MAX:
+            link.abort("it has been silent for too long")
+        elif self._silent_ticks > SILENT_TICKS_MAX and self.is_up:
+            self._fall(f"nothing was heard of it for {SILENT_TICKS_MAX * TICK_MS} ms")
+        self.tell(Beat(0))
+        self._end_overdue()
+
+    def _end_overdue(self) -> None:
+        while self._waiting:
+            number = next(iter(self._waiting))
+            waiting = self._waiting[number]
+            if waiting.tick > self._ticks - ANSWER_TICKS_MAX:
+                break
+            del self._waiting[number]
+            self._expect_late(number, waiting)
+            seconds = ANSWER_TICKS_MAX * TICK_MS // 1000
+            text = f"Broker {self.name} has not answered in {seconds} s."
+            waiting.answered(Unavailable(text, is_unknown=True))
+
+    def _read(self, read: Callable[[str], list[T]], answer: str) -> list[T]:
+        try:
+            return read(answer)
+        except ValueError as error:
+            raise Unavailable(
+                f"Broker {self.name} gives an answer that is none: {error}"
+            ) from error
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

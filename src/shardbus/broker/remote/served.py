@@ -1,0 +1,36 @@
+"""A broker and its fragments as an endpoint serves them to gateways of other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from shardbus.broker.namespace.host import FragmentHost
+from shardbus.broker.operations.browse import Browsable
+from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.core.namespace.entity import Entity
+
+
+class ServedFragment(FragmentPort, Browsable, Protocol):
+    """A fragment that can say how it is; `reason` is why its state is not `available`."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class ServedBroker(FragmentHost, Protocol):
+    """A broker that runs fragments when they are asked for."""
+
+    @property
+    def namespace_id(self) -> str:
+        """The namespace to which its store belongs; empty when that is not known."""
+        ...
+
+    def runner(self, entity: Entity, number: int) -> ServedFragment: ...
+
+    def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
+        """Let a description take effect in those fragments that run."""
+        ...

@@ -1,0 +1,327 @@
+"""Matches receivers that have credit with fragments that have messages (D6, R17-R19).
+
+Nobody polls and nothing is locked early: a fragment wakes the dispatcher when it has messages, and
+only then as many are taken as a receiver has credit for.
+"""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol, final
+
+from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.guarded import guarded
+from shardbus.core.errors import Refused
+from shardbus.core.fragment.command import (
+    NO_SESSION,
+    RELEASE,
+    Command,
+    Delivery,
+    Receive,
+    Received,
+    Settle,
+)
+
+log = logging.getLogger(__name__)
+
+TAKE_MAX: Final = 256
+# Below this a share is not split further over the fragments: many tiny takes cost more than they
+# add to fairness, and the rotation evens it out.
+TAKE_MIN: Final = 32
+
+
+class FragmentPort(Protocol):
+    """A fragment as the rest of the bus sees it, wherever it runs (D7)."""
+
+    @property
+    def is_available(self) -> bool: ...
+
+    def submit(self, command: Command, reply_to: ReplyTo) -> None: ...
+
+    def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
+        """Call `wake` once, as soon as a line (or SESSIONS) has something to take.
+
+        With the token of a held session: as soon as that session has messages, or is lost.
+        """
+        ...
+
+    def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None: ...
+
+
+class Receiver(Protocol):
+    """A gateway's end of one flow of messages."""
+
+    @property
+    def is_locking(self) -> bool: ...
+
+    @property
+    def is_draining(self) -> bool: ...
+
+    def credit(self) -> int:
+        """How many messages it can take right now."""
+        ...
+
+    def deliver(self, deliveries: list[Delivery]) -> int:
+        """Take messages, never more than `credit()` said just before.
+
+        How many it took: the first ones. It may have no room for more, because they are large.
+        """
+        ...
+
+    def drained(self) -> None:
+        """All that was available has been delivered."""
+        ...
+
+    def lost(self, failure: Refused) -> None:
+        """The session is not held any more; nothing more will come."""
+        ...
+
+
+@final
+class _Seat:
+    """A receiver's place at the dispatcher."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+        self.reserved = 0
+        self.is_hungry = False
+        self.is_gone = False
+        # Received and deleted, then there was no credit, or no room: they go before all others.
+        self.backlog: list[Delivery] = []
+
+    def free(self) -> int:
+        return self.receiver.credit() - self.reserved - len(self.backlog)
+
+
+@final
+class _Source:
+    """A fragment's place at the dispatcher: idle, waited for, ready, or being asked."""
+
+    def __init__(self, dispatcher: Dispatcher, port: FragmentPort) -> None:
+        self.dispatcher = dispatcher
+        self.port = port
+        self.is_watched = False
+        self.is_ready = False
+        self.is_asked = False
+
+    def wake(self) -> None:
+        self.is_watched = False
+        self.dispatcher.source_ready(self)
+
+
+@final
+class _Take:
+    """One question to a fragment on behalf of a receiver."""
+
+    def __init__(self, source: _Source, seat: _Seat, count: int) -> None:
+        self.source = source
+        self.seat = seat
+        self.count = count
+
+    def answered(self, answer: Answer) -> None:
+        self.source.dispatcher.taken(self, answer)
+
+
+@final
+class Dispatcher:
+    """Serves the receivers of one line of one entity from all of its fragments.
+
+    With `session`, the token of a held session, it serves that session from its one fragment.
+    """
+
+    def __init__(
+        self,
+        ports: list[FragmentPort],
+        line: int,
+        new_seed: Callable[[], bytes],
+        session: bytes = NO_SESSION,
+    ) -> None:
+        self._line = line
+        self._session = session
+        self._new_seed = new_seed
+        self._sources = [_Source(self, port) for port in ports]
+        self._ready: deque[_Source] = deque()
+        self._seats: dict[int, _Seat] = {}
+        self._hungry: deque[_Seat] = deque()
+        self._draining: list[_Seat] = []
+        self._is_matching = False
+
+    def add(self, receiver: Receiver) -> None:
+        self._seats[id(receiver)] = _Seat(receiver)
+
+    def remove(self, receiver: Receiver) -> None:
+        """Forget a receiver; what is on its way to it returns to the front of its fragment."""
+        seat = self._seats.pop(id(receiver), None)
+        if seat is None:
+            return
+        seat.is_gone = True
+        if seat in self._hungry:
+            self._hungry.remove(seat)
+        if seat in self._draining:
+            self._draining.remove(seat)
+        if not self._seats:
+            self._stop_watching()
+
+    def wake(self, receiver: Receiver) -> None:
+        """The receiver may have credit, or wants to be drained."""
+        seat = self._seats.get(id(receiver))
+        if seat is None:
+            return
+        self._deliver_backlog(seat)
+        if not seat.is_hungry and seat.free() > 0:
+            seat.is_hungry = True
+            self._hungry.append(seat)
+        if receiver.is_draining and seat not in self._draining:
+            self._draining.append(seat)
+            for source in self._sources:
+                # Ask them all once more: a wake-up may be under way.
+                self._mark_ready(source)
+        self._match()
+
+    def source_ready(self, source: _Source) -> None:
+        self._mark_ready(source)
+        self._match()
+
+    def taken(self, take: _Take, answer: Answer) -> None:
+        source, seat = take.source, take.seat
+        source.is_asked = False
+        seat.reserved -= take.count
+        if isinstance(answer, Received):
+            if answer.has_more:
+                self._mark_ready(source)
+            self._hand_over(source, seat, answer.deliveries)
+        elif isinstance(answer, Refused) and self._session:
+            self._end_session(answer)
+            return
+        if not seat.is_gone and not seat.is_hungry and seat.free() > 0:
+            seat.is_hungry = True
+            self._hungry.append(seat)
+        self._match()
+
+    def _match(self) -> None:
+        # A fragment that answers at once calls back into `taken`; one loop is enough.
+        if self._is_matching:
+            return
+        self._is_matching = True
+        try:
+            self._take_what_is_there()
+        finally:
+            self._is_matching = False
+        # Only now: a receiver whose turn it was while a fragment answered at once is hungry again.
+        self._watch_idle()
+        if self._draining:
+            self._end_drains()
+
+    def _take_what_is_there(self) -> None:
+        while self._ready and self._hungry:
+            seat = self._hungry.popleft()
+            free = 0 if seat.is_gone else seat.free()
+            if free <= 0:
+                seat.is_hungry = False
+                continue
+            source = self._ready.popleft()
+            source.is_ready = False
+            self._take(source, seat, free)
+            if not seat.is_gone:
+                self._hungry.append(seat)
+
+    def _take(self, source: _Source, seat: _Seat, free: int) -> None:
+        share = -(-free // (len(self._ready) + 1))
+        count = min(free, max(share, TAKE_MIN), TAKE_MAX)
+        seat.reserved += count
+        source.is_asked = True
+        command = Receive(
+            self._line,
+            count,
+            is_locking=seat.receiver.is_locking,
+            token_seed=self._new_seed(),
+            session=self._session,
+        )
+        source.port.submit(command, _Take(source, seat, count).answered)
+
+    def _hand_over(self, source: _Source, seat: _Seat, deliveries: list[Delivery]) -> None:
+        """Deliver as far as credit goes; the rest is not left locked for nobody (R18)."""
+        if not seat.receiver.is_locking:
+            if not seat.is_gone:
+                seat.backlog += deliveries
+                self._deliver_backlog(seat)
+            return
+        credit = 0 if seat.is_gone else seat.receiver.credit()
+        unwanted = deliveries[self._deliver(seat, deliveries[:credit]) :]
+        if unwanted:
+            tokens = [delivery.token for delivery in unwanted]
+            source.port.submit(Settle(RELEASE, tokens), ignore)
+
+    def _deliver(self, seat: _Seat, wanted: list[Delivery]) -> int:
+        """How many of these a receiver took; one that fails gets nothing more."""
+        if not wanted:
+            return 0
+        try:
+            return seat.receiver.deliver(wanted)
+        except Exception:
+            # Whoever else is served here has nothing to do with it.
+            log.exception("a receiver failed and is served no more")
+            self.remove(seat.receiver)
+            return 0
+
+    def _deliver_backlog(self, seat: _Seat) -> None:
+        while seat.backlog and (credit := seat.receiver.credit()) > 0:
+            taken = self._deliver(seat, seat.backlog[:credit])
+            if taken == 0:
+                break
+            seat.backlog = seat.backlog[taken:]
+
+    def _mark_ready(self, source: _Source) -> None:
+        if not source.is_ready and not source.is_asked:
+            source.is_ready = True
+            self._ready.append(source)
+
+    def _watch_idle(self) -> None:
+        """Every fragment is ready, being asked, or will wake us; none while nobody has credit."""
+        if not self._hungry:
+            return
+        for source in self._sources:
+            if not (source.is_ready or source.is_asked or source.is_watched):
+                source.is_watched = True
+                source.port.watch(self._line, source.wake, self._session)
+
+    def _stop_watching(self) -> None:
+        for source in self._sources:
+            if source.is_watched:
+                source.is_watched = False
+                source.port.unwatch(self._line, source.wake, self._session)
+
+    def _end_session(self, failure: Refused) -> None:
+        """The session is lost: tell everyone who receives from it, and ask no more."""
+        receivers = [seat.receiver for seat in self._seats.values()]
+        for receiver in receivers:
+            self.remove(receiver)
+        for receiver in receivers:
+            guarded(partial(receiver.lost, failure))
+
+    def _end_drains(self) -> None:
+        is_asking = any(source.is_asked for source in self._sources)
+        waiting: list[_Seat] = []
+        drained: list[_Seat] = []
+        for seat in self._draining:
+            if not seat.receiver.is_draining:
+                continue
+            if seat.reserved or (seat.free() > 0 and (self._ready or is_asking)):
+                waiting.append(seat)
+            else:
+                drained.append(seat)
+        # Before anyone is told: what a receiver does then may start the next drain.
+        self._draining = waiting
+        for seat in drained:
+            guarded(seat.receiver.drained)
+
+
+def ignore(answer: Answer) -> None:
+    """Nobody waits: a lock that is not let go expires by itself.
+
+    What is let go so of a broker that is out is let go when it is back (`remote_fragment`).
+    """

@@ -1,0 +1,255 @@
+"""Accepting sessions: a named one, or the next that any fragment of an entity has free (R26).
+
+Nobody polls: a fragment that has a free session with messages wakes the door, which then asks it on
+behalf of the one who has waited longest.
+"""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.routing.dispatch import FragmentPort, ignore
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    SERVER_BUSY,
+    TIMEOUT,
+    Refused,
+    Unavailable,
+)
+from shardbus.core.fragment.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
+from shardbus.core.limits import KEY_CHARACTERS_MAX
+from shardbus.core.message import SESSIONS
+from shardbus.core.sessions.key import session_key
+
+# "5000 concurrent pending receives per entity".
+WAITING_MAX: Final = 5_000
+# A fragment that takes longer than this to answer keeps nobody from asking the next one (R17).
+PATIENCE_MS: Final = 200
+
+Accepted = Callable[[SessionAccepted | Refused | Unavailable], None]
+
+
+@final
+class Accepting:
+    """Somebody who waits for a session, and is told exactly once unless it is cancelled."""
+
+    def __init__(self, door: SessionDoor, reply_to: Accepted) -> None:
+        self.is_waiting = True
+        self.timer: asyncio.TimerHandle | None = None
+        self._door = door
+        self._reply_to = reply_to
+
+    def cancel(self) -> None:
+        """Nobody wants it any more; a session that is granted nevertheless is released at once."""
+        if self.end():
+            self._door.left(self)
+
+    def tell(self, answer: SessionAccepted | Refused | Unavailable) -> None:
+        if self.end():
+            self._reply_to(answer)
+
+    def end(self) -> bool:
+        """Stop waiting; whether it waited until now."""
+        was_waiting, self.is_waiting = self.is_waiting, False
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        return was_waiting
+
+
+@final
+class _Source:
+    """A fragment's place at the door: idle, waited for, ready, or being asked."""
+
+    def __init__(self, door: SessionDoor, port: FragmentPort) -> None:
+        self.door = door
+        self.port = port
+        self.is_watched = False
+        self.is_ready = False
+        self.is_asked = False
+        self.asked_at_s = 0.0
+
+    def wake(self) -> None:
+        self.is_watched = False
+        self.door.source_ready(self)
+
+    def answered(self, answer: Answer) -> None:
+        self.is_asked = False
+        self.door.answered(self, answer)
+
+
+@final
+class _Naming:
+    """The question for a session of a name, and who asked it."""
+
+    def __init__(self, port: FragmentPort, asker: Accepting) -> None:
+        self._port = port
+        self._asker = asker
+
+    def answered(self, answer: Answer) -> None:
+        assert isinstance(answer, SessionAccepted | Refused | Unavailable)
+        if self._asker.is_waiting:
+            self._asker.tell(answer)
+        elif isinstance(answer, SessionAccepted):
+            self._port.submit(ReleaseSession(answer.token), ignore)
+
+
+@final
+class SessionDoor:
+    """Where the sessions of one entity are accepted."""
+
+    def __init__(
+        self,
+        ports: list[FragmentPort],
+        index_of_key: Callable[[str], int],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        new_seed: Callable[[], bytes],
+    ) -> None:
+        self._ports = ports
+        self._index_of_key = index_of_key
+        self._loop = loop
+        self._new_seed = new_seed
+        self._sources = [_Source(self, port) for port in ports]
+        self._ready: deque[_Source] = deque()
+        # In the order in which they came, which is the order in which they are served.
+        self._waiting: dict[int, Accepting] = {}
+        self._is_matching = False
+        self._impatience: asyncio.TimerHandle | None = None
+
+    def accept(self, session_id: str | None, wait_ms: int, reply_to: Accepted) -> Accepting:
+        """Hold a session for somebody, who is told once: at the latest after `wait_ms`.
+
+        A named one is granted or refused at once; None waits for any session that is free and has
+        messages, first come first served.
+        """
+        asker = Accepting(self, reply_to)
+        if session_id is not None:
+            self._accept_named(session_id, asker)
+        elif len(self._waiting) >= WAITING_MAX:
+            asker.tell(Refused(SERVER_BUSY, f"{WAITING_MAX} receivers wait for a session already."))
+        else:
+            self._waiting[id(asker)] = asker
+            asker.timer = self._loop.call_later(
+                max(wait_ms, 0) / 1000, self._time_out, asker, wait_ms
+            )
+            self._watch_idle()
+            self._match()
+        return asker
+
+    def left(self, asker: Accepting) -> None:
+        self._waiting.pop(id(asker), None)
+        if not self._waiting:
+            self._stop_watching()
+
+    def source_ready(self, source: _Source) -> None:
+        self._mark_ready(source)
+        self._match()
+
+    def answered(self, source: _Source, answer: Answer) -> None:
+        if isinstance(answer, SessionAccepted):
+            # Behind the others, so that every fragment has its turn.
+            self._mark_ready(source)
+            self._grant(source, answer)
+        elif isinstance(answer, Refused):
+            self._tell_first(answer)
+        else:
+            assert isinstance(answer, NoSession | Unavailable)
+        self._watch_idle()
+        self._match()
+
+    def _accept_named(self, session_id: str, asker: Accepting) -> None:
+        if len(session_id) > KEY_CHARACTERS_MAX:
+            asker.tell(
+                Refused(
+                    INVALID_ARGUMENT,
+                    f"SessionId has {len(session_id)} characters; at most {KEY_CHARACTERS_MAX} "
+                    "are allowed.",
+                )
+            )
+            return
+        port = self._ports[self._index_of_key(session_key(session_id))]
+        port.submit(AcceptSession(session_id, self._new_seed()), _Naming(port, asker).answered)
+
+    def _match(self) -> None:
+        # A fragment that answers at once calls back into `answered`; one loop is enough.
+        if self._is_matching:
+            return
+        self._is_matching = True
+        while self._ready and self._prompt_count() < len(self._waiting):
+            source = self._ready.popleft()
+            source.is_ready = False
+            source.is_asked = True
+            source.asked_at_s = self._loop.time()
+            source.port.submit(AcceptSession(None, self._new_seed()), source.answered)
+        self._is_matching = False
+        if not self._waiting:
+            self._stop_watching()
+        elif self._ready and self._impatience is None:
+            self._impatience = self._loop.call_later(PATIENCE_MS / 1000, self._ask_others)
+
+    def _prompt_count(self) -> int:
+        """Fragments whose answer may still be expected soon."""
+        since_s = self._loop.time() - PATIENCE_MS / 1000
+        return sum(source.is_asked and source.asked_at_s > since_s for source in self._sources)
+
+    def _ask_others(self) -> None:
+        self._impatience = None
+        self._match()
+
+    def _grant(self, source: _Source, accepted: SessionAccepted) -> None:
+        """To whoever has waited longest; if all have gone meanwhile, the session is let go."""
+        if not self._tell_first(accepted):
+            source.port.submit(ReleaseSession(accepted.token), ignore)
+
+    def _tell_first(self, answer: SessionAccepted | Refused) -> bool:
+        if not self._waiting:
+            return False
+        asker = self._waiting.pop(next(iter(self._waiting)))
+        asker.tell(answer)
+        return True
+
+    def _time_out(self, asker: Accepting, wait_ms: int) -> None:
+        asker.timer = None
+        self.left(asker)
+        asker.tell(Refused(TIMEOUT, timeout_text(wait_ms)))
+
+    def _mark_ready(self, source: _Source) -> None:
+        if not source.is_ready and not source.is_asked:
+            source.is_ready = True
+            self._ready.append(source)
+
+    def _watch_idle(self) -> None:
+        """Every fragment is ready, being asked, or will wake us; none while nobody waits."""
+        if not self._waiting:
+            return
+        for source in self._sources:
+            if not (source.is_ready or source.is_asked or source.is_watched):
+                source.is_watched = True
+                source.port.watch(SESSIONS, source.wake)
+
+    def _stop_watching(self) -> None:
+        for source in self._sources:
+            if source.is_watched:
+                source.is_watched = False
+                source.port.unwatch(SESSIONS, source.wake)
+        if self._impatience is not None:
+            self._impatience.cancel()
+            self._impatience = None
+
+
+def timeout_text(wait_ms: int) -> str:
+    """The sentence of the original, with the time that was allowed as .NET writes it."""
+    seconds, milliseconds = divmod(max(wait_ms, 0), 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    fraction = f".{milliseconds:03}0000" if milliseconds else ""
+    return (
+        "The operation did not complete within the allotted timeout of "
+        f"{hours:02}:{minutes:02}:{seconds:02}{fraction}."
+    )

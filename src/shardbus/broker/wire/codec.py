@@ -1,0 +1,165 @@
+"""The frames between gateways and brokers as bytes: versioned, length-prefixed, bounded.
+
+A frame is its length (4 bytes, of what follows), its kind (1 byte) and its fields. Integers are
+big-endian, texts UTF-8; texts, bytes and lists carry their length in 4 bytes.
+"""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+import hmac
+from struct import Struct
+from typing import Final, final, get_args
+
+from shardbus.broker.wire.commands import decode_command, encode_command
+from shardbus.broker.wire.derived import Codec, Codecs, Tagged
+from shardbus.broker.wire.exchange import BY_HAND as ANSWERS_BY_HAND
+from shardbus.broker.wire.exchange import decode_answer, encode_answer
+from shardbus.broker.wire.fields import FRAGMENT, LENGTH, FieldReader, FieldWriter, WireError
+from shardbus.broker.wire.frames import Answered, Frame, Request
+from shardbus.core.fragment.command import Delivery, Received
+from shardbus.stores.base.store import FragmentId
+
+# Before the other side has proved that it knows the secret it gets no memory to fill.
+STRANGER_FRAME_BYTES_MAX: Final = 4096
+# A `Received` is cut into frames of about this size; one delivery always fits.
+RECEIVED_PART_BYTES: Final = 1024 * 1024
+
+_REQUEST: Final = Struct(">qqHB")
+_ANSWER: Final = Struct(">qBB")
+
+
+def proof(secret: bytes, role: str, challenge: bytes, nonce: bytes) -> bytes:
+    """Shows that `role` knows the secret, for the other side's challenge and its own nonce."""
+    return hmac.digest(secret, role.encode() + b"\0" + challenge + nonce, "sha256")
+
+
+@final
+class FrameBuffer:
+    """Cuts what arrives into frames, whatever pieces it arrives in."""
+
+    def __init__(self, frame_bytes_max: int = STRANGER_FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now, each without its length; WireError for a bad length."""
+        if not self._rest:
+            return self._cut(data)
+        self._rest += data
+        if len(self._rest) < LENGTH.size or len(self._rest) < self._end_of(self._rest, 0):
+            return []
+        whole = bytes(self._rest)
+        self._rest = bytearray()
+        return self._cut(whole)
+
+    def _cut(self, data: bytes) -> list[bytes]:
+        frames: list[bytes] = []
+        position, end = 0, len(data)
+        while end - position >= LENGTH.size:
+            frame_end = self._end_of(data, position)
+            if frame_end > end:
+                break
+            frames.append(data[position + LENGTH.size : frame_end])
+            position = frame_end
+        if position < end:
+            self._rest += data[position:]
+        return frames
+
+    def _end_of(self, data: bytes | bytearray, position: int) -> int:
+        length: int = LENGTH.unpack_from(data, position)[0]
+        if not 0 < length <= self.frame_bytes_max:
+            raise WireError(f"a frame of {length} bytes; 1 to {self.frame_bytes_max} are allowed")
+        return position + LENGTH.size + length
+
+
+@final
+class _RequestCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, Request)
+        entity_id, number = value.fragment
+        head = writer.reserve()
+        tag = encode_command(writer, value.command)
+        writer.parts[head] = _REQUEST.pack(value.request_id, entity_id, number, tag)
+
+    def take(self, reader: FieldReader) -> Request:
+        request_id: int
+        entity_id: int
+        number: int
+        tag: int
+        start = reader.step(_REQUEST.size)
+        request_id, entity_id, number, tag = _REQUEST.unpack_from(reader.buffer, start)
+        return Request(request_id, FragmentId(entity_id, number), decode_command(tag, reader))
+
+
+@final
+class _AnswerCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, Answered)
+        head = writer.reserve()
+        tag = encode_answer(writer, value.answer)
+        writer.parts[head] = _ANSWER.pack(value.request_id, value.is_last, tag)
+
+    def take(self, reader: FieldReader) -> Answered:
+        request_id, is_last, tag = reader.i64(), reader.flag(), reader.u8()
+        return Answered(request_id, decode_answer(tag, reader), is_last)
+
+
+@final
+class _FragmentCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, FragmentId)
+        writer.parts.append(FRAGMENT.pack(value.entity_id, value.number))
+
+    def take(self, reader: FieldReader) -> FragmentId:
+        return reader.fragment()
+
+
+_REQUESTS: Final = _RequestCodec()
+_ANSWERS: Final = _AnswerCodec()
+BY_HAND: Final[dict[type[object], Codec]] = {
+    **ANSWERS_BY_HAND,
+    Request: _REQUESTS,
+    Answered: _ANSWERS,
+    FragmentId: _FragmentCodec(FRAGMENT.size),
+}
+FRAMES: Final = Tagged[Frame]("frame of kind", get_args(Frame), Codecs(BY_HAND))
+_REQUESTED: Final = FRAMES.tags[Request]
+_ANSWERED: Final = FRAMES.tags[Answered]
+
+
+def encode(frame: Frame) -> bytes:
+    """The frame with its length; WireError when it is longer than FRAME_BYTES_MAX."""
+    writer = FieldWriter()
+    if isinstance(frame, Request):
+        _REQUESTS.put(writer, frame)
+        return writer.frame(_REQUESTED)
+    if isinstance(frame, Answered):
+        _ANSWERS.put(writer, frame)
+        return writer.frame(_ANSWERED)
+    return writer.frame(FRAMES.put(writer, frame))
+
+
+def decode(data: bytes) -> Frame:
+    """What a frame (without its length) says; WireError when it says nothing we know."""
+    reader = FieldReader(data)
+    frame = FRAMES.take(reader.u8(), reader)
+    reader.end()
+    return frame
+
+
+def received_parts(request_id: int, received: Received) -> list[bytes]:
+    """A `Received` as the frames that it takes, so that no frame is too long."""
+    parts: list[bytes] = []
+    share: list[Delivery] = []
+    size_bytes = 0
+    for delivery in received.deliveries:
+        length = len(delivery.payload or b"")
+        if share and size_bytes + length > RECEIVED_PART_BYTES:
+            parts.append(encode(Answered(request_id, Received(share, True), is_last=False)))
+            share = []
+            size_bytes = 0
+        share.append(delivery)
+        size_bytes += length
+    parts.append(encode(Answered(request_id, Received(share, received.has_more))))
+    return parts

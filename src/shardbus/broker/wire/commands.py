@@ -1,0 +1,202 @@
+"""Commands as the fields of a frame.
+
+The codecs of what is said often are written by hand, and write what the derived ones would.
+"""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, final, get_args
+
+from shardbus.broker.wire.derived import Codec, Codecs, Tagged
+from shardbus.broker.wire.fields import (
+    HAS_FIRST,
+    HAS_FOURTH,
+    HAS_SECOND,
+    HAS_THIRD,
+    LENGTH,
+    FieldReader,
+    FieldWriter,
+    flags_of,
+)
+from shardbus.core.fragment.command import (
+    DEFER,
+    ClientCommand,
+    Receive,
+    Send,
+    Settle,
+    Ticket,
+)
+from shardbus.core.message import NEVER_MS, TRANSFER_DEAD_LETTER_LINE, Message
+from shardbus.core.sequence import TOKEN_SEED_BYTES
+
+_TICKET: Final = Struct(">qq")
+_RECEIVE: Final = Struct(">BBI")
+_MESSAGE: Final = Struct(">BqI")
+_MESSAGE_FLAGS: Final = HAS_FIRST | HAS_SECOND | HAS_THIRD | HAS_FOURTH
+_SETTLE_FLAGS: Final = HAS_FIRST | HAS_SECOND | HAS_THIRD
+
+
+@final
+class _TicketCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, Ticket)
+        writer.u8(value.keeps_reply)
+        writer.data(value.sender)
+        writer.parts.append(_TICKET.pack(value.number, value.front))
+
+    def take(self, reader: FieldReader) -> Ticket:
+        keeps_reply, sender = reader.bits(HAS_FIRST, "Ticket") != 0, reader.data()
+        return Ticket(sender, reader.i64(), reader.i64(), keeps_reply=keeps_reply)
+
+
+@final
+class _MessageCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, Message)
+        payload = value.payload
+        flags = flags_of(value.message_id, value.session_id, value.partition_key)
+        if value.scheduled_at_ms != NEVER_MS:
+            flags |= HAS_FOURTH
+        writer.parts.append(_MESSAGE.pack(flags, value.ttl_ms, len(payload)))
+        writer.parts.append(payload)
+        if flags:
+            writer.optional_texts(value.message_id, value.session_id)
+            writer.optional_texts(value.partition_key, None)
+            if flags & HAS_FOURTH:
+                writer.i64(value.scheduled_at_ms)
+
+    def take(self, reader: FieldReader) -> Message:
+        flags: int
+        ttl_ms: int
+        length: int
+        start = reader.step(_MESSAGE.size)
+        flags, ttl_ms, length = _MESSAGE.unpack_from(reader.buffer, start)
+        payload = reader.fixed(length)
+        if flags == 0:
+            return Message(payload, ttl_ms=ttl_ms)
+        reader.check_bits(flags, _MESSAGE_FLAGS, "Message")
+        message_id = reader.text() if flags & HAS_FIRST else None
+        session_id = reader.text() if flags & HAS_SECOND else None
+        partition_key = reader.text() if flags & HAS_THIRD else None
+        scheduled_at_ms = reader.i64() if flags & HAS_FOURTH else NEVER_MS
+        return Message(
+            payload,
+            message_id=message_id,
+            session_id=session_id,
+            partition_key=partition_key,
+            ttl_ms=ttl_ms,
+            scheduled_at_ms=scheduled_at_ms,
+        )
+
+
+@final
+class _SendCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, Send)
+        writer.u8(value.ticket is not None)
+        if value.ticket is not None:
+            _TICKETS.put(writer, value.ticket)
+        writer.count(len(value.messages))
+        for message in value.messages:
+            _MESSAGES.put(writer, message)
+
+    def take(self, reader: FieldReader) -> Send:
+        ticket = _TICKETS.take(reader) if reader.bits(HAS_FIRST, "Send") else None
+        count = reader.count(_MESSAGE.size)
+        return Send([_MESSAGES.take(reader) for _ in range(count)], ticket)
+
+
+@final
+class _ReceiveCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, Receive)
+        writer.parts.append(_RECEIVE.pack(value.is_locking, value.line, value.count_max))
+        writer.fixed(value.token_seed, TOKEN_SEED_BYTES)
+        writer.data(value.session)
+
+    def take(self, reader: FieldReader) -> Receive:
+        is_locking = reader.bits(HAS_FIRST, "Receive") != 0
+        line, count_max = reader.small(TRANSFER_DEAD_LETTER_LINE, "line"), reader.u32()
+        token_seed, session = reader.fixed(TOKEN_SEED_BYTES), reader.data()
+        return Receive(
+            line, count_max, is_locking=is_locking, token_seed=token_seed, session=session
+        )
+
+
+@final
+class _SettleCodec(Codec):
+    def put(self, writer: FieldWriter, value: object) -> None:
+        assert isinstance(value, Settle)
+        flags = flags_of(value.reason, value.description)
+        if value.delay_ms:
+            flags |= HAS_THIRD
+        writer.parts.append(bytes((flags, value.how)))
+        writer.optional_texts(value.reason, value.description)
+        if value.delay_ms:
+            writer.i64(value.delay_ms)
+        writer.data(value.modified)
+        writer.count(len(value.tokens))
+        for token in value.tokens:
+            writer.data(token)
+
+    def take(self, reader: FieldReader) -> Settle:
+        flags, how = reader.bits(_SETTLE_FLAGS, "Settle"), reader.small(DEFER, "way to settle")
+        reason = reader.text() if flags & HAS_FIRST else None
+        description = reader.text() if flags & HAS_SECOND else None
+        delay_ms = reader.i64() if flags & HAS_THIRD else 0
+        modified = reader.data()
+        tokens = [reader.data() for _ in range(reader.count(LENGTH.size))]
+        return Settle(
+            how,
+            tokens,
+            reason=reason,
+            description=description,
+            modified=modified,
+            delay_ms=delay_ms,
+        )
+
+
+_TICKETS: Final = _TicketCodec()
+_MESSAGES: Final = _MessageCodec(_MESSAGE.size)
+_SENDS: Final = _SendCodec()
+_RECEIVES: Final = _ReceiveCodec()
+_SETTLES: Final = _SettleCodec(2 + 2 * LENGTH.size)
+
+BY_HAND: Final[dict[type[object], Codec]] = {
+    Ticket: _TICKETS,
+    Message: _MESSAGES,
+    Send: _SENDS,
+    Receive: _RECEIVES,
+    Settle: _SETTLES,
+}
+COMMANDS: Final = Tagged[ClientCommand]("command", get_args(ClientCommand), Codecs(BY_HAND))
+
+_SEND: Final = COMMANDS.tags[Send]
+_RECEIVE_TAG: Final = COMMANDS.tags[Receive]
+_SETTLE: Final = COMMANDS.tags[Settle]
+
+
+def encode_command(writer: FieldWriter, command: ClientCommand) -> int:
+    """Write the fields; the tag that tells which command they are of."""
+    if isinstance(command, Send):
+        _SENDS.put(writer, command)
+        return _SEND
+    if isinstance(command, Receive):
+        _RECEIVES.put(writer, command)
+        return _RECEIVE_TAG
+    if isinstance(command, Settle):
+        _SETTLES.put(writer, command)
+        return _SETTLE
+    return COMMANDS.put(writer, command)
+
+
+def decode_command(tag: int, reader: FieldReader) -> ClientCommand:
+    if tag == _SEND:
+        return _SENDS.take(reader)
+    if tag == _RECEIVE_TAG:
+        return _RECEIVES.take(reader)
+    if tag == _SETTLE:
+        return _SETTLES.take(reader)
+    return COMMANDS.take(tag, reader)

@@ -1,0 +1,18 @@
+"""Who says what the commands of a family need, and decides them."""
+
+from __future__ import annotations
+
+from shardbus.core.fragment.command import Command, Reply
+from shardbus.core.fragment.need import Need
+
+
+class Handler:
+    """Decides the commands of one family for one fragment. This one has none."""
+
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        """What must be read from the store before this command can be decided."""
+        return None
+
+    def decide(self, command: Command, now_ms: int) -> Reply:
+        """`Refused` means that nothing has changed."""
+        raise TypeError(f"nobody decides about {type(command).__name__}")

@@ -1,0 +1,534 @@
+"""The fragment: one ordered slice of an entity, as a pure state machine (D1, D2).
+
+`apply` decides, a large decision in several steps; the caller makes all its changes durable at once
+and only then passes the reply on. Locks, holds of sessions and the windows of waiting messages live
+in memory alone. A Fragment whose changes could not be committed must be thrown away and made anew
+from the store.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.declared import (
+    FAMILIES,
+    OF_READERS,
+    OF_SESSIONS,
+    OF_STAGES,
+    OF_TICKETS,
+    OF_TRANSACTIONS,
+    OF_TRANSFERS,
+    Asked,
+)
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    SERVER_BUSY,
+    Refused,
+)
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.calendar import Calendar
+from shardbus.core.fragment.change import Change, Counters
+from shardbus.core.fragment.command import (
+    NO_SESSION,
+    AboutMessages,
+    Cancel,
+    Command,
+    Configure,
+    Delivery,
+    Done,
+    FragmentRules,
+    Purge,
+    Purged,
+    Receive,
+    Received,
+    ReceiveDeferred,
+    Renew,
+    Renewed,
+    Reply,
+    RunnerCommand,
+    Send,
+    SetAside,
+    Settle,
+    Tick,
+)
+from shardbus.core.fragment.entrance import Entrance
+from shardbus.core.fragment.family import Handler
+from shardbus.core.fragment.intake import Intake
+from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.fragment.line import Line
+from shardbus.core.fragment.need import Need
+from shardbus.core.fragment.supply import Supply
+from shardbus.core.limits import DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
+from shardbus.core.message import (
+    DEFERRED,
+    MAIN_LINE,
+    NEVER_MS,
+    SESSIONS,
+    Entry,
+    sooner,
+)
+from shardbus.core.messages.deferred import check_bytes, not_found
+from shardbus.core.messages.history import History
+from shardbus.core.messages.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
+from shardbus.core.messages.settling import Settling
+from shardbus.core.readers.claiming import Claiming
+from shardbus.core.readers.record import ReaderStanding
+from shardbus.core.runs import Runs
+from shardbus.core.sequence import check_numbers, lock_token
+from shardbus.core.sessions.holding import NoHolds, SessionHolds, not_received_so
+from shardbus.core.sessions.table import HeldSession, session_of
+from shardbus.core.stages.staging import Staging
+from shardbus.core.transactions.committing import FragmentTransactions
+from shardbus.core.transfers.transferring import Transfers
+
+# What a fragment decides itself needs no handler.
+_NOBODY: Final = Handler()
+
+
+@final
+class Outcome:
+    """What a command led to: changes to commit, then the reply to give."""
+
+    def __init__(self, changes: list[Change], reply: Reply) -> None:
+        self.changes = changes
+        self.reply = reply
+
+
+@final
+class Fragment:
+    """One fragment with its lines: main, dead-letter and transfer dead-letter.
+
+    `intake` takes over what was read from the store; `tickets` adds its own changes to a commit.
+
+    Time is two readings: `now_ms` of the wall clock, for moments, and `steady_ms` of a clock that
+    is never set, for what lasts. NEVER_MS in place of the latter: the two agree.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it was when it was stored, and its bounds
+        self,
+        number: int,
+        rules: FragmentRules,
+        counters: Counters,
+        next_due_ms: int,
+        history: History | None = None,
+        bounds: Bounds | None = None,
+        records: dict[tuple[int, bytes], bytes] | None = None,
+        loaded_at_ms: int = NEVER_MS,
+        steady_ms: int = NEVER_MS,
+    ) -> None:
+        self.number = number
+        self.counters = counters
+        self._bounds = Bounds() if bounds is None else bounds
+        self._ledger = Ledger(rules, counters, next_due_ms, self._bounds)
+        self._read_clock(loaded_at_ms, steady_ms)
+        self._locks = self._ledger.locks
+        self._lines = self._ledger.lines
+        self._sessions = self._ledger.sessions
+        self._holds: SessionHolds | None = None
+        if self._sessions is not None:
+            self._holds = SessionHolds(number, self._ledger, self._sessions)
+        kept = {} if records is None else records
+        known = History() if history is None else history
+        self._entrance = Entrance(number, self._ledger, known, kept, loaded_at_ms)
+        self.tickets = self._entrance.tickets
+        self._calendar = Calendar(number, self._ledger)
+        self._settling = Settling(self._ledger)
+        self._supply = Supply(self._ledger)
+        self._staging = Staging(number, self._ledger, self._entrance, self._supply, kept)
+        self._transactions = FragmentTransactions(
+            self._ledger,
+            self._supply,
+            self._entrance,
+            self._settling,
+            self._staging,
+            self._holds,
+            kept,
+        )
+        transfers = Transfers(
+            number, self._ledger, self._supply, self._entrance, kept, loaded_at_ms
+        )
+        self._readers = self._ledger.readers
+        self._readers.load(kept, self._ledger.steady_ms)
+        self._claiming = Claiming(number, self._ledger, self._supply)
+        self.intake = Intake(self._ledger, self._supply, self._holds)
+        self._handlers = [_NOBODY] * FAMILIES
+        self._handlers[OF_SESSIONS] = NoHolds() if self._holds is None else self._holds
+        self._handlers[OF_TRANSACTIONS] = self._transactions
+        self._handlers[OF_TRANSFERS] = transfers
+        self._handlers[OF_TICKETS] = self._entrance
+        self._handlers[OF_READERS] = self._claiming
+        self._handlers[OF_STAGES] = self._staging
+        self._delivered: list[Entry] = []
+
+    def need(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Need | None:
+        """What must be read from the store and taken over before this command can be applied.
+
+        Ask again afterwards, until it is None, and apply the command then, before anything else.
+        """
+        self._read_clock(now_ms, steady_ms)
+        if isinstance(command, AboutMessages):
+            return self.intake.need(command)
+        return self._handler(command).need(command, now_ms)
+
+    def _read_clock(self, now_ms: int, steady_ms: int) -> None:
+        self._ledger.steady_ms = now_ms if steady_ms == NEVER_MS else steady_ms
+
+    def apply(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Outcome:
+        """Decide. `Refused` means that nothing has changed."""
+        self._read_clock(now_ms, steady_ms)
+        self._ledger.changes = []
+        self.intake.begin()
+        reply = self._decide(command, now_ms)
+        return Outcome(self._ledger.changes, reply)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether what was decided last is too large for one step: see `decide_on`."""
+        return self._staging.is_publishing
+
+    @property
+    def is_publishing(self) -> bool:
+        """Whether stages are being published: `PublishOn` sends the next of what is in them."""
+        return self._staging.is_under_way
+
+    def decide_on(self, count_max: int) -> list[Change]:
+        """The next step of what was decided last, so many messages; none: it ends here.
+
+        Stored together with the changes of the command, before anything else; the reply stands.
+        """
+        self._ledger.changes = []
+        self._staging.publish_on(count_max)
+        return self._ledger.changes
+
+    def _decide(self, command: Command, now_ms: int) -> Reply:
+        if isinstance(command, Send):
+            return self._entrance.send(command, now_ms)
+        if isinstance(command, Receive):
+            return self._receive(command, now_ms)
+        if isinstance(command, Settle):
+            return self._settling.settle(command, now_ms)
+        if isinstance(command, Renew):
+            return self._renew(command, now_ms)
+        if isinstance(command, ReceiveDeferred):
+            return self._receive_deferred(command, now_ms)
+        if isinstance(command, Cancel):
+            numbers = command.sequence_numbers
+            return self._transactions.scheduling.cancel(numbers, self._supply.entries)
+        if isinstance(command, Purge):
+            return self._purge(command, now_ms)
+        if isinstance(command, (SetAside, Configure, Tick)):
+            return self._decide_for_runner(command, now_ms)
+        return self._handler(command).decide(command, now_ms)
+
+    def _handler(self, command: Asked) -> Handler:
+        return self._handlers[command.FAMILY]
+
+    def _decide_for_runner(self, command: RunnerCommand, now_ms: int) -> Reply:
+        if isinstance(command, SetAside):
+            return Purged(self._ledger.set_taken_aside(command.sequence_numbers))
+        if isinstance(command, Configure):
+            return self.configure(command.rules)
+        return self._tick(now_ms)
+
+    def receive_beside(
+        self, command: Receive, now_ms: int, steady_ms: int = NEVER_MS
+    ) -> Received | None:
+        """Answer a locking receive while removals are being stored; None: it must wait its turn.
+
+        It changes nothing that is stored, so it may run beside a commit, unless it would come upon
+        a message that is expired or whose payload the store alone has.
+        """
+        self._read_clock(now_ms, steady_ms)
+        line = self.intake.line(command.line, command.session)
+        if line is None or not command.is_locking:
+            return None
+        count_max = min(command.count_max, self._bounds.locks_max - len(self._locks))
+        front = line.front(count_max) if count_max > 0 else []
+        for entry in front:
+            if entry.payload is None or entry.is_expired(now_ms):
+                return None
+        return self._receive(command, now_ms) if front else None
+
+    # What the runner asks between commands.
+
+    def configure(self, rules: FragmentRules) -> Done:
+        """Whether sessions are required cannot change."""
+        assert rules.requires_session == (self._sessions is not None)
+        self._ledger.rules = rules
+        return Done()
+
+    def deadline_ms(self) -> int:
+        """When `Tick` has something to do, by the steady clock; NEVER_MS if nothing is pending."""
+        at_ms = sooner(self._locks.next_deadline_ms(), self._readers.deadline_ms)
+        at_ms = sooner(at_ms, sooner(self._entrance.deadline_ms, self._calendar.deadline_ms))
+        at_ms = sooner(at_ms, self._staging.deadline_ms)
+        if self._sessions is not None:
+            at_ms = sooner(at_ms, self._sessions.next_deadline_ms())
+        return at_ms
+
+    def due_at_ms(self) -> int:
+        """When `due_in` has something to do, by the wall clock; NEVER_MS if nothing is pending."""
+        return self._ledger.next_due_ms
+
+    def is_ready(self, line: int) -> bool:
+        """Whether a receive on this line would find something, in memory or in the store.
+
+        For SESSIONS: whether a session that nobody holds has, or may have, active messages.
+        """
+        if line == SESSIONS:
+            sessions = self._sessions
+            return sessions is not None and sessions.is_free_one() and not sessions.is_full()
+        return self._is_line_ready(self._lines[line])
+
+    def is_session_ready(self, token: bytes) -> bool:
+        """Whether a receive in this session would find something, or that the session is lost."""
+        held = None if self._sessions is None else self._sessions.by_token(token)
+        if held is None or self._sessions is None:
+            return True
+        if len(self._locks) >= self._bounds.locks_max:
+            # Locks that others let go make it ready, which nobody would notice here.
+            self._sessions.stir(token)
+        return self._is_line_ready(held.line)
+
+    def stirred(self) -> list[bytes]:
+        """The tokens of sessions that may have become ready since this was asked last."""
+        return [] if self._sessions is None else self._sessions.stirred()
+
+    def _is_line_ready(self, line: Line) -> bool:
+        return (len(line) > 0 or line.has_tail) and len(self._locks) < self._bounds.locks_max
+
+    def locked(self) -> int:
+        return len(self._locks)
+
+    def claims(self) -> Runs | None:
+        """The numbers of the messages that readers have claimed, if any: time leaves them alone."""
+        return self._readers.held if self._readers.held.count else None
+
+    def reader_standings(self) -> list[ReaderStanding]:
+        """How far each reader is behind; what they have claimed counts as active."""
+        return self._readers.standings(self.counters)
+
+    def size_bytes(self) -> int:
+        """What the fragment holds, staged messages included."""
+        return self.counters.total_bytes() + self._ledger.staged_bytes
+
+    def held_sessions(self) -> int:
+        return 0 if self._sessions is None else self._sessions.held_count()
+
+    def after_commit(self) -> None:
+        """Forget the payloads of delivered messages: the store has them, should they come back."""
+        for entry in self._delivered:
+            if self._locks.is_locked(entry.sequence_number):
+                entry.payload = None
+        self._delivered = []
+        self._ledger.lacking_bytes = 0
+
+    def lacks_much(self) -> bool:
+        """Whether the answers so far lack as much as is read at once: give them before others."""
+        return self._ledger.lacking_bytes >= self._bounds.lacking_bytes_max
+
+    def wants_due(self, now_ms: int) -> bool:
+        """Whether messages whose time has come should be read from the store."""
+        return NEVER_MS < self._ledger.next_due_ms <= now_ms
+
+    def due_count_max(self) -> int:
+        return self._calendar.count_max()
+
+    def due_in(
+        self, entries: list[Entry], damaged: list[Entry], next_due_ms: int, now_ms: int
+    ) -> list[Change]:
+        """Expire and activate what the store found due while no command was applied."""
+        self._ledger.changes = []
+        self.intake.begin()
+        self._calendar.turn(entries, damaged, next_due_ms, now_ms)
+        return self._ledger.changes
+
+    # Topics and their subscriptions.
+
+    def published(self) -> list[Entry]:
+        """What became active in a topic since this was asked last, for those who subscribe.
+
+        It counts as stored nowhere until a commit holds the copies and this fragment's counters.
+        """
+        published, self._ledger.published = self._ledger.published, []
+        return published
+
+    def number_copies(self, count: int) -> int:
+        """The first of `count` more sequence numbers: a subscription may get several copies of one
+        message, and only the first has the message's own number.
+        """
+        return self._entrance.number_copies(count)
+
+    def is_full(self) -> bool:
+        """Whether the next send is refused for the size of what is held."""
+        return self._entrance.is_full()
+
+    def note_subscribed(self, size_bytes: int) -> None:
+        """How much the subscriptions of this topic hold: it counts towards the topic's size."""
+        self._ledger.subscribed_bytes = size_bytes
+
+    def note_shortage(self, reason: str) -> None:
+        """Why the store takes nothing more in, or nothing: what would add to it is refused, and
+        what is there is received, settled and removed.
+        """
+        self._ledger.shortage = reason
+
+    def deliver(self, entries: list[Entry]) -> list[Change]:
+        """Take over copies that the topic's fragment published, with the numbers it gave them.
+
+        The numbers rise, from one delivery to the next too. Nothing is refused: a copy that cannot
+        be received becomes a dead letter, and so does one that comes with a reason.
+        """
+        self._ledger.changes = []
+        self.intake.begin()
+        self._entrance.deliver(entries)
+        return self._ledger.changes
+
+    # Receiving.
+
+    def _receive(self, command: Receive, now_ms: int) -> Received:
+        line = self.intake.line(command.line, command.session)
+        if line is None:
+            raise not_received_so(command.session)
+        room = self._bounds.locks_max - len(self._locks)
+        if command.is_locking:
+            entries = self._ledger.take_to_lock(line, min(command.count_max, room), now_ms)
+        else:
+            entries = self._ledger.take(line, command.count_max, now_ms)
+        if command.session == NO_SESSION:
+            self._supply.want(command.line)
+        if command.is_locking:
+            deliveries = self._lock(entries, command.session, command.token_seed, now_ms)
+        else:
+            deliveries = self._hand_out(self._with_payload(entries))
+        return Received(deliveries, self._is_line_ready(line))
+
+    def _lock(
+        self, entries: list[Entry], session: bytes, token_seed: bytes, now_ms: int
+    ) -> list[Delivery]:
+        held: HeldSession | None = None
+        deadline_ms = self._ledger.steady_ms + self._ledger.rules.lock_ms
+        if session != NO_SESSION and self._holds is not None:
+            held = self._holds.of(session)
+            deadline_ms = held.deadline_ms()
+        locked_until_ms = self._ledger.moment_of(deadline_ms, now_ms)
+        deliveries: list[Delivery] = []
+        tokens: list[bytes] = []
+        counter = self._ledger.lock_counter
+        for entry in entries:
+            counter += 1
+            token = lock_token(self.number, counter, token_seed)
+            tokens.append(token)
+            deliveries.append(
+                Delivery(entry, entry.payload, entry.delivery_count, token, locked_until_ms)
+            )
+        self._ledger.lock_counter = counter
+        if entries and held is not None:
+            self._locks.hold_in_session(held.batch, entries, tokens)
+        elif entries:
+            self._locks.hold(entries, tokens, deadline_ms)
+        self._delivered += entries
+        return deliveries
+
+    def _hand_out(self, entries: list[Entry]) -> list[Delivery]:
+        """Received and deleted: gone before it is handed over."""
+        self._ledger.forget(entries)
+        return [Delivery(entry, entry.payload, entry.delivery_count, b"", 0) for entry in entries]
+
+    def _with_payload(self, entries: list[Entry]) -> list[Entry]:
+        """The first of these that can be handed out and removed; the others wait on."""
+        for position, entry in enumerate(entries):
+            if entry.payload is None:
+                for unread in entries[position:]:
+                    self._ledger.wait_again(unread)
+                return entries[:position]
+        return entries
+
+    def _receive_deferred(self, command: ReceiveDeferred, now_ms: int) -> Received:
+        numbers = command.sequence_numbers
+        session = self._session_for(command.line, command.session)
+        check_numbers(numbers, DEFERRED_COUNT_MAX)
+        entries: list[Entry] = []
+        for number in numbers:
+            entry = self._supply.entries.get(number)
+            if (
+                entry is None
+                or entry.line != command.line
+                or entry.state != DEFERRED
+                or self._ledger.is_taken(number)
+                or entry.is_expired(now_ms)
+                or (session is not None and session_of(entry) != session)
+            ):
+                raise not_found(number, "deferred")
+            entries.append(entry)
+        check_bytes(entries)
+        if not command.is_locking:
+            return Received(self._hand_out(entries), False)
+        if len(self._locks) + len(entries) > self._bounds.locks_max:
+            raise Refused(
+                SERVER_BUSY,
+                f"Fragment {self.number} has {len(self._locks)} messages locked, which is the "
+                "most it takes: settle some, or try again later.",
+            )
+        for entry in entries:
+            if entry.payload is None:
+                self._ledger.lacking_bytes += entry.size_bytes
+        return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
+
+    def _session_for(self, line: int, session: bytes) -> str | None:
+        """The key of the session whose deferred messages may be taken; None: those of the line."""
+        if self._holds is None or line != MAIN_LINE:
+            if session != NO_SESSION:
+                raise not_received_so(session)
+            return None
+        if session == NO_SESSION:
+            raise not_received_so(session)
+        return self._holds.of(session).key
+
+    # Settling.
+
+    def _renew(self, command: Renew, now_ms: int) -> Renewed:
+        """The locks of a session's messages end with the session, whatever is renewed here."""
+        steady_ms = self._ledger.steady_ms
+        for token in command.tokens:
+            if self._locks.held(token, steady_ms) is None:
+                raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+        deadline_ms = steady_ms + self._ledger.rules.lock_ms
+        self._locks.renew(command.tokens, deadline_ms)
+        if self._holds is not None:
+            for token in command.tokens:
+                deadline_ms = min(deadline_ms, self._locks.deadline_ms(token))
+        return Renewed(self._ledger.moment_of(deadline_ms, now_ms))
+
+    # Removing, and time.
+
+    def _purge(self, command: Purge, now_ms: int) -> Purged:
+        line = self.intake.line(command.line, command.session)
+        if line is None:
+            raise not_received_so(command.session)
+        entries = self._ledger.take(line, command.count_max, now_ms)
+        until_ms = command.enqueued_until_ms
+        is_over = False
+        if until_ms != NEVER_MS:
+            for position, entry in enumerate(entries):
+                if entry.enqueued_at_ms > until_ms:
+                    for later in entries[position:]:
+                        self._ledger.wait_again(later)
+                    entries = entries[:position]
+                    is_over = True
+                    break
+        self._ledger.forget(entries)
+        if command.session == NO_SESSION:
+            self._supply.want(command.line)
+        return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
+
+    def _tick(self, now_ms: int) -> Done:
+        if expired := self._locks.expire(self._ledger.steady_ms):
+            self._ledger.fail(expired, now_ms, b"", 0)
+        if self._holds is not None:
+            self._holds.end_overdue(now_ms, LOCKS_ENDED_MAX)
+        self._claiming.end_overdue()
+        self._staging.end_overdue()
+        self._calendar.tick()
+        self._entrance.forget_expired_ids(now_ms)
+        return Done()

@@ -1,0 +1,434 @@
+"""The messages of a fragment and the moves they can make.
+
+Each move changes the counters, what is in memory and the list of changes to store together; the
+rules about when to make which are in `fragment`, `calendar` and `holds`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.change import Append, Change, Counters, Remove, Update
+from shardbus.core.fragment.command import FragmentRules
+from shardbus.core.fragment.counting import count_in, count_out
+from shardbus.core.fragment.line import Line
+from shardbus.core.fragment.lock import LockTable
+from shardbus.core.message import (
+    ACTIVE,
+    DEAD_LETTER_LINE,
+    DEFERRED,
+    DELAYED,
+    MAIN_LINE,
+    NEVER_MS,
+    SET_ASIDE,
+    Entry,
+)
+from shardbus.core.properties import merge
+from shardbus.core.readers.record import ReaderTable
+from shardbus.core.sequence import counter_of
+from shardbus.core.sessions.table import SessionTable
+
+EXHAUSTED: Final = "MaxDeliveryCountExceeded"
+EXPIRED: Final = "TTLExpiredException"
+
+
+@final
+class Ledger:
+    """One fragment's messages: counted all of them, in memory those that are near."""
+
+    def __init__(
+        self, rules: FragmentRules, counters: Counters, next_due_ms: int, bounds: Bounds
+    ) -> None:
+        # What the steady clock reads while a command is decided: what lasts is measured by it,
+        # and moments by the `now_ms` that goes from hand to hand (docs/adr/0035-two-clocks.md).
+        self.steady_ms = NEVER_MS
+        self.rules = rules
+        self.counters = counters
+        self.next_due_ms = next_due_ms
+        self.bounds = bounds
+        self.changes: list[Change] = []
+        # Of a topic: what its subscriptions are to get, and how much they hold already.
+        self.published: list[Entry] = []
+        self.subscribed_bytes = 0
+        # Why the store takes nothing more in; empty while it does.
+        self.shortage = ""
+        # What is staged and no message yet, and of that what will be, come what may, and has ids.
+        self.staged_bytes = 0
+        self.promised_ids = 0
+        # What the answers that were decided and not given yet lack: the store has to be asked.
+        self.lacking_bytes = 0
+        self.locks = LockTable()
+        self.readers = ReaderTable()
+        self.lock_counter = 0
+        # Where sessions are required they stand in place of the main line.
+        self.sessions: SessionTable | None = None
+        self.lines: list[Line] = []
+        for number, line in enumerate(counters.lines):
+            has_tail = line.count > 0
+            if number == MAIN_LINE and rules.requires_session:
+                self.sessions = SessionTable(bounds, has_tail, self.locks)
+                has_tail = False
+            self.lines.append(_new_line(has_tail, bounds))
+
+    def note_due(self, at_ms: int) -> None:
+        """Time changes something at this moment (NEVER_MS: at none)."""
+        if at_ms != NEVER_MS and (self.next_due_ms == NEVER_MS or at_ms < self.next_due_ms):
+            self.next_due_ms = at_ms
+
+    def moment_of(self, deadline_ms: int, now_ms: int) -> int:
+        """A deadline of the steady clock as the moment it is by the wall clock of now."""
+        return now_ms + deadline_ms - self.steady_ms
+
+    # Coming and waiting.
+
+    def enter(self, entries: list[Entry]) -> None:
+        """New messages, in the order of their numbers; scheduled ones wait in the store alone."""
+        self.place(entries)
+        if entries:
+            self.changes.append(Append(entries))
+
+    def adopt(self, count: int, size_bytes: int) -> None:
+        """New messages that the store has already: none of them is read before somebody asks."""
+        assert self.sessions is None
+        self.lines[MAIN_LINE].leave_newest()
+        counters = self.counters.lines[MAIN_LINE]
+        counters.count += count
+        counters.size_bytes += size_bytes
+
+    def publish(self, entries: list[Entry]) -> None:
+        """New messages of a topic: it keeps the scheduled ones, the others are for subscriptions.
+
+        That numbers were given out is stored even if no message is.
+        """
+        self.enter([entry for entry in entries if entry.state != ACTIVE])
+        self.published += [entry for entry in entries if entry.state == ACTIVE]
+        self.changes.append(Update([]))
+
+    def place(self, entries: list[Entry]) -> None:
+        """Count new messages and let the active ones wait."""
+        line = self.lines[MAIN_LINE]
+        sessions = self.sessions
+        size_bytes = 0
+        scheduled = 0
+        for entry in entries:
+            size_bytes += entry.size_bytes
+            if entry.state != ACTIVE:
+                scheduled += 1
+            elif sessions is None:
+                line.append(entry)
+            else:
+                sessions.append(entry)
+        counters = self.counters.lines[MAIN_LINE]
+        counters.size_bytes += size_bytes
+        counters.scheduled += scheduled
+        counters.count += len(entries) - scheduled
+
+    def take(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
+        """The next unexpired messages of a line, in order."""
+        taken: list[Entry] = []
+        expired: list[Entry] = []
+        while len(taken) < count_max:
+            entry = line.take()
+            if entry is None:
+                break
+            if entry.expires_at_ms != NEVER_MS and entry.is_expired(now_ms):
+                expired.append(entry)
+            else:
+                taken.append(entry)
+        if expired:
+            self.expire(expired)
+        return taken
+
+    def take_to_lock(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
+        """Like `take`, but not more payloads that the store alone has than are read at once.
+
+        One that is larger is taken alone. What would be too much keeps its place, and so does all
+        that comes after it.
+        """
+        taken: list[Entry] = []
+        expired: list[Entry] = []
+        bytes_left = self.bounds.page_bytes_max
+        has_unread = False
+        while len(taken) < count_max:
+            entry = line.take()
+            if entry is None:
+                break
+            if entry.expires_at_ms != NEVER_MS and entry.is_expired(now_ms):
+                expired.append(entry)
+                continue
+            if entry.payload is None:
+                if has_unread and entry.size_bytes > bytes_left:
+                    line.put_back(entry)
+                    break
+                bytes_left -= entry.size_bytes
+                has_unread = True
+            taken.append(entry)
+        if expired:
+            self.expire(expired)
+        if has_unread:
+            self.lacking_bytes += self.bounds.page_bytes_max - bytes_left
+        return taken
+
+    def take_some(self, line: Line, count_max: int, bytes_max: int, now_ms: int) -> list[Entry]:
+        """Like `take`, but not more than so many bytes, unless one message alone has more."""
+        taken: list[Entry] = []
+        expired: list[Entry] = []
+        size_bytes = 0
+        while len(taken) < count_max:
+            entry = line.take()
+            if entry is None:
+                break
+            if entry.is_expired(now_ms):
+                expired.append(entry)
+                continue
+            size_bytes += entry.size_bytes
+            if taken and size_bytes > bytes_max:
+                line.put_back(entry)
+                break
+            taken.append(entry)
+        if expired:
+            self.expire(expired)
+        return taken
+
+    def is_taken(self, sequence_number: int) -> bool:
+        """Whether a message is locked, promised, on its way elsewhere or claimed."""
+        return self.locks.is_locked(sequence_number) or self.readers.held.contains(sequence_number)
+
+    def untaken(self, entries: list[Entry]) -> list[Entry]:
+        """Those of these messages that may wait, or be changed by time."""
+        locks = self.locks
+        free = [entry for entry in entries if not locks.is_locked(entry.sequence_number)]
+        held = self.readers.held
+        if held.count == 0:
+            return free
+        return [entry for entry in free if not held.contains(entry.sequence_number)]
+
+    def pass_over_claimed(self, line: Line) -> None:
+        """Nothing waits where all messages are claimed: the store need not be asked for those."""
+        held = self.readers.held
+        if held.count > 0:
+            line.pass_over(held.end_of(line.end + 1))
+
+    def wait_again(self, entry: Entry) -> None:
+        """Let an active message wait at its own place, and for its time."""
+        self.note_due(entry.due_ms())
+        if self.sessions is not None and entry.line == MAIN_LINE:
+            self.sessions.put_back(entry)
+        else:
+            self.lines[entry.line].put_back(entry)
+
+    def give_back(self, entries: list[Entry], now_ms: int) -> None:
+        """Unlocked messages wait again, deferred ones in the store; expired ones are gone."""
+        expired: list[Entry] = []
+        for entry in entries:
+            if entry.is_expired(now_ms):
+                expired.append(entry)
+            elif entry.state == ACTIVE:
+                self.wait_again(entry)
+            else:
+                self.note_due(entry.due_ms())
+        if expired:
+            self.expire(expired)
+
+    # Changing.
+
+    def fail(self, entries: list[Entry], now_ms: int, modified: bytes, delay_ms: int) -> None:
+        """Count failed deliveries: back to the line, or to the dead letters after the last.
+
+        Those of dead letters are not counted.
+        """
+        limit = self.rules.max_delivery_count
+        exhausted: list[Entry] = []
+        returned: list[Entry] = []
+        for entry in entries:
+            if modified:
+                entry.modified = merge(entry.modified, modified)
+            if entry.line == MAIN_LINE:
+                entry.delivery_count += 1
+                if entry.delivery_count >= limit:
+                    exhausted.append(entry)
+                    continue
+            returned.append(entry)
+        if returned:
+            if delay_ms > 0:
+                self._delay(returned, now_ms, now_ms + delay_ms)
+            self.changes.append(Update(returned))
+            self.give_back(returned, now_ms)
+        if exhausted:
+            self._exhaust(exhausted)
+
+    def defer(self, entries: list[Entry], now_ms: int, modified: bytes) -> None:
+        """Put messages aside; a delivery that ends so is counted.
+
+        The last one kills only what was put aside before: who defers a message for the first time
+        can have it back at least once.
+        """
+        limit = self.rules.max_delivery_count
+        exhausted: list[Entry] = []
+        deferred: list[Entry] = []
+        for entry in entries:
+            if modified:
+                entry.modified = merge(entry.modified, modified)
+            if entry.line == MAIN_LINE:
+                entry.delivery_count += 1
+                if entry.state == DEFERRED and entry.delivery_count >= limit:
+                    exhausted.append(entry)
+                    continue
+            self._move(entry, DEFERRED)
+            deferred.append(entry)
+        if deferred:
+            self.changes.append(Update(deferred))
+            self.give_back(deferred, now_ms)
+        if exhausted:
+            self._exhaust(exhausted)
+
+    def _exhaust(self, entries: list[Entry]) -> None:
+        limit = self.rules.max_delivery_count
+        text = f"Message could not be consumed after {limit} delivery attempts."
+        self.dead_letter(entries, EXHAUSTED, text)
+
+    def activate(self, entries: list[Entry]) -> None:
+        """Delayed messages can be delivered again."""
+        for entry in entries:
+            entry.delayed_until_ms = NEVER_MS
+            self._move(entry, ACTIVE)
+            self.wait_again(entry)
+        if entries:
+            self.changes.append(Update(entries))
+
+    def _delay(self, entries: list[Entry], now_ms: int, until_ms: int) -> None:
+        for entry in entries:
+            if entry.state != ACTIVE or entry.is_expired(now_ms):
+                continue
+            expires_at_ms = entry.expires_at_ms
+            is_sooner = NEVER_MS < expires_at_ms < until_ms
+            entry.delayed_until_ms = expires_at_ms if is_sooner else until_ms
+            self._move(entry, DELAYED)
+
+    def _move(self, entry: Entry, state: int) -> None:
+        count_out(self.counters, entry)
+        entry.state = state
+        count_in(self.counters, entry)
+
+    # Going.
+
+    def expire(self, entries: list[Entry]) -> None:
+        """Deferred ones are never dead-lettered."""
+        if not self.rules.dead_letters_on_expiry:
+            self.forget(entries)
+            return
+        self.forget([entry for entry in entries if entry.state == DEFERRED])
+        self.dead_letter(
+            [entry for entry in entries if entry.state != DEFERRED],
+            EXPIRED,
+            "The message expired and was dead lettered.",
+        )
+
+    def dead_letter(
+        self,
+        entries: list[Entry],
+        reason: str | None,
+        description: str | None,
+        line: int = DEAD_LETTER_LINE,
+    ) -> None:
+        if not entries:
+            return
+        for entry in entries:
+            count_out(self.counters, entry)
+            entry.line = line
+            entry.state = ACTIVE
+            entry.delayed_until_ms = NEVER_MS
+            entry.expires_at_ms = NEVER_MS  # Time to live is not observed among dead letters.
+            entry.reason = reason
+            entry.description = description
+            count_in(self.counters, entry)
+            self.lines[line].put_back(entry)
+        self.changes.append(Update(entries))
+
+    def forget(self, entries: list[Entry]) -> None:
+        if not entries:
+            return
+        for entry in entries:
+            if entry.state == ACTIVE:
+                counters = self.counters.lines[entry.line]
+                counters.count -= 1
+                counters.size_bytes -= entry.size_bytes
+            else:
+                count_out(self.counters, entry)
+        self.changes.append(Remove([entry.sequence_number for entry in entries]))
+
+    # Damage.
+
+    def set_aside(self, sequence_numbers: list[int], line_number: int) -> int:
+        """Take damaged messages out of service, wherever they are waiting or locked."""
+        numbers = set(sequence_numbers)
+        found = self._drop(numbers)
+        self._withdraw(found, sorted(numbers), line_number)
+        return len(sequence_numbers)
+
+    def set_taken_aside(self, sequence_numbers: list[int]) -> int:
+        """Like `set_aside`, if they could not be read after they were taken; how many these are.
+
+        What was let go since, and is neither in memory nor claimed, was removed, or is read later.
+        """
+        numbers = set(sequence_numbers)
+        found = self._drop(numbers)
+        claimed = [number for number in sorted(numbers) if self.readers.held.contains(number)]
+        if found or claimed:
+            self._withdraw(found, claimed, MAIN_LINE)
+        return len(found) + len(claimed)
+
+    def _drop(self, numbers: set[int]) -> list[Entry]:
+        """Forget messages that are in memory; the others are left of the numbers."""
+        found: list[Entry] = []
+        for line in self.lines:
+            found += line.drop(numbers)
+        if self.sessions is not None:
+            found += self.sessions.drop_anywhere(numbers)
+        found += self.locks.drop(numbers)
+        for entry in found:
+            numbers.discard(entry.sequence_number)
+        return found
+
+    def _withdraw(self, entries: list[Entry], numbers: list[int], line_number: int) -> None:
+        for entry in entries:
+            self._move(entry, SET_ASIDE)
+        self.changes += self.readers.leave(dict.fromkeys(numbers, 0))
+        # A message known by its number alone was never read into memory: its record is unreadable,
+        # so its size is not known and stays counted.
+        unread = [self._unread(number, line_number) for number in numbers]
+        self.changes.append(Update(entries + unread))
+
+    def set_entries_aside(self, entries: list[Entry]) -> None:
+        """Take damaged messages out of service of which the store could tell line and state."""
+        if not entries:
+            return
+        numbers = {entry.sequence_number for entry in entries}
+        for line in self.lines:
+            line.drop(numbers)
+        if self.sessions is not None:
+            self.sessions.drop_anywhere(numbers)
+        self.locks.drop(numbers)
+        self.changes += self.readers.leave(
+            {entry.sequence_number: entry.size_bytes for entry in entries}
+        )
+        for entry in entries:
+            self._move(entry, SET_ASIDE)
+        self.changes.append(Update(entries))
+
+    def _unread(self, number: int, line_number: int) -> Entry:
+        assert counter_of(number) <= self.counters.last_counter
+        self.counters.lines[line_number].count -= 1
+        self.counters.set_aside += 1
+        return Entry(number, None, 0, enqueued_at_ms=0, line=line_number, state=SET_ASIDE)
+
+
+def _new_line(has_tail: bool, bounds: Bounds) -> Line:
+    return Line(
+        has_tail,
+        count_max=bounds.window_count_max,
+        bytes_max=bounds.window_bytes_max,
+        count_low=bounds.window_count_low,
+        page_bytes_max=bounds.page_bytes_max,
+    )

@@ -1,0 +1,1 @@
+"""The commands about messages: settled, deferred, scheduled, and told from their doubles."""

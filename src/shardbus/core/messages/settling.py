@@ -1,0 +1,121 @@
+"""How deliveries end: what a settlement does to messages whose locks are held."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused
+from shardbus.core.fragment.command import (
+    ABANDON,
+    COMPLETE,
+    DEAD_LETTER,
+    DEFER,
+    RELEASE,
+    Settle,
+    Settled,
+)
+from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX
+from shardbus.core.message import MAIN_LINE, Entry
+from shardbus.core.properties import merge
+from shardbus.core.sequence import is_of_seed
+
+LOCK_LOST_TEXT: Final = (
+    "The lock supplied is invalid. Either the lock expired, or the message has already been "
+    "removed from the queue, or was received by a different receiver instance."
+)
+
+
+@final
+class Settling:
+    """Settles the messages of one fragment."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def settle(self, command: Settle, now_ms: int) -> Settled:
+        """End those locks that are held.
+
+        Who never heard of locks releases them by their seed (`sequence.token_of_seed`), and is
+        told that they are lost.
+        """
+        self.check(command)
+        locks, steady_ms = self._ledger.locks, self._ledger.steady_ms
+        lost: list[bool] = []
+        entries: list[Entry] = []
+        for token in command.tokens:
+            entry = locks.release(token, steady_ms)
+            lost.append(entry is None)
+            if entry is not None:
+                entries.append(entry)
+            elif command.how == RELEASE and is_of_seed(token):
+                unheard = [locks.release(each, steady_ms) for each in locks.of_seed(token)]
+                entries += [each for each in unheard if each is not None]
+        self.end(command, entries, now_ms)
+        return Settled(lost)
+
+    def check(self, command: Settle) -> None:
+        """Refused when the settlement is impossible, whoever holds the locks."""
+        if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens):
+            raise Refused(
+                NOT_ALLOWED,
+                "A message of a dead-letter queue cannot be dead-lettered again: "
+                "complete it, abandon it, or send it to the entity anew.",
+            )
+        if not 0 <= command.delay_ms <= DELAY_MS_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A delay of {command.delay_ms} ms is not possible: "
+                f"it is between 0 and {DELAY_MS_MAX} ms.",
+            )
+        if command.modified:
+            self._check_modified(command)
+
+    def _check_modified(self, command: Settle) -> None:
+        """Each settlement may add properties, and a message may be settled thousands of times."""
+        for token in command.tokens:
+            entry = self._ledger.locks.held(token, self._ledger.steady_ms)
+            if entry is None or len(entry.modified) + len(command.modified) <= MODIFIED_BYTES_MAX:
+                continue
+            size_bytes = len(merge(entry.modified, command.modified))
+            if size_bytes > MODIFIED_BYTES_MAX:
+                raise Refused(
+                    INVALID_ARGUMENT,
+                    f"The properties that settling changed would take {size_bytes} bytes "
+                    f"together; a message may have {MODIFIED_BYTES_MAX}.",
+                )
+
+    def check_held(self, commands: list[Settle]) -> None:
+        """Refused unless every lock is held, and every message is settled once."""
+        locks, steady_ms = self._ledger.locks, self._ledger.steady_ms
+        seen: set[bytes] = set()
+        for command in commands:
+            self.check(command)
+            for token in command.tokens:
+                if token in seen or locks.held(token, steady_ms) is None:
+                    raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
+                seen.add(token)
+
+    def end(self, command: Settle, entries: list[Entry], now_ms: int) -> None:
+        """Do to messages that are locked no more what the command says; its tokens do not count."""
+        how = command.how
+        if how == COMPLETE:
+            self._ledger.forget(entries)
+        elif how == ABANDON:
+            self._ledger.fail(entries, now_ms, command.modified, command.delay_ms)
+        elif how == DEFER:
+            self._ledger.defer(entries, now_ms, command.modified)
+        elif how == DEAD_LETTER:
+            for entry in entries:
+                entry.modified = merge(entry.modified, command.modified)
+            self._ledger.dead_letter(entries, command.reason, command.description)
+        else:
+            assert how == RELEASE
+            self._ledger.give_back(entries, now_ms)
+
+    def _holds_dead_letter(self, tokens: list[bytes]) -> bool:
+        for token in tokens:
+            entry = self._ledger.locks.held(token, self._ledger.steady_ms)
+            if entry is not None and entry.line != MAIN_LINE:
+                return True
+        return False

@@ -1,0 +1,1 @@
+"""The commands about readers: what each has claimed, completed and given back."""

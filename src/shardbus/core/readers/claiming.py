@@ -1,0 +1,488 @@
+"""The commands about readers and their claims (docs/adr/0022-readers-and-claims.md).
+
+A claim takes messages out of a line as a receive does, but durably, as runs of numbers and not one
+by one. They are nobody else's, and do not expire, until the claim is completed, which removes them,
+or lost, which gives them back at their own places as if nothing had been. What was completed never
+returns; what was lost is remembered, so that nobody takes a claim that was lost for an empty one.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from shardbus.core.errors import (
+    CLAIM_COMPLETED,
+    CLAIM_LOST,
+    INVALID_ARGUMENT,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    READER_IN_USE,
+    READER_LOST,
+    READER_NOT_FOUND,
+    SERVER_BUSY,
+    Refused,
+)
+from shardbus.core.fragment.change import Change, RecordChange, Remove
+from shardbus.core.fragment.command import (
+    ALL_LINES,
+    AboutReaders,
+    Claim,
+    Claimed,
+    ClaimRead,
+    ClaimRuns,
+    Command,
+    CompleteClaim,
+    Completed,
+    DescribeClaim,
+    Done,
+    DropReader,
+    KeepReader,
+    ListReaders,
+    OpenReader,
+    ReadClaim,
+    ReaderOpened,
+    ReaderReply,
+    Readers,
+    ReaderStatus,
+    ReleaseClaims,
+)
+from shardbus.core.fragment.family import Handler
+from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.fragment.need import Need, NeedHeads
+from shardbus.core.fragment.records import CLAIM
+from shardbus.core.fragment.supply import Supply
+from shardbus.core.limits import (
+    CLAIM_COUNT_MAX,
+    CLAIM_PIECE_BYTES_MAX,
+    CLAIM_PIECE_COUNT_MAX,
+    CLAIMS_MAX,
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    OWNER_BYTES_MAX,
+    OWNER_MS_MAX,
+    READER_ID_BYTES_MAX,
+    READER_NAME_CHARACTERS_MAX,
+    READERS_MAX,
+)
+from shardbus.core.message import AT_ONCE_MS, MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.readers.record import (
+    OpenClaim,
+    Reader,
+    claim_change,
+    claim_key,
+    reader_change,
+    reader_dropped,
+    reader_made,
+)
+from shardbus.core.runs import runs_of
+
+
+@final
+class Claiming(Handler):
+    """Decides the commands about readers of one fragment."""
+
+    def __init__(self, fragment_number: int, ledger: Ledger, supply: Supply) -> None:
+        self._fragment_number = fragment_number
+        self._ledger = ledger
+        self._supply = supply
+        self._table = ledger.readers
+
+    def decide(self, command: Command, now_ms: int) -> ReaderReply | Done:
+        assert isinstance(command, AboutReaders)
+        if isinstance(command, ListReaders):
+            return self._list(command.line, now_ms)
+        if isinstance(command, OpenReader):
+            reply = self._open(command)
+            self._table.note_deadline()
+            return reply
+        reader = self._known(command.line, command.name)
+        if isinstance(command, DescribeClaim):
+            _check_same(reader, command.reader_id)
+            claim = self._open_claim(reader, command.ordinal)
+            return ClaimRuns(claim.runs.copy(), claim.size_bytes)
+        if isinstance(command, ReadClaim):
+            _check_same(reader, command.reader_id)
+            return self._read(reader, command, self._supply.entries)
+        if isinstance(command, DropReader):
+            self._drop(reader)
+            return Done()
+        _check_owner(reader, command.owner)
+        return self._decide_for_owner(reader, command, now_ms)
+
+    def _decide_for_owner(
+        self,
+        reader: Reader,
+        command: KeepReader | Claim | CompleteClaim | ReleaseClaims,
+        now_ms: int,
+    ) -> Claimed | Completed | Done:
+        reply: Claimed | Completed | Done
+        if isinstance(command, Claim):
+            reply = self._claim(reader, command, now_ms)
+        elif isinstance(command, CompleteClaim):
+            reply = self._complete(reader, command.ordinal)
+        else:
+            if isinstance(command, ReleaseClaims):
+                self._release(reader)
+            reply = Done()
+        reader.heard_ms = self._ledger.steady_ms
+        self._table.note_deadline()
+        return reply
+
+    # What must be read first.
+
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        if isinstance(command, Claim):
+            return self._need_heads(command)
+        if isinstance(command, ReadClaim):
+            bytes_max = min(command.bytes_max, CLAIM_PIECE_BYTES_MAX)
+            unread = self._unread(command)
+            return self._supply.need_entries(unread, len(unread), bytes_max=bytes_max)
+        return None
+
+    def _need_heads(self, command: Claim) -> NeedHeads | None:
+        """Messages to claim that the store alone has; None when there are enough, or no more."""
+        reader = self._table.readers.get((command.line, command.name))
+        if reader is None or reader.owner != command.owner:
+            return None
+        if command.ordinal != reader.last() + 1 or self._why_no_claim(reader, command) is not None:
+            return None
+        line = self._ledger.lines[command.line]
+        room = self._room(reader, command)
+        front = line.front(room)
+        count_max = room - len(front)
+        bytes_max = command.bytes_max - sum([entry.size_bytes for entry in front])
+        if not line.has_tail or count_max <= 0 or bytes_max <= 0:
+            return None
+        self._ledger.pass_over_claimed(line)
+        return NeedHeads(command.line, line.end, count_max=count_max, bytes_max=bytes_max)
+
+    def _unread(self, command: ReadClaim) -> list[int]:
+        """The messages to read from the store before a piece of a claim can be given out."""
+        reader = self._table.readers.get((command.line, command.name))
+        claim = None if reader is None else reader.claims.get(command.ordinal)
+        return [] if claim is None else _piece(claim, command.after)
+
+    # Who reads.
+
+    def _open(self, command: OpenReader) -> ReaderOpened:
+        self._check_new(command)
+        steady_ms = self._ledger.steady_ms
+        reader = self._table.readers.get((command.line, command.name))
+        if reader is None:
+            self._check_room()
+            reader = Reader(command.line, command.name, command.owner, command.lease_ms, steady_ms)
+            reader.reader_id = command.new_id
+            self._table.readers[command.line, command.name] = reader
+            self._ledger.changes += reader_made(reader)
+        elif reader.owner != command.owner or reader.lease_ms != command.lease_ms:
+            _check_free(reader, command.owner, steady_ms)
+            reader.owner = command.owner
+            reader.lease_ms = command.lease_ms
+            self._ledger.changes.append(reader_change(reader))
+        reader.heard_ms = steady_ms
+        claims = [claim.summary() for claim in reader.claims.values()]
+        return ReaderOpened(
+            reader.reader_id, reader.completed, reader.last(), reader.lost.last(), claims
+        )
+
+    def _check_new(self, command: OpenReader) -> None:
+        rules = self._ledger.rules
+        if rules.is_topic:
+            raise Refused(
+                NOT_ALLOWED, "A topic keeps no messages to claim: claim from its subscriptions."
+            )
+        if rules.requires_session and command.line == MAIN_LINE:
+            raise Refused(
+                NOT_ALLOWED,
+                "Messages of an entity that requires sessions cannot be claimed: a session has "
+                "one holder and an order. Browse them instead, or accept its sessions.",
+            )
+        name = command.name
+        if not 1 <= len(name) <= READER_NAME_CHARACTERS_MAX or not name.isprintable():
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A reader's name has 1 to {READER_NAME_CHARACTERS_MAX} printable characters.",
+            )
+        if not 1 <= len(command.owner) <= OWNER_BYTES_MAX:
+            raise Refused(INVALID_ARGUMENT, f"An owner has 1 to {OWNER_BYTES_MAX} bytes.")
+        if not 1 <= len(command.new_id) <= READER_ID_BYTES_MAX:
+            raise Refused(INVALID_ARGUMENT, f"A reader's id has 1 to {READER_ID_BYTES_MAX} bytes.")
+        if not LEASE_MS_MIN <= command.lease_ms <= LEASE_MS_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"A lease of {command.lease_ms} ms is not possible: it is between {LEASE_MS_MIN} "
+                f"and {LEASE_MS_MAX} ms.",
+            )
+
+    def _check_room(self) -> None:
+        if len(self._table.readers) >= READERS_MAX:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"Fragment {self._fragment_number} has {len(self._table.readers)} readers, which "
+                "is the most it takes: drop those that are not used any more.",
+            )
+
+    def _known(self, line: int, name: str) -> Reader:
+        reader = self._table.readers.get((line, name))
+        if reader is None:
+            raise Refused(
+                READER_NOT_FOUND,
+                f"There is no reader '{name}' here: it was never opened, or it was dropped.",
+            )
+        return reader
+
+    def _drop(self, reader: Reader) -> None:
+        self._give_back(reader)
+        del self._table.readers[reader.line, reader.name]
+        self._ledger.changes += reader_dropped(reader)
+        self._table.note_deadline()
+
+    def _list(self, line: int, now_ms: int) -> Readers:
+        found = [
+            reader for reader in self._table.readers.values() if line in (ALL_LINES, reader.line)
+        ]
+        found.sort(key=_place)
+        return Readers([self._status(reader, now_ms) for reader in found])
+
+    def _status(self, reader: Reader, now_ms: int) -> ReaderStatus:
+        counters = self._ledger.counters.lines[reader.line]
+        others = [each for each in self._table.readers.values() if each.line == reader.line]
+        claimed_bytes = sum([each.claimed_bytes() for each in others])
+        # The bytes of a line count what is deferred or scheduled too, which nobody can claim.
+        return ReaderStatus(
+            reader.line,
+            reader.name,
+            reader_id=reader.reader_id,
+            owner=reader.owner,
+            lease_ms=reader.lease_ms,
+            heard_ms=self._ledger.moment_of(reader.heard_ms, now_ms),
+            completed=reader.completed,
+            last=reader.last(),
+            lost=reader.lost.last(),
+            claims=len(reader.claims),
+            claimed=reader.claimed(),
+            claimed_bytes=reader.claimed_bytes(),
+            waiting=counters.count - sum([each.claimed() for each in others]),
+            waiting_bytes=max(counters.size_bytes - claimed_bytes, 0),
+        )
+
+    # Claiming.
+
+    def _claim(self, reader: Reader, command: Claim, now_ms: int) -> Claimed:
+        if command.done >= command.ordinal > 0:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"Claim {command.ordinal} cannot be completed by the command that makes it: name "
+                f"an ordinal below it as done, not {command.done}.",
+            )
+        ending = self._to_complete(reader, command.done)
+        known = reader.claims.get(command.ordinal)
+        if known is None:
+            if command.ordinal != reader.last() + 1:
+                raise self._not_open(reader, command.ordinal)
+            refusal = self._why_no_claim(reader, command)
+            if refusal is not None:
+                raise refusal
+            known = self._new_claim(reader, command, now_ms)
+        if ending is not None:
+            self._end(reader, ending)
+        line = self._ledger.lines[command.line]
+        is_more = len(line) > 0 or line.has_tail
+        return Claimed(None if known is None else known.summary(), is_more, reader.completed)
+
+    def _new_claim(self, reader: Reader, command: Claim, now_ms: int) -> OpenClaim | None:
+        """What waits, set aside; None when nothing does."""
+        ledger = self._ledger
+        line = ledger.lines[command.line]
+        room = self._room(reader, command)
+        entries = ledger.take_some(line, room, command.bytes_max, now_ms)
+        if not entries:
+            return None
+        runs = runs_of([entry.sequence_number for entry in entries])
+        size_bytes = sum([entry.size_bytes for entry in entries])
+        claim = OpenClaim(command.ordinal, runs, size_bytes)
+        self._table.add_claim(reader, claim)
+        ledger.changes.append(claim_change(reader, claim))
+        return claim
+
+    def _why_no_claim(self, reader: Reader, command: Claim) -> Refused | None:
+        """Why no new claim can be made, whatever waits."""
+        if not 1 <= command.count_max <= CLAIM_COUNT_MAX or command.bytes_max < 1:
+            return Refused(
+                INVALID_ARGUMENT,
+                f"A claim is of 1 to {CLAIM_COUNT_MAX} messages and of at least one byte, not of "
+                f"{command.count_max} messages of {command.bytes_max} bytes.",
+            )
+        is_ending = _oldest_up_to(reader, command.done) is not None
+        if len(reader.claims) - is_ending >= CLAIMS_MAX:
+            return Refused(
+                SERVER_BUSY,
+                f"Reader '{reader.name}' has {len(reader.claims)} open claims in fragment "
+                f"{self._fragment_number}, which is the most it may have: complete some first.",
+            )
+        if self._room(reader, command) < 1:
+            return Refused(
+                SERVER_BUSY,
+                f"What is claimed in fragment {self._fragment_number} is in "
+                f"{self._table.run_count} pieces, which is the most it takes: complete some claims "
+                "first.",
+            )
+        return None
+
+    def _room(self, reader: Reader, command: Claim) -> int:
+        """How many messages a claim may take: in the worst case none follows another."""
+        ending = _oldest_up_to(reader, command.done)
+        run_count = self._table.run_count - (0 if ending is None else len(ending.runs))
+        return min(command.count_max, self._ledger.bounds.claim_runs_max - run_count)
+
+    def _open_claim(self, reader: Reader, ordinal: int) -> OpenClaim:
+        claim = reader.claims.get(ordinal)
+        if claim is None:
+            raise self._not_open(reader, ordinal)
+        return claim
+
+    def _not_open(self, reader: Reader, ordinal: int) -> Refused:
+        """Why a claim is not among the open ones."""
+        last = reader.last()
+        if ordinal < 1 or ordinal > last:
+            return Refused(
+                INVALID_ARGUMENT,
+                f"Reader '{reader.name}' has no claim {ordinal} in fragment "
+                f"{self._fragment_number}: the last was {last}, the next is {last + 1}.",
+            )
+        if reader.is_lost(ordinal):
+            return Refused(
+                CLAIM_LOST,
+                f"Claim {ordinal} of reader '{reader.name}' in fragment {self._fragment_number} is "
+                "lost: it was released, or nobody renewed it, and its messages went back to the "
+                "line, where others may have received them.",
+            )
+        return Refused(
+            CLAIM_COMPLETED,
+            f"Claim {ordinal} of reader '{reader.name}' in fragment {self._fragment_number} is "
+            f"completed, as all up to {reader.completed} are: its messages are gone.",
+        )
+
+    # Reading what is claimed.
+
+    def _read(self, reader: Reader, command: ReadClaim, read: dict[int, Entry | None]) -> ClaimRead:
+        claim = self._open_claim(reader, command.ordinal)
+        last = claim.runs.last()
+        entries: list[Entry] = []
+        damaged: list[int] = []
+        after = command.after
+        for number in _piece(claim, command.after):
+            entry = read.get(number)
+            if entry is None:
+                damaged.append(number)
+            elif entry.payload is None:
+                break
+            else:
+                entries.append(entry)
+            after = number
+        if damaged:
+            self._ledger.set_aside(damaged, reader.line)
+        return ClaimRead(entries, after, after >= last)
+
+    # The ends of claims.
+
+    def _complete(self, reader: Reader, ordinal: int) -> Completed:
+        claim = self._to_complete(reader, ordinal)
+        if claim is not None:
+            self._end(reader, claim)
+        return Completed(reader.completed)
+
+    def _to_complete(self, reader: Reader, ordinal: int) -> OpenClaim | None:
+        """The oldest claim, if completing up to an ordinal ends it; None when all are done."""
+        claim = _oldest_up_to(reader, ordinal)
+        is_done = claim is None and ordinal <= reader.completed
+        if not is_done and (claim is None or ordinal > reader.last()):
+            raise self._not_open(reader, ordinal)
+        return claim
+
+    def _end(self, reader: Reader, claim: OpenClaim) -> None:
+        """Its messages go, in the commit that says so."""
+        ledger = self._ledger
+        self._table.remove_claim(reader, claim)
+        counters = ledger.counters.lines[reader.line]
+        counters.count -= claim.runs.count
+        counters.size_bytes -= claim.size_bytes
+        reader.completed = claim.ordinal
+        if claim.runs.count:
+            ledger.changes.append(Remove(claim.runs.numbers()))
+        ledger.changes.append(RecordChange(CLAIM, claim_key(reader, claim.ordinal), None))
+        ledger.changes.append(reader_change(reader))
+
+    def _release(self, reader: Reader) -> None:
+        if not reader.claims:
+            return
+        reader.lose_claims()
+        self._give_back(reader)
+        self._ledger.changes.append(reader_change(reader))
+
+    def _give_back(self, reader: Reader) -> None:
+        """Let everything wait again that a reader has claimed; the store has it all."""
+        first = 0
+        changes: list[Change] = []
+        for claim in list(reader.claims.values()):
+            self._table.remove_claim(reader, claim)
+            changes.append(RecordChange(CLAIM, claim_key(reader, claim.ordinal), None))
+            if claim.runs.count and (first == 0 or claim.runs.first() < first):
+                first = claim.runs.first()
+        self._ledger.changes += changes
+        if first == 0:
+            return
+        self._ledger.lines[reader.line].rewind(first)
+        if reader.line == MAIN_LINE:
+            # What expired meanwhile is found by a look at what is due.
+            self._ledger.note_due(AT_ONCE_MS)
+
+    def end_overdue(self) -> None:
+        """Claims that nobody has renewed in time are lost."""
+        deadline_ms, steady_ms = self._table.deadline_ms, self._ledger.steady_ms
+        if deadline_ms == NEVER_MS or deadline_ms > steady_ms:
+            return
+        for reader in self._table.readers.values():
+            if reader.heard_ms + reader.lease_ms <= steady_ms:
+                self._release(reader)
+        self._table.note_deadline()
+
+
+def _check_owner(reader: Reader, owner: bytes) -> None:
+    if reader.owner != owner:
+        raise Refused(
+            READER_LOST,
+            f"Reader '{reader.name}' belongs to somebody else now: open it again to get it back.",
+        )
+
+
+def _check_same(reader: Reader, reader_id: bytes) -> None:
+    if reader_id and reader.reader_id != reader_id:
+        raise Refused(
+            READER_NOT_FOUND,
+            f"Reader '{reader.name}' was dropped, and this is another one of the same name: its "
+            "claims are not those that are asked for.",
+        )
+
+
+def _check_free(reader: Reader, owner: bytes, steady_ms: int) -> None:
+    if reader.owner != owner and steady_ms < reader.heard_ms + OWNER_MS_MAX:
+        raise Refused(
+            READER_IN_USE,
+            f"Reader '{reader.name}' is in use: its owner was heard of "
+            f"{steady_ms - reader.heard_ms} ms ago. Give each reader a name of its own, or wait "
+            f"until nothing was heard for {OWNER_MS_MAX} ms.",
+        )
+
+
+def _oldest_up_to(reader: Reader, ordinal: int) -> OpenClaim | None:
+    claim = reader.oldest()
+    return None if claim is None or claim.ordinal > ordinal else claim
+
+
+def _piece(claim: OpenClaim, after: int) -> list[int]:
+    return claim.runs.after(after, CLAIM_PIECE_COUNT_MAX)
+
+
+def _place(reader: Reader) -> tuple[int, str]:
+    return reader.line, reader.name

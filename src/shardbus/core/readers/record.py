@@ -1,0 +1,273 @@
+"""The readers of a fragment and what they have claimed, with the records that keep it.
+
+A READER record has as key the line (1 byte) and the name, and holds the lease, the last completed
+ordinal, the length of the owner, the owner, and the ordinals that were lost, as runs. A CLAIM
+record has the line, the ordinal and the name, and holds the bytes of the messages and their runs.
+A READER_ID record has the key of its READER, and holds the id that the reader was made with.
+Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory
+alone, as a reading of the steady clock.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.fragment.change import Change, Counters, RecordChange
+from shardbus.core.fragment.records import CLAIM, READER, READER_ID
+from shardbus.core.limits import LEASE_MS_DEFAULT, LOST_RUNS_MAX
+from shardbus.core.message import NEVER_MS
+from shardbus.core.readers.command import ClaimSummary
+from shardbus.core.runs import Runs, runs_of, unpack_runs
+
+_INTEGER_BYTES: Final = 8
+_READER_INTEGERS: Final = 3
+
+
+@final
+class OpenClaim:
+    """Messages that are set aside under one ordinal; `size_bytes` as they count in their line."""
+
+    def __init__(self, ordinal: int, runs: Runs, size_bytes: int) -> None:
+        self.ordinal = ordinal
+        self.runs = runs
+        self.size_bytes = size_bytes
+
+    def summary(self) -> ClaimSummary:
+        runs = self.runs
+        return ClaimSummary(self.ordinal, runs.count, self.size_bytes, runs.first(), runs.last())
+
+
+@final
+class Reader:
+    """Who reads a line under a name, and how far it is.
+
+    Claims up to `completed` are done, but for those that were `lost`.
+    """
+
+    def __init__(self, line: int, name: str, owner: bytes, lease_ms: int, heard_ms: int) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+        self.lease_ms = lease_ms
+        self.heard_ms = heard_ms
+        # Empty for a reader whose record was given up by a repair.
+        self.reader_id = b""
+        self.completed = 0
+        self.lost = Runs()
+        # By ordinal, rising.
+        self.claims: dict[int, OpenClaim] = {}
+
+    def last(self) -> int:
+        """The highest ordinal that was ever used."""
+        last = max(self.completed, self.lost.last())
+        return max(last, next(reversed(self.claims))) if self.claims else last
+
+    def oldest(self) -> OpenClaim | None:
+        for claim in self.claims.values():
+            return claim
+        return None
+
+    def is_lost(self, ordinal: int) -> bool:
+        """Whether a claim that was made was lost rather than completed."""
+        if ordinal > self.completed:
+            return ordinal <= self.last() and ordinal not in self.claims
+        return self.lost.contains(ordinal)
+
+    def lose_claims(self) -> None:
+        """All open claims are lost; of very many losses the oldest are not remembered."""
+        for ordinal in self.claims:
+            self.lost.add(ordinal, ordinal)
+        if len(self.lost) > LOST_RUNS_MAX:
+            recent = Runs()
+            for first, last in self.lost.pairs()[-LOST_RUNS_MAX:]:
+                recent.add(first, last)
+            self.lost = recent
+
+    def claimed(self) -> int:
+        return sum([claim.runs.count for claim in self.claims.values()])
+
+    def claimed_bytes(self) -> int:
+        return sum([claim.size_bytes for claim in self.claims.values()])
+
+
+@final
+class ReaderStanding:
+    """How far a reader of a line is behind in one fragment.
+
+    `waiting` messages are not claimed, by whomever; `claimed` ones the reader has set aside and not
+    completed.
+    """
+
+    def __init__(self, line: int, name: str, waiting: int, claimed: int) -> None:
+        self.line = line
+        self.name = name
+        self.waiting = waiting
+        self.claimed = claimed
+
+
+@final
+class ReaderTable:
+    """The readers of one fragment.
+
+    `held` are the numbers of all messages that are claimed, by whomever, `run_count` how many runs
+    the claims have together, and `deadline_ms` is when the first lease ends (NEVER_MS: none runs).
+    """
+
+    def __init__(self) -> None:
+        self.readers: dict[tuple[int, str], Reader] = {}
+        self.held = Runs()
+        self.run_count = 0
+        self.deadline_ms = NEVER_MS
+
+    def load(self, records: dict[tuple[int, bytes], bytes], steady_ms: int) -> None:
+        """Take over what was stored; whoever has claims counts as heard of now."""
+        claims: list[tuple[int, int, str, bytes]] = []
+        for (kind, key), data in records.items():
+            if kind == READER:
+                reader = unpack_reader(key, data, steady_ms)
+                self.readers[reader.line, reader.name] = reader
+            elif kind == CLAIM:
+                ordinal = int.from_bytes(key[1 : 1 + _INTEGER_BYTES], "big")
+                claims.append((ordinal, key[0], key[1 + _INTEGER_BYTES :].decode(), data))
+        for ordinal, line, name, data in sorted(claims):
+            self.add_claim(
+                self._owning(line, name, ordinal, steady_ms), unpack_claim(ordinal, data)
+            )
+        for reader in self.readers.values():
+            reader.reader_id = records.get((READER_ID, reader_key(reader)), b"")
+        self.note_deadline()
+
+    def _owning(self, line: int, name: str, ordinal: int, steady_ms: int) -> Reader:
+        """The reader of a claim; one whose own record was given up comes back without an owner."""
+        reader = self.readers.get((line, name))
+        if reader is None:
+            reader = Reader(line, name, b"", LEASE_MS_DEFAULT, steady_ms)
+            reader.completed = ordinal - 1
+            self.readers[line, name] = reader
+        return reader
+
+    def standings(self, counters: Counters) -> list[ReaderStanding]:
+        """How far each reader is behind, by line and name; `counters` are those of the fragment."""
+        claimed = [0] * len(counters.lines)
+        for reader in self.readers.values():
+            claimed[reader.line] += reader.claimed()
+        return [
+            ReaderStanding(
+                reader.line,
+                reader.name,
+                counters.lines[reader.line].count - claimed[reader.line],
+                reader.claimed(),
+            )
+            for _, reader in sorted(self.readers.items())
+        ]
+
+    def note_deadline(self) -> None:
+        """Find out when the first lease ends, after something about one has changed."""
+        deadline_ms = NEVER_MS
+        for reader in self.readers.values():
+            if reader.claims:
+                ends_at_ms = reader.heard_ms + reader.lease_ms
+                if deadline_ms == NEVER_MS or ends_at_ms < deadline_ms:
+                    deadline_ms = ends_at_ms
+        self.deadline_ms = deadline_ms
+
+    def add_claim(self, reader: Reader, claim: OpenClaim) -> None:
+        reader.claims[claim.ordinal] = claim
+        self.held.include(claim.runs)
+        self.run_count += len(claim.runs)
+
+    def remove_claim(self, reader: Reader, claim: OpenClaim) -> None:
+        del reader.claims[claim.ordinal]
+        self.held.exclude(claim.runs)
+        self.run_count -= len(claim.runs)
+
+    def leave(self, sizes_bytes: dict[int, int]) -> list[Change]:
+        """Damaged messages, by number, are in their claims no more, and count for so much less."""
+        changes: list[Change] = []
+        leaving = sorted([number for number in sizes_bytes if self.held.contains(number)])
+        if not leaving:
+            return changes
+        for reader in self.readers.values():
+            for claim in reader.claims.values():
+                gone = [number for number in leaving if claim.runs.contains(number)]
+                if gone:
+                    self._shrink(claim, gone)
+                    claim.size_bytes -= sum([sizes_bytes[number] for number in gone])
+                    changes.append(claim_change(reader, claim))
+        return changes
+
+    def _shrink(self, claim: OpenClaim, gone: list[int]) -> None:
+        numbers = runs_of(gone)
+        self.held.exclude(numbers)
+        self.run_count -= len(claim.runs)
+        claim.runs.exclude(numbers)
+        self.run_count += len(claim.runs)
+
+
+def standings_in(
+    records: dict[tuple[int, bytes], bytes], counters: Counters
+) -> list[ReaderStanding]:
+    """How far the readers are behind that a fragment has on record."""
+    table = ReaderTable()
+    table.load(records, NEVER_MS)
+    return table.standings(counters)
+
+
+def reader_change(reader: Reader) -> RecordChange:
+    return RecordChange(READER, reader_key(reader), pack_reader(reader))
+
+
+def reader_made(reader: Reader) -> list[Change]:
+    """What there is to store of a new reader."""
+    key = reader_key(reader)
+    return [reader_change(reader), RecordChange(READER_ID, key, reader.reader_id)]
+
+
+def reader_dropped(reader: Reader) -> list[Change]:
+    key = reader_key(reader)
+    return [RecordChange(READER, key, None), RecordChange(READER_ID, key, None)]
+
+
+def claim_change(reader: Reader, claim: OpenClaim) -> RecordChange:
+    return RecordChange(CLAIM, claim_key(reader, claim.ordinal), pack_claim(claim))
+
+
+def reader_key(reader: Reader) -> bytes:
+    return bytes([reader.line]) + reader.name.encode()
+
+
+def claim_key(reader: Reader, ordinal: int) -> bytes:
+    return bytes([reader.line]) + _integer(ordinal) + reader.name.encode()
+
+
+def pack_reader(reader: Reader) -> bytes:
+    numbers = [reader.lease_ms, reader.completed, len(reader.owner)]
+    return b"".join([_integer(number) for number in numbers]) + reader.owner + reader.lost.pack()
+
+
+def unpack_reader(key: bytes, data: bytes, heard_ms: int) -> Reader:
+    """The reader of a record; ValueError when it is none."""
+    end = _READER_INTEGERS * _INTEGER_BYTES
+    if not key or len(data) < end:
+        raise ValueError("the record of a reader is damaged")
+    starts = range(0, end, _INTEGER_BYTES)
+    numbers = [int.from_bytes(data[at : at + _INTEGER_BYTES], "big") for at in starts]
+    owner_end = end + numbers[2]
+    reader = Reader(key[0], key[1:].decode(), data[end:owner_end], numbers[0], heard_ms)
+    reader.completed = numbers[1]
+    reader.lost = unpack_runs(data[owner_end:])
+    return reader
+
+
+def pack_claim(claim: OpenClaim) -> bytes:
+    return _integer(claim.size_bytes) + claim.runs.pack()
+
+
+def unpack_claim(ordinal: int, data: bytes) -> OpenClaim:
+    """The claim of a record; ValueError when it is none."""
+    size_bytes = int.from_bytes(data[:_INTEGER_BYTES], "big")
+    return OpenClaim(ordinal, unpack_runs(data[_INTEGER_BYTES:]), size_bytes)
+
+
+def _integer(value: int) -> bytes:
+    return value.to_bytes(_INTEGER_BYTES, "big")

@@ -1,0 +1,394 @@
+"""The commands about sessions: who may hold one, for how long, and what state it has (R26)."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    SERVER_BUSY,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_LOCK_LOST,
+    Refused,
+)
+from shardbus.core.fragment.change import StateChange
+from shardbus.core.fragment.command import (
+    NO_SESSION,
+    AboutSessions,
+    AcceptSession,
+    Command,
+    Done,
+    GetState,
+    NoSession,
+    ReleaseSession,
+    Renewed,
+    RenewSession,
+    SessionAccepted,
+    SessionReply,
+    SessionState,
+    SetState,
+)
+from shardbus.core.fragment.family import Handler
+from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.fragment.line import Line
+from shardbus.core.fragment.lock import LockBatch
+from shardbus.core.fragment.need import Need, NeedSession, NeedSessions, NeedState
+from shardbus.core.limits import SHORT_STATE_BYTES_MAX
+from shardbus.core.message import MAIN_LINE
+from shardbus.core.sequence import is_of_seed, lock_token
+from shardbus.core.sessions.command import AskHolds, Hold, HoldsTold
+from shardbus.core.sessions.table import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
+
+SESSION_LOST_TEXT: Final = (
+    "The session lock has expired on the MessageSession, or it was released. "
+    "Accept a new MessageSession."
+)
+
+
+def not_received_so(session: bytes) -> Refused:
+    """Why nothing is received with, or without, this token of a session."""
+    if session != NO_SESSION:
+        return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+    return Refused(
+        NOT_ALLOWED,
+        "It is not possible for an entity that requires sessions to receive without a session: "
+        "accept a session first.",
+    )
+
+
+@final
+class Candidate:
+    """A free session whose first messages were read, so that it can be held with them."""
+
+    def __init__(self, key: str, line: Line) -> None:
+        self.key = key
+        self.line = line
+
+    def spelling(self) -> str:
+        """Its id as the first of its messages has it: nobody asked for it by name."""
+        [first] = self.line.front(1)
+        assert first.session_id is not None
+        return first.session_id
+
+
+@final
+class PromisedState:
+    """A state that a transaction sets; `old_bytes` is the size of the one before, or NO_STATE."""
+
+    def __init__(self, session_id: str, state: bytes | None, old_bytes: int) -> None:
+        self.session_id = session_id
+        self.state = state
+        self.old_bytes = old_bytes
+
+
+@final
+class NoHolds(Handler):
+    """Answers for a fragment that has no sessions."""
+
+    def decide(self, command: Command, now_ms: int) -> Done:
+        if isinstance(command, ReleaseSession):
+            return Done()
+        raise Refused(
+            NOT_ALLOWED, "The entity does not require sessions: receive from it without one."
+        )
+
+
+@final
+class SessionHolds(Handler):
+    """Decides the commands about sessions of one fragment, where sessions are required."""
+
+    def __init__(self, fragment_number: int, ledger: Ledger, table: SessionTable) -> None:
+        self._fragment_number = fragment_number
+        self._ledger = ledger
+        self._table = table
+        self._fed: Candidate | None = None
+        # The candidate that was read for the command that is being applied.
+        self._candidate: Candidate | None = None
+        # The sessions whose states transactions have promised to set.
+        self._promised: set[str] = set()
+
+    def begin(self) -> None:
+        """A command is applied: what was read for it is its own, and nobody's afterwards."""
+        self._candidate = self._fed
+        self._fed = None
+
+    def need(self, command: Command, now_ms: int) -> Need | None:
+        if isinstance(command, AcceptSession):
+            return self._need_to_accept(command, now_ms)
+        return self._need_to_set_state(command) if isinstance(command, SetState) else None
+
+    def decide(self, command: Command, now_ms: int) -> Renewed | Done | SessionReply:
+        assert isinstance(command, AboutSessions)
+        if isinstance(command, AcceptSession):
+            return self._accept(command, now_ms)
+        if isinstance(command, RenewSession):
+            return self._renew(command, now_ms)
+        if isinstance(command, ReleaseSession):
+            return self._release(command, now_ms)
+        if isinstance(command, GetState):
+            return self._get_state(command)
+        if isinstance(command, AskHolds):
+            return self._holding(command, now_ms)
+        return self.set_state(command, now_ms)
+
+    def _holding(self, command: AskHolds, now_ms: int) -> HoldsTold:
+        ledger = self._ledger
+        holds: list[Hold] = []
+        for session_id in command.session_ids:
+            held = self._table.named(session_id)
+            if held is not None and held.deadline_ms() > ledger.steady_ms:
+                until_ms = ledger.moment_of(held.deadline_ms(), now_ms)
+                holds.append(Hold(session_id, until_ms, held.batch.held))
+        return HoldsTold(holds)
+
+    def of(self, token: bytes) -> HeldSession:
+        """The session that a token holds; refused when it does not (any more)."""
+        held = self._table.held(token, self._ledger.steady_ms)
+        if held is None:
+            raise Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+        return held
+
+    # Accepting.
+
+    def _need_to_accept(self, command: AcceptSession, now_ms: int) -> Need | None:
+        """A named session is held unseen; the next free one must have something to hand out."""
+        table = self._table
+        if command.session_id is not None or table.is_full():
+            return None
+        key = table.first_known()
+        if key is None:
+            if not table.has_tail:
+                return None
+            return NeedSessions(table.end, count_max=self._ledger.bounds.sessions_page_max)
+        fed = self._fed
+        if fed is not None and fed.key == key and fed.line.has_unexpired(now_ms):
+            return None
+        return self._need_messages(key, NO_SESSION, table.new_line(has_tail=True))
+
+    def need_more(self, token: bytes, line: Line) -> NeedSession:
+        """The next messages of a held session."""
+        held = self._table.by_token(token)
+        assert held is not None
+        return self._need_messages(held.session_id, token, line)
+
+    def _need_messages(self, session_id: str, token: bytes, line: Line) -> NeedSession:
+        return NeedSession(
+            session_id,
+            line.end,
+            token,
+            count_max=self._ledger.bounds.session_window_count_max,
+            bytes_max=line.bytes_max,
+        )
+
+    def candidate_in(self, key: str, line: Line, now_ms: int) -> None:
+        """Take over a free session with its first messages; one without any is none."""
+        expired = line.take_expired(now_ms)
+        if expired:
+            self._ledger.expire(expired)
+        if len(line) > 0:
+            self._fed = Candidate(key, line)
+        elif not line.has_tail:
+            self._table.forget(key)
+
+    def _accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
+        session_id = command.session_id
+        if session_id is not None:
+            # Before anything changes: a refusal must leave everything as it is.
+            self._check_free(session_id)
+            self._make_free(session_id, now_ms)
+            has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
+            line = self._table.new_line(has_messages)
+            return self._grant(session_id, line, command.token_seed, now_ms)
+        candidate = self._candidate
+        if candidate is None or self._table.is_full() or not candidate.line.has_unexpired(now_ms):
+            return NoSession()
+        return self._grant(candidate.spelling(), candidate.line, command.token_seed, now_ms)
+
+    def _check_free(self, session_id: str) -> None:
+        table, steady_ms = self._table, self._ledger.steady_ms
+        held = table.named(session_id)
+        if held is not None and held.deadline_ms() > steady_ms:
+            raise Refused(
+                SESSION_CANNOT_BE_LOCKED,
+                f"The requested session '{session_id}' cannot be accepted: "
+                "it is locked by another receiver.",
+            )
+        if table.is_full() and table.overdue(steady_ms) is None:
+            raise Refused(
+                SERVER_BUSY,
+                f"Fragment {self._fragment_number} has {table.held_count()} sessions locked, "
+                "which is the most it takes: close some, or try again later.",
+            )
+
+    def _make_free(self, session_id: str, now_ms: int) -> None:
+        """End the overdue holds that are in the way; the others end in their own time."""
+        table = self._table
+        held = table.named(session_id)
+        if held is not None:
+            self._end(held, now_ms)
+        if table.is_full():
+            overdue = table.overdue(self._ledger.steady_ms)
+            assert overdue is not None, "it was checked that there is room, or will be"
+            self._end(overdue, now_ms)
+
+    def _grant(self, session_id: str, line: Line, seed: bytes, now_ms: int) -> SessionAccepted:
+        ledger = self._ledger
+        ledger.lock_counter += 1
+        token = lock_token(self._fragment_number, ledger.lock_counter, seed)
+        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
+        batch = LockBatch(deadline_ms, [], is_session=True)
+        self._table.hold(HeldSession(session_id, token, line, batch))
+        return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
+
+    # HoldsTold on, and letting go.
+
+    def _renew(self, command: RenewSession, now_ms: int) -> Renewed:
+        ledger = self._ledger
+        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
+        self._table.renew(self.of(command.session), deadline_ms)
+        return Renewed(ledger.moment_of(deadline_ms, now_ms))
+
+    def _release(self, command: ReleaseSession, now_ms: int) -> Done:
+        """By the seed of the token (`sequence.token_of_seed`), if nobody heard of the hold."""
+        token = command.session
+        if is_of_seed(token):
+            unheard = self._table.of_seed(token)
+            token = NO_SESSION if unheard is None else unheard.token
+        held = self._table.held(token, self._ledger.steady_ms)
+        if held is not None:
+            self._ledger.give_back(self._ledger.locks.end_session(held.batch), now_ms)
+            self._table.let_go(held)
+        return Done()
+
+    def end_overdue(self, now_ms: int, count_max: int) -> None:
+        """Holds whose deadline has come are lost; what they had in hand counts as failed.
+
+        At most about so many locks and holds end: if there are more, the next deadline says so.
+        """
+        steady_ms = self._ledger.steady_ms
+        held = self._table.overdue(steady_ms)
+        ended = 0
+        while held is not None and ended < count_max:
+            ended += 1 + held.batch.held
+            self._end(held, now_ms)
+            held = self._table.overdue(steady_ms)
+
+    def _end(self, held: HeldSession, now_ms: int) -> None:
+        entries = self._ledger.locks.end_session(held.batch)
+        if entries:
+            self._ledger.fail(entries, now_ms, b"", 0)
+        self._table.let_go(held)
+
+    # State.
+
+    def _need_to_set_state(self, command: SetState) -> Need | None:
+        held = self._table.held(command.session, self._ledger.steady_ms)
+        if held is None or held.state_bytes != STATE_UNREAD:
+            return None
+        return NeedState(held.session_id, held.token)
+
+    def state_in(self, token: bytes, state: bytes | None) -> None:
+        """Take over how large the stored state is."""
+        held = self._table.by_token(token)
+        assert held is not None, "a hold does not end while its state is being read"
+        held.state_bytes = NO_STATE if state is None else len(state)
+
+    def need_to_set_states(self, commands: list[SetState]) -> Need | None:
+        for command in commands:
+            need = self._need_to_set_state(command)
+            if need is not None:
+                return need
+        return None
+
+    def _get_state(self, command: GetState) -> SessionState:
+        held = self.of(command.session)
+        self._check_settled(held)
+        # How large it is is mostly not known before it is read.
+        self._ledger.lacking_bytes += self._ledger.rules.state_bytes_max
+        return SessionState(held.session_id)
+
+    def set_state(self, command: SetState, now_ms: int) -> Done:
+        held = self._checked(command)
+        self._replace(held.session_id, command.state, held.state_bytes, now_ms)
+        return Done()
+
+    def _checked(self, command: SetState) -> HeldSession:
+        held = self.of(command.session)
+        self._check_settled(held)
+        assert held.state_bytes != STATE_UNREAD, "its size is read before a state is replaced"
+        self._check_state(held, _size_of(command.state))
+        return held
+
+    def _replace(self, session_id: str, state: bytes | None, old_bytes: int, now_ms: int) -> None:
+        size_bytes = _size_of(state)
+        held = self._table.named(session_id)
+        if held is not None:
+            held.state_bytes = size_bytes
+        if size_bytes == NO_STATE and old_bytes == NO_STATE:
+            return
+        counters = self._ledger.counters
+        counters.states += int(size_bytes != NO_STATE) - int(old_bytes != NO_STATE)
+        counters.state_bytes += max(size_bytes, 0) - max(old_bytes, 0)
+        self._ledger.changes.append(StateChange(session_id, state, now_ms))
+
+    # State that a transaction sets.
+
+    def check_states(self, commands: list[SetState]) -> list[PromisedState]:
+        """What is to become of which session; Refused unless all of it can be."""
+        promised: list[PromisedState] = []
+        seen: set[bytes] = set()
+        for command in commands:
+            held = self._checked(command)
+            if held.token in seen:
+                raise Refused(
+                    INVALID_ARGUMENT,
+                    f"The state of session '{held.session_id}' is set twice at once: set it once.",
+                )
+            seen.add(held.token)
+            promised.append(PromisedState(held.session_id, command.state, held.state_bytes))
+        return promised
+
+    def promise(self, states: list[PromisedState]) -> None:
+        """From now on nobody sees or sets these states, whoever holds the sessions."""
+        self._promised.update(promised.session_id for promised in states)
+
+    def finish(self, states: list[PromisedState], now_ms: int, *, is_commit: bool) -> None:
+        """Set what was promised to be, whoever holds the sessions by now, or let go of it."""
+        for promised in states:
+            self._promised.discard(promised.session_id)
+            if is_commit:
+                self._replace(promised.session_id, promised.state, promised.old_bytes, now_ms)
+
+    def _check_settled(self, held: HeldSession) -> None:
+        if any(self._table.named(session_id) is held for session_id in self._promised):
+            raise Refused(
+                SERVER_BUSY,
+                f"A transaction that sets the state of session '{held.session_id}' is being "
+                "committed. Try again in a moment.",
+            )
+
+    def _check_state(self, held: HeldSession, size_bytes: int) -> None:
+        size_bytes_max = self._ledger.rules.state_bytes_max
+        if size_bytes > size_bytes_max:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"The state of session '{held.session_id}' would have {size_bytes} bytes, "
+                f"more than the {size_bytes_max} that a session state may have.",
+            )
+        shortage = self._ledger.shortage
+        if shortage and size_bytes > max(held.state_bytes, SHORT_STATE_BYTES_MAX):
+            raise Refused(QUOTA_EXCEEDED, shortage)
+        states = self._ledger.counters.states
+        is_new = size_bytes != NO_STATE and held.state_bytes == NO_STATE
+        if is_new and states >= self._ledger.bounds.states_max:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"Fragment {self._fragment_number} has {states} session states, which is the most "
+                "it takes: clear the states of sessions that are done.",
+            )
+
+
+def _size_of(state: bytes | None) -> int:
+    return NO_STATE if state is None else len(state)

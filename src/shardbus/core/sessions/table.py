@@ -1,0 +1,247 @@
+"""Message sessions in memory: those that clients hold, and a bounded list of free ones (R26).
+
+Sends to a session that nobody holds leave no trace per message. Holds are volatile, as locks are:
+a restart lets all of them go, and deadlines are readings of the steady clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from typing import Final, final
+
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.line import Line
+from shardbus.core.fragment.lock import LockBatch, LockTable
+from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.core.sessions.key import session_key
+
+STATE_UNREAD: Final = -2
+NO_STATE: Final = -1
+
+
+@final
+class HeldSession:
+    """A session somebody holds: a window of its messages, and the locks on those handed out.
+
+    `session_id` is in the spelling of whoever asked for it.
+    """
+
+    def __init__(self, session_id: str, token: bytes, line: Line, batch: LockBatch) -> None:
+        self.session_id = session_id
+        self.key = session_key(session_id)
+        self.token = token
+        self.line = line
+        self.batch = batch
+        # Of the session's state as it is stored, STATE_UNREAD or NO_STATE.
+        self.state_bytes = STATE_UNREAD
+
+    def deadline_ms(self) -> int:
+        return self.batch.deadline_ms
+
+
+@final
+class SessionTable:
+    """The sessions of one fragment, each by the key of its id.
+
+    A free session with active messages is in the list of known ones, or its rank in the store is
+    greater than `end` and `has_tail` says so, or the list is to be read again from the start.
+
+    The store ranks by messages that are pinned too: while there are any, the rank of a session to
+    which a message comes may be passed already, and all of those are known.
+    """
+
+    def __init__(self, bounds: Bounds, has_tail: bool, locks: LockTable) -> None:
+        self.end = 0
+        self.has_tail = has_tail
+        self._bounds = bounds
+        self._locks = locks
+        self._must_restart = False
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._held: dict[str, HeldSession] = {}
+        self._by_token: dict[bytes, HeldSession] = {}
+        # Deadlines as they were when they were pushed; a renewal is noticed when one comes up.
+        self._deadlines: list[tuple[int, int, HeldSession]] = []
+        self._pushes = 0
+        self._stirred: dict[bytes, None] = {}
+
+    # Who holds what.
+
+    def held_count(self) -> int:
+        return len(self._held)
+
+    def is_full(self) -> bool:
+        return len(self._held) >= self._bounds.sessions_held_max
+
+    def named(self, session_id: str) -> HeldSession | None:
+        """Who holds a session, even if the deadline has come and nobody noticed yet."""
+        return self._held.get(session_key(session_id))
+
+    def held(self, token: bytes, steady_ms: int) -> HeldSession | None:
+        """The session of a token; None once its deadline has come: the deadline decides."""
+        held = self._by_token.get(token)
+        return None if held is None or held.deadline_ms() <= steady_ms else held
+
+    def by_token(self, token: bytes) -> HeldSession | None:
+        """The session of a token, even if the deadline has come and nobody noticed yet."""
+        return self._by_token.get(token)
+
+    def of_seed(self, token: bytes) -> HeldSession | None:
+        """The session that is held with the seed of this token."""
+        seed = token[-TOKEN_SEED_BYTES:]
+        for each, held in self._by_token.items():
+            if each.endswith(seed):
+                return held
+        return None
+
+    def hold(self, held: HeldSession) -> None:
+        assert held.key not in self._held
+        self._held[held.key] = held
+        self._by_token[held.token] = held
+        self._known.pop(held.key, None)
+        self._push(held)
+
+    def renew(self, held: HeldSession, deadline_ms: int) -> None:
+        held.batch.deadline_ms = deadline_ms
+
+    def let_go(self, held: HeldSession) -> None:
+        """End a hold whose messages have been put back; with messages it waits behind the others.
+
+        Whoever waits for messages of it is to be told that it is lost.
+        """
+        del self._held[held.key]
+        del self._by_token[held.token]
+        self._stirred[held.token] = None
+        if len(held.line) > 0 or held.line.has_tail:
+            self._know(held.key)
+        if len(self._deadlines) > 2 * len(self._held) + 64:
+            self._deadlines = [item for item in self._deadlines if self._is_held(item[2])]
+            heapq.heapify(self._deadlines)
+
+    def overdue(self, steady_ms: int) -> HeldSession | None:
+        """A hold whose deadline has come."""
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms == NEVER_MS or deadline_ms > steady_ms:
+            return None
+        return self._deadlines[0][2]
+
+    def next_deadline_ms(self) -> int:
+        while self._deadlines:
+            deadline_ms, _, held = self._deadlines[0]
+            if self._is_held(held) and held.deadline_ms() == deadline_ms:
+                return deadline_ms
+            heapq.heappop(self._deadlines)
+            if self._is_held(held):
+                self._push(held)
+        return NEVER_MS
+
+    # Messages that come, and come back.
+
+    def new_line(self, has_tail: bool) -> Line:
+        """An empty window of a session's messages, the smaller the more are held already."""
+        bounds = self._bounds
+        share_bytes = bounds.session_windows_bytes_max // (len(self._held) + 1)
+        return Line(
+            has_tail,
+            count_max=bounds.session_window_count_max,
+            bytes_max=min(bounds.session_window_bytes_max, share_bytes),
+        )
+
+    def append(self, entry: Entry) -> None:
+        """A new message, with a greater number than all others."""
+        key = session_of(entry)
+        held = self._held.get(key)
+        if held is not None:
+            held.line.append(entry)
+            self._stirred[held.token] = None
+        elif self.has_tail:
+            if self._locks.has_pinned:
+                self._know(key)
+        elif key not in self._known:
+            if len(self._known) < self._bounds.sessions_known_max:
+                self._known[key] = None
+                self.end = entry.sequence_number
+            else:
+                self.has_tail = True
+
+    def put_back(self, entry: Entry) -> None:
+        """A message waits again at its own place, and its session perhaps before `end`."""
+        key = session_of(entry)
+        held = self._held.get(key)
+        if held is not None:
+            held.line.put_back(entry)
+            self._stirred[held.token] = None
+        elif not self.has_tail or entry.sequence_number <= self.end or self._locks.has_pinned:
+            self._know(key)
+
+    def drop(self, numbers: dict[str, set[int]]) -> list[Entry]:
+        """Stop messages waiting, by key of session; answers those that were in memory."""
+        dropped: list[Entry] = []
+        for key, dropping in numbers.items():
+            held = self._held.get(key)
+            if held is not None:
+                dropped += held.line.drop(dropping)
+        return dropped
+
+    def drop_anywhere(self, numbers: set[int]) -> list[Entry]:
+        """Like `drop`, when it is not known which sessions they belong to."""
+        return self.drop(dict.fromkeys(self._held, numbers))
+
+    def stir(self, token: bytes) -> None:
+        self._stirred[token] = None
+
+    def stirred(self) -> list[bytes]:
+        """The tokens of sessions to which something happened since this was asked last."""
+        tokens = list(self._stirred)
+        self._stirred.clear()
+        return tokens
+
+    # The free ones.
+
+    def is_free_one(self) -> bool:
+        """Whether some free session has, or may have, active messages."""
+        return len(self._known) > 0 or self.has_tail
+
+    def first_known(self) -> str | None:
+        for key in self._known:
+            return key
+        return None
+
+    def forget(self, key: str) -> None:
+        """A session that was read turned out to have no message to hand out."""
+        self._known.pop(key, None)
+
+    def page_in(self, ranks: list[int], keys: list[str], is_end: bool) -> None:
+        """Add the sessions that the store ranks after `end`."""
+        for key in keys:
+            if key not in self._held:
+                self._known[key] = None
+        if ranks:
+            self.end = ranks[-1]
+        if is_end:
+            self.has_tail = self._must_restart
+            if self._must_restart:
+                self._must_restart = False
+                self.end = 0
+
+    def _know(self, key: str) -> None:
+        if key in self._known or len(self._known) < self._bounds.sessions_known_max:
+            self._known[key] = None
+        else:
+            self.has_tail = True
+            self._must_restart = True
+
+    def _is_held(self, held: HeldSession) -> bool:
+        return self._by_token.get(held.token) is held
+
+    def _push(self, held: HeldSession) -> None:
+        self._pushes += 1
+        heapq.heappush(self._deadlines, (held.deadline_ms(), self._pushes, held))
+
+
+def session_of(entry: Entry) -> str:
+    """The key of the session of a message."""
+    session_id = entry.session_id
+    assert session_id is not None
+    return session_key(session_id)

@@ -1,0 +1,1 @@
+"""The commands about stages: what is staged, published and discarded, and by which producer."""

@@ -1,0 +1,1 @@
+"""The commands about transactions: done at once, or promised first and finished later."""

@@ -1,0 +1,56 @@
+"""What has to be installed before Spark can run, while the bus serves already."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from contextlib import suppress
+from typing import final
+
+from shardbus.app.server.supervisor import pass_on
+
+
+@final
+class Preparing:
+    """A command of the shell that is run once; an empty one is done at once."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._last_line = ""
+        self._began_s = 0.0
+        self.is_done = not command
+        self.failure = ""
+
+    async def run(self) -> None:
+        """Until it has ended; whoever cancels this ends the command and all that it started."""
+        if self.is_done:
+            return
+        self._began_s = asyncio.get_running_loop().time()
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", self._command),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout is not None
+            await pass_on(process.stdout, self._hear)
+            code = await process.wait()
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGTERM)
+            await process.wait()
+        if code:
+            self.failure = f"`{self._command}` ended with code {code}: {self._last_line}"
+        self.is_done = True
+
+    def note(self, now_s: float) -> str:
+        """How it goes, for the screen."""
+        return self.failure or f"Spark is being installed, for {now_s - self._began_s:.0f} s now"
+
+    def _hear(self, line: str) -> None:
+        if line.strip():
+            self._last_line = line.strip()

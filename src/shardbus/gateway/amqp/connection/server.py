@@ -1,0 +1,101 @@
+"""All AMQP connections of the gateway: their number, their end, and news about entities."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import final
+
+from shardbus.amqp.config import ConnectionConfig
+from shardbus.amqp.outcomes import AmqpError
+from shardbus.broker.bus import Bus
+from shardbus.broker.guarded import guarded
+from shardbus.codec.errors import CONNECTION_FORCED
+from shardbus.core.errors import ENTITY_DISABLED, Refused, not_found
+from shardbus.core.namespace.access import ALL_RIGHTS, LISTEN, SEND
+from shardbus.core.namespace.entity import Entity
+from shardbus.gateway.admission.amqp import AmqpAdmission
+from shardbus.gateway.amqp.connection.protocol import AmqpProtocol
+from shardbus.gateway.amqp.connection.throttle import Throttle
+from shardbus.gateway.amqp.links.attach import Shared
+from shardbus.gateway.amqp.links.receivers import RECEIVERS_MAX, ReceiverCounts
+from shardbus.gateway.amqp.transactions.open import TransactionRules
+from shardbus.gateway.readings import LINKS, MetricReading
+
+
+@final
+class AmqpServer:
+    """Makes a protocol for each connection that a listener accepts."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        config: ConnectionConfig,
+        *,
+        connections_max: int,
+        receivers_max: int = RECEIVERS_MAX,
+        throttle: Throttle | None = None,
+        transaction_rules: TransactionRules | None = None,
+    ) -> None:
+        """`receivers_max` is for each entity; without a throttle nothing is throttled."""
+        self._bus = bus
+        rules = TransactionRules() if transaction_rules is None else transaction_rules
+        self._shared = Shared(bus, ReceiverCounts(receivers_max), throttle, rules)
+        self.totals = self._shared.totals
+        self._config = config
+        self.door = AmqpAdmission(bus.loop, connections_max)
+        self._protocols: set[AmqpProtocol] = set()
+        self.closed_connections = 0
+        bus.namespace.subscribe(self)
+        bus.namespace.watch_access(self._access_changed)
+
+    def new_protocol(self) -> AmqpProtocol:
+        return AmqpProtocol(self._shared, self._config, self)
+
+    def connected(self, protocol: AmqpProtocol) -> None:
+        self._protocols.add(protocol)
+
+    def disconnected(self, protocol: AmqpProtocol) -> None:
+        self._protocols.discard(protocol)
+        self.closed_connections += 1
+
+    @property
+    def connections(self) -> int:
+        return len(self._protocols)
+
+    def readings(self) -> list[MetricReading]:
+        """What all connections do and did, for the metrics."""
+        by_role = {"sender": 0, "receiver": 0, "other": 0}
+        for protocol in self._protocols:
+            protocol.count_links(by_role)
+        links = [MetricReading(LINKS, count, role=role) for role, count in by_role.items()]
+        return [*links, *self._shared.counts.readings()]
+
+    def close(self) -> None:
+        error = AmqpError(CONNECTION_FORCED, "The server is shutting down.")
+        for protocol in list(self._protocols):
+            guarded(partial(protocol.close, error))
+
+    def _access_changed(self) -> None:
+        for protocol in list(self._protocols):
+            guarded(protocol.check_access_again)
+
+    def entity_created(self, entity: Entity) -> None:
+        """Nobody can have a link to it yet."""
+
+    def entity_updated(self, entity: Entity) -> None:
+        refusal = Refused(ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}.")
+        if not entity.spec.is_sendable():
+            self._detach(entity, SEND, refusal)
+        if not entity.spec.is_receivable():
+            self._detach(entity, LISTEN, refusal)
+        if entity.spec.forward_to or entity.spec.forward_dead_letters_to:
+            for protocol in list(self._protocols):
+                guarded(partial(protocol.detach_forwarding, entity))
+
+    def entity_deleted(self, entity: Entity) -> None:
+        """Clients are told what they would be if they attached now: SDKs know no other word."""
+        self._detach(entity, ALL_RIGHTS, not_found(entity.name))
+
+    def _detach(self, entity: Entity, rights: int, refusal: Refused) -> None:
+        for protocol in list(self._protocols):
+            guarded(partial(protocol.detach_entity, entity.entity_id, rights, refusal))

@@ -1,0 +1,1 @@
+"""Links on which clients send and receive, and the sessions they hold."""

@@ -1,0 +1,229 @@
+"""The message sessions that links of one connection hold or wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, final
+
+from shardbus.amqp.link import Link
+from shardbus.amqp.termini import Source
+from shardbus.broker.operations.entity import SESSION_LOST_TEXT
+from shardbus.broker.routing.router import EntityRouter
+from shardbus.broker.routing.sessions import Accepting
+from shardbus.codec.types import Value, text_of, value_of
+from shardbus.core.errors import INVALID_ARGUMENT, SESSION_LOCK_LOST, Refused, Unavailable
+from shardbus.core.fragment.command import SessionAccepted
+from shardbus.core.limits import KEY_CHARACTERS_MAX
+from shardbus.core.sessions.key import session_key
+from shardbus.gateway.amqp.links.inbound import Shell
+
+SESSION_FILTER: Final = "com.microsoft:session-filter"
+LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
+TIMEOUT: Final = "com.microsoft:timeout"
+# "Without it the server waits 65 s".
+WAIT_MS: Final = 65_000
+WAIT_MS_MAX: Final = 3_600_000
+
+# .NET counts 100 ns from the year 1.
+_EPOCH_TICKS: Final = 621_355_968_000_000_000
+
+
+def session_lost() -> Refused:
+    return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
+
+
+def is_session_asked(link: Link) -> bool:
+    """Whether an attach asks for a session, by name or whichever is free."""
+    source = link.remote_source
+    return source is not None and source.filters is not None and SESSION_FILTER in source.filters
+
+
+def session_asked(link: Link) -> str | None:
+    """The session an attach names, None for whichever is free. Raises Refused."""
+    source = link.remote_source
+    assert source is not None and source.filters is not None
+    wanted = value_of(source.filters[SESSION_FILTER])
+    if wanted is None:
+        return None
+    session_id = text_of(wanted)
+    if session_id is None:
+        raise Refused(INVALID_ARGUMENT, "The session filter must be a session id or null.")
+    if len(session_id) > KEY_CHARACTERS_MAX:
+        raise Refused(
+            INVALID_ARGUMENT,
+            f"SessionId has {len(session_id)} characters; at most {KEY_CHARACTERS_MAX} are "
+            "allowed.",
+        )
+    return session_id
+
+
+def wait_asked_ms(link: Link) -> int:
+    """How long an attach may be kept waiting; SDKs say it in whatever number type they have."""
+    wanted = value_of(link.properties.get(TIMEOUT))
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or wanted != wanted:
+        return WAIT_MS
+    return int(max(0, min(wanted, WAIT_MS_MAX)))
+
+
+def granted_source(link: Link, session_id: str) -> Source:
+    """The client's source with the session it got: the id as plain text, whatever was asked."""
+    asked = link.remote_source
+    assert asked is not None
+    source = Source()
+    source.address = asked.address
+    source.durable = asked.durable
+    source.expiry_policy = asked.expiry_policy
+    source.timeout_s = asked.timeout_s
+    source.distribution_mode = asked.distribution_mode
+    source.filters = {**(asked.filters or {}), SESSION_FILTER: session_id}
+    source.capabilities = asked.capabilities
+    return source
+
+
+def granted_properties(accepted: SessionAccepted) -> dict[str, Value]:
+    return {LOCKED_UNTIL: _EPOCH_TICKS + accepted.locked_until_ms * 10_000}
+
+
+@final
+class SessionWait:
+    """An attach that waits for a session. The context of its link until it is answered."""
+
+    def __init__(
+        self,
+        link: Link,
+        router: EntityRouter,
+        answer: Callable[[SessionWait, SessionAccepted | Refused | Unavailable], None],
+    ) -> None:
+        self.link = link
+        self.router = router
+        self._answer = answer
+        self._accepting: Accepting | None = None
+        self._is_over = False
+
+    def start(self, session_id: str | None, wait_ms: int) -> None:
+        accepting = self.router.sessions.accept(session_id, wait_ms, self._answered)
+        # The answer may have come before this returned.
+        if not self._is_over:
+            self._accepting = accepting
+
+    def cancel(self) -> None:
+        """Nobody waits any more; does nothing when the answer has come."""
+        self._is_over = True
+        if self._accepting is not None:
+            self._accepting.cancel()
+            self._accepting = None
+
+    def _answered(self, answer: SessionAccepted | Refused | Unavailable) -> None:
+        if self._is_over:
+            if isinstance(answer, SessionAccepted):
+                self.router.release_session(answer.token)
+            return
+        self._is_over = True
+        self._accepting = None
+        self._answer(self, answer)
+
+
+@final
+class SessionHold:
+    """A session that a link holds: until the link ends, or the session is lost.
+
+    How long that may take is measured here, from each answer on: the moment that the answer tells
+    is for the client, and by a clock that may be set, or be that of another machine.
+    """
+
+    def __init__(
+        self,
+        accepted: SessionAccepted,
+        router: EntityRouter,
+        shell: Shell,
+        lock_ms: Callable[[], int],
+        on_lost: Callable[[Refused], None],
+    ) -> None:
+        self.session_key = session_key(accepted.session_id)
+        self.token = accepted.token
+        self.is_over = False
+        self._lock_ms = lock_ms
+        self._deadline_ms = shell.steady_ms() + lock_ms()
+        self._router = router
+        self._shell = shell
+        self._on_lost = on_lost
+        self._renewals = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch()
+
+    def lose(self, failure: Refused) -> None:
+        """The bus does not hold the session for us any more: the link is told, once."""
+        if not self.is_over:
+            self._end()
+            self._on_lost(failure)
+
+    def release(self) -> None:
+        """The link is over: let the session go. Does nothing when it is lost."""
+        if not self.is_over:
+            self._end()
+            self._router.release_session(self.token)
+
+    def renewing(self) -> None:
+        """A renewal is on its way: its answer decides, even if the deadline passes first."""
+        self._renewals += 1
+
+    def renewed(self, *, is_done: bool) -> None:
+        """The answer to `renewing`."""
+        self._renewals -= 1
+        if is_done:
+            self._deadline_ms = self._shell.steady_ms() + self._lock_ms()
+        if not self.is_over:
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = max(0, self._deadline_ms - self._shell.steady_ms())
+        self._timer = self._shell.call_later(delay_ms, self._due)
+
+    def _due(self) -> None:
+        if self._renewals:
+            return
+        if self._shell.steady_ms() < self._deadline_ms:
+            self._watch()
+        else:
+            # Not released: that it ran out counts as a failed delivery of what it held.
+            self.lose(session_lost())
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+@final
+class SessionHolds:
+    """The sessions that the links of one connection hold, by entity."""
+
+    def __init__(self) -> None:
+        self._by_link: dict[tuple[int, str], SessionHold] = {}
+        self._by_session: dict[tuple[int, str], SessionHold] = {}
+
+    def add(self, entity_id: int, link_name: str, hold: SessionHold) -> None:
+        self._by_link[entity_id, link_name] = hold
+        self._by_session[entity_id, hold.session_key] = hold
+
+    def remove(self, entity_id: int, link_name: str, hold: SessionHold) -> None:
+        if self._by_link.get((entity_id, link_name)) is hold:
+            del self._by_link[entity_id, link_name]
+        if self._by_session.get((entity_id, hold.session_key)) is hold:
+            del self._by_session[entity_id, hold.session_key]
+
+    def find(
+        self, entity_id: int, *, link_name: str | None, session_id: str | None
+    ) -> SessionHold | None:
+        """The hold of the link that is named, if it is of that session; else of the session."""
+        found: SessionHold | None = None
+        if link_name is not None:
+            found = self._by_link.get((entity_id, link_name))
+        key = None if session_id is None else session_key(session_id)
+        if key is not None and (found is None or found.session_key != key):
+            found = self._by_session.get((entity_id, key))
+        return None if found is None or found.is_over else found

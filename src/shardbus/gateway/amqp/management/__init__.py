@@ -1,0 +1,1 @@
+"""The request nodes: $cbs, and $management of an entity."""

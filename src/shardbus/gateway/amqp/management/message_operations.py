@@ -1,0 +1,190 @@
+"""Management requests about messages: they are only translated here."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.broker.clock import Clock
+from shardbus.broker.operations.browse import BrowseCursor
+from shardbus.codec.codes import LONG, TIMESTAMP
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Array, Int, Timestamp, Uuid, Value, text_of, value_of
+from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
+from shardbus.core.fragment.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery, Settle
+from shardbus.core.limits import DEFERRED_COUNT_MAX
+from shardbus.core.message import Entry, Message
+from shardbus.gateway.amqp.links.inbound import BATCH_MESSAGES_MAX
+from shardbus.gateway.amqp.links.settlement import dead_letter_with, settle_with
+from shardbus.gateway.amqp.management.desk import Desk
+from shardbus.gateway.amqp.management.fields import RequestFields, guid_swapped
+from shardbus.gateway.amqp.management.requests import NodeResponse
+from shardbus.message.sections import drop_body
+from shardbus.message.seen import DESCRIPTION_KEY, REASON_KEY
+from shardbus.message.sent import read_message
+from shardbus.message.stored import DeliverySource, encode_entry, encode_received
+
+RECEIVE_AND_DELETE: Final = 0
+PEEK_LOCK: Final = 1
+
+# SDKs and the service write "defered".
+_DISPOSITIONS: Final = {
+    "completed": COMPLETE,
+    "abandoned": ABANDON,
+    "suspended": DEAD_LETTER,
+    "defered": DEFER,
+    "deferred": DEFER,
+}
+
+
+@final
+class MessageOperations:
+    """What one link asks about messages."""
+
+    def __init__(self, desk: Desk, clock: Clock) -> None:
+        self._desk = desk
+        self._clock = clock
+        self._cursor = BrowseCursor()
+
+    async def renew_lock(self, fields: RequestFields) -> NodeResponse:
+        deadlines = await self._desk.operations.renew(fields.tokens())
+        expirations = Array(TIMESTAMP, [Timestamp(deadline_ms) for deadline_ms in deadlines])
+        return NodeResponse(200, "OK", {"expirations": expirations})
+
+    async def update_disposition(self, fields: RequestFields) -> NodeResponse:
+        await self._desk.operations.settle(self.settlement(fields))
+        return NodeResponse(200, "OK", {})
+
+    def settlement(self, fields: RequestFields) -> Settle:
+        """What an update-disposition asks for."""
+        status = fields.text("disposition-status")
+        how = _DISPOSITIONS.get(status) if status is not None else None
+        if how is None:
+            raise fields.bad("disposition-status", f"cannot be {status!r:.100}")
+        given = fields.properties("properties-to-modify")
+        if how == DEAD_LETTER:
+            command = dead_letter_with(fields.tokens(), {**(given or {}), **_reasons(fields)})
+        else:
+            command = settle_with(how, fields.tokens(), given)
+        # Refused when the session is not ours; the lock tokens alone say which messages.
+        self._desk.session_token(fields)
+        return command
+
+    async def peek(self, fields: RequestFields) -> NodeResponse:
+        start = fields.integer("from-sequence-number")
+        count = fields.integer("message-count", least=1)
+        omits_body = fields.flag("omit-message-body")
+        session_id = fields.text("session-id")
+        if session_id is not None:
+            self._desk.require_sessions(fields.operation)
+        entries = await self._desk.operations.peek(
+            self._desk.line,
+            start=start,
+            count_max=count,
+            # A session is in one fragment: there is nothing to merge and to remember.
+            cursor=self._cursor if session_id is None else BrowseCursor(),
+            session_id=session_id,
+        )
+        return _messages([{"message": self._peeked(entry, omits_body)} for entry in entries])
+
+    async def receive_deferred(self, fields: RequestFields) -> NodeResponse:
+        mode = fields.integer("receiver-settle-mode", default=PEEK_LOCK)
+        if mode not in (RECEIVE_AND_DELETE, PEEK_LOCK):
+            raise fields.bad("receiver-settle-mode", "must be 0 or 1")
+        is_locking = mode == PEEK_LOCK
+        deliveries = await self._desk.operations.receive_deferred(
+            self._desk.line,
+            fields.numbers(count_max=DEFERRED_COUNT_MAX),
+            is_locking=is_locking,
+            session=self._desk.session_token(fields),
+        )
+        return _messages([self._received(delivery, is_locking) for delivery in deliveries])
+
+    async def schedule(self, fields: RequestFields) -> NodeResponse:
+        return scheduled(await self._desk.operations.schedule(self.to_schedule(fields)))
+
+    def to_schedule(self, fields: RequestFields) -> list[Message]:
+        """The messages of a schedule-message."""
+        items = fields.items("messages", count_max=BATCH_MESSAGES_MAX)
+        now_ms = self._clock.now_ms()
+        return [self._scheduled(fields, item, now_ms) for item in items]
+
+    async def cancel(self, fields: RequestFields) -> NodeResponse:
+        await self._desk.operations.cancel(fields.numbers())
+        return NodeResponse(200, "OK", {})
+
+    async def delete(self, fields: RequestFields) -> NodeResponse:
+        count = fields.integer("message-count", least=1)
+        if count > self._desk.delete_count_max:
+            raise fields.bad("message-count", f"may be {self._desk.delete_count_max} at most")
+        until_ms = fields.moment_ms("enqueued-time-utc")
+        deleted = 0
+        # Nothing was ever enqueued before the epoch, and the bus takes 0 for "no limit".
+        if until_ms > 0:
+            deleted = await self._desk.operations.purge(
+                self._desk.line,
+                count_max=count,
+                enqueued_until_ms=until_ms,
+                session=self._desk.session_token(fields),
+            )
+        body = {"message-count": Int(deleted)}
+        return NodeResponse(200, "OK", body) if deleted else NodeResponse(204, "No Content", body)
+
+    def _source(self) -> DeliverySource:
+        return DeliverySource(
+            is_partitioned=self._desk.is_partitioned,
+            is_subscription=self._desk.is_subscription,
+            is_session=self._desk.is_sessionful,
+        )
+
+    def _peeked(self, entry: Entry, omits_body: bool) -> bytes:
+        payload = entry.payload or b""
+        return encode_entry(
+            entry,
+            drop_body(payload) if omits_body else payload,
+            self._source(),
+            delivery_count=entry.delivery_count,
+        )
+
+    def _received(self, delivery: Delivery, is_locking: bool) -> dict[str, Value]:
+        message = encode_received(delivery, self._source(), is_locked=is_locking)
+        if not is_locking:
+            return {"message": message}
+        return {"message": message, "lock-token": Uuid(guid_swapped(delivery.token))}
+
+    def _scheduled(self, fields: RequestFields, item: Value, now_ms: int) -> Message:
+        payload: Value = None
+        if isinstance(item, dict):
+            payload = next(
+                (value_of(value) for key, value in item.items() if text_of(key) == "message"), None
+            )
+        if not isinstance(payload, bytes):
+            raise fields.bad("messages", "must hold maps with a binary 'message'")
+        size_bytes_max = self._desk.spec.message_bytes_max()
+        if len(payload) > size_bytes_max:
+            raise Refused(
+                TOO_LARGE,
+                f"The message has {len(payload)} bytes; {size_bytes_max} are allowed.",
+            )
+        try:
+            return read_message(payload, now_ms)
+        except DecodeError as error:
+            raise Refused(INVALID_ARGUMENT, error.description) from error
+
+
+def _reasons(fields: RequestFields) -> dict[Value, Value]:
+    """What the fields of a request say of a dead letter; an empty text says nothing."""
+    said = {
+        REASON_KEY: fields.value("deadletter-reason"),
+        DESCRIPTION_KEY: fields.value("deadletter-description"),
+    }
+    return {name: value for name, value in said.items() if value is not None and value != ""}
+
+
+def scheduled(numbers: list[int]) -> NodeResponse:
+    return NodeResponse(200, "OK", {"sequence-numbers": Array(LONG, list(numbers))})
+
+
+def _messages(messages: list[dict[str, Value]]) -> NodeResponse:
+    if not messages:
+        return NodeResponse(204, "No Content", {"messages": []})
+    return NodeResponse(200, "OK", {"messages": messages})

@@ -1,0 +1,90 @@
+"""Management requests about sessions: they are only translated here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, final
+
+from shardbus.codec.codes import STRING32
+from shardbus.codec.types import Array, Int, Timestamp
+from shardbus.core.errors import SESSION_LOCK_LOST, SESSION_NOT_FOUND, Refused
+from shardbus.gateway.amqp.links.session_hold import SessionHold
+from shardbus.gateway.amqp.management.desk import Desk
+from shardbus.gateway.amqp.management.fields import RequestFields
+from shardbus.gateway.amqp.management.requests import NodeResponse
+from shardbus.message.stored import LATEST_MS
+
+# As the moment of the last update: never mind, list every session. SDKs write the end of time
+# rounded up; the last moment before it is a moment like others.
+ALL_SESSIONS_MS: Final = LATEST_MS + 1
+EVERY_MOMENT_MS: Final = -1
+SESSIONS_PAGE_MAX: Final = 1_000
+_INT_MAX: Final = (1 << 31) - 1
+
+T = TypeVar("T")
+
+
+@final
+class SessionOperations:
+    """What one link asks about sessions."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def renew_lock(self, fields: RequestFields) -> NodeResponse:
+        hold = self._desk.hold(fields)
+        hold.renewing()
+        deadline_ms: int | None = None
+        try:
+            deadline_ms = await _held(hold, self._desk.operations.renew_session(hold.token))
+        finally:
+            hold.renewed(is_done=deadline_ms is not None)
+        return NodeResponse(200, "OK", {"expiration": Timestamp(deadline_ms)})
+
+    async def state(self, fields: RequestFields) -> NodeResponse:
+        hold = self._desk.hold(fields)
+        state = await _held(hold, self._desk.operations.state(hold.token))
+        return NodeResponse(200, "OK", {"session-state": state})
+
+    async def set_state(self, fields: RequestFields) -> NodeResponse:
+        return await self.set_with(fields, self._desk.operations.set_state)
+
+    async def set_with(
+        self, fields: RequestFields, setting: Callable[[bytes, bytes | None], Awaitable[None]]
+    ) -> NodeResponse:
+        """Let somebody set the state of the session that a request is about."""
+        state = fields.binary("session-state")
+        hold = self._desk.hold(fields)
+        await _held(hold, setting(hold.token, state))
+        return NodeResponse(200, "OK", {})
+
+    async def list(self, fields: RequestFields) -> NodeResponse:
+        """A page of session ids; one that is shorter than asked for is the last."""
+        self._desk.require_sessions(fields.operation)
+        skip = fields.integer("skip", least=0, default=0)
+        top = fields.integer("top", least=1)
+        if skip > _INT_MAX - SESSIONS_PAGE_MAX:
+            raise fields.bad("skip", "is more sessions than there can be")
+        if top > SESSIONS_PAGE_MAX:
+            raise fields.bad("top", f"may be {SESSIONS_PAGE_MAX} at most")
+        after_ms = fields.moment_ms("last-updated-time")
+        found = await self._desk.operations.list_sessions(
+            updated_after_ms=EVERY_MOMENT_MS if after_ms >= ALL_SESSIONS_MS else max(0, after_ms),
+            skip=skip,
+            count_max=top,
+        )
+        if not found:
+            # No empty array: the Python SDK reads past its end.
+            return NodeResponse(204, "No Content", {}, SESSION_NOT_FOUND.condition)
+        body = {"skip": Int(skip + len(found)), "sessions-ids": Array(STRING32, list(found))}
+        return NodeResponse(200, "OK", body)
+
+
+async def _held(hold: SessionHold, answer: Awaitable[T]) -> T:
+    """An answer about a held session; that it is not held is told to its link too."""
+    try:
+        return await answer
+    except Refused as refusal:
+        if refusal.kind is SESSION_LOCK_LOST:
+            hold.lose(refusal)
+        raise

@@ -1,0 +1,1 @@
+"""Transactions of AMQP clients: declared, enlisted, discharged."""

@@ -1,0 +1,67 @@
+"""What a compatible transaction is bound to: in every partitioned entity one key and one fragment.
+
+The original keeps a transaction in one partition, and refuses what would take it to another (R23,
+R24). By way of another entity it is the partition of that entity which counts: the key of the way
+(ViaPartitionKey) chooses it, and the destination's own partition is free.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from shardbus.broker.bus import EntityHandle
+from shardbus.core.errors import NOT_ALLOWED, Refused
+from shardbus.core.message import Message
+from shardbus.core.namespace.entity import Entity
+from shardbus.message.sections import scan_message
+
+
+@final
+class Binding:
+    """What one transaction is bound to so far, by the id of the entity."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, str] = {}
+        self._fragments: dict[int, int] = {}
+
+    def bind_key(self, handle: EntityHandle, key: str | None) -> None:
+        """Something is sent with this key."""
+        entity = handle.entity
+        if key is None:
+            raise Refused(
+                NOT_ALLOWED,
+                f"A message that is sent to the partitioned entity '{entity.name}' in a "
+                "transaction must have a partition key: set its SessionId or PartitionKey.",
+            )
+        first = self._keys.setdefault(entity.entity_id, key)
+        if first != key:
+            raise Refused(
+                NOT_ALLOWED,
+                f"All messages that are sent to the partitioned entity '{entity.name}' in one "
+                f"transaction must have the same partition key, but there are '{first}' and "
+                f"'{key}'.",
+            )
+        self._bind(entity, handle.router.index_of_key(key))
+
+    def bind_fragment(self, handle: EntityHandle, index: int) -> None:
+        """Something of this fragment is settled, cancelled or set."""
+        if handle.router.is_partitioned:
+            self._bind(handle.entity, index)
+
+    def bind_way(self, way: EntityHandle, key: str) -> None:
+        """Something is sent by way of an entity with this key of the way."""
+        if way.router.is_partitioned:
+            self.bind_key(way, key)
+
+    def _bind(self, entity: Entity, index: int) -> None:
+        if self._fragments.setdefault(entity.entity_id, index) != index:
+            raise Refused(
+                NOT_ALLOWED,
+                f"All that a transaction does in the partitioned entity '{entity.name}' must be in "
+                "one partition: it settles, cancels or sends messages of different ones.",
+            )
+
+
+def via_key_of(message: Message) -> str | None:
+    """The key of the way (ViaPartitionKey) that a sender gave to a message."""
+    return scan_message(message.payload).via_partition_key

@@ -1,0 +1,1 @@
+"""What the lane reads: stored messages as Arrow record batches."""

@@ -1,0 +1,71 @@
+"""Messages of one fragment as a stream of record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+import pyarrow as pa
+
+from shardbus.core.message import Entry
+from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
+from shardbus.gateway.flight.reading.rows import Rows, Wanted
+from shardbus.stores.base.bulk import BulkAsk, BulkSource, Slab
+from shardbus.stores.base.store import FragmentId
+
+
+def read_fragment(
+    source: BulkSource, fragment: FragmentId, ask: BulkAsk, columns: list[str]
+) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+    """Batches in the order of sequence numbers, each with the messages that were left out of it
+    because their records are damaged. StoreError when the store cannot be read. The source is
+    closed at the end, and has to be opened anew.
+    """
+    with source as reader:
+        yield from FragmentReader(reader, fragment, columns).read(ask)
+
+
+@final
+class FragmentReader:
+    """Reads one fragment from a source that is open, as often as it is asked."""
+
+    def __init__(self, source: BulkSource, fragment: FragmentId, columns: list[str]) -> None:
+        self._source = source
+        self._local = source.local(fragment)
+        self._maker = BatchMaker(columns, fragment.number)
+        self._wanted = wanted_for(columns)
+
+    def read(self, ask: BulkAsk) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """What `read_fragment` gives."""
+        start = ask.ranges[0][0]
+        while True:
+            slab = self._source.slab(self._local, ask, start)
+            batch, damaged = _batch(slab, self._maker, self._wanted)
+            if batch.num_rows or damaged:
+                yield batch, damaged
+            if not slab.next_start:
+                return
+            start = slab.next_start
+
+
+def _batch(slab: Slab, maker: BatchMaker, wanted: Wanted) -> tuple[pa.RecordBatch, list[int]]:
+    payloads = [_payload(entry) for entry in slab.entries]
+    buffer = b"".join([*(chunk.body for chunk in slab.chunks), *payloads])
+    rows = Rows(wanted)
+    damaged = list(slab.damaged)
+    at = 0
+    for chunk in slab.chunks:
+        damaged += rows.add_chunk(chunk, buffer, at)
+        at += len(chunk.body)
+    for entry, payload in zip(slab.entries, payloads, strict=True):
+        if not rows.add_entry(entry, buffer, at, at + len(payload)):
+            damaged.append(entry.sequence_number)
+        at += len(payload)
+    # What left its chunk was put behind the others: the buffer is read in one direction.
+    is_sorted = not (slab.chunks and slab.entries)
+    return maker.batch(rows, buffer, is_sorted=is_sorted), damaged
+
+
+def _payload(entry: Entry) -> bytes:
+    assert entry.payload is not None
+    return entry.payload

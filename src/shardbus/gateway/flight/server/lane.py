@@ -1,0 +1,308 @@
+"""The Flight server: who may read what is asked of the bus, the data comes from the stores."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, final
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, Refused
+from shardbus.core.namespace.address import parse_address
+from shardbus.gateway.flight.reading.claimed import ClaimAsk, claimed
+from shardbus.gateway.flight.reading.describing import LaneDescription, with_first_numbers
+from shardbus.gateway.flight.reading.kept_stores import KeptStores
+from shardbus.gateway.flight.reading.schema import schema_of
+from shardbus.gateway.flight.reading.streaming import read_fragment
+from shardbus.gateway.flight.server.admission import TOKEN, Guests, LaneAdmission, token_of
+from shardbus.gateway.flight.server.bus import WAITS_MAX, BusApi, entity_path
+from shardbus.gateway.flight.server.peers import connections, hang_up, peer_name
+from shardbus.gateway.flight.server.places import (
+    FIRST_S_MAX,
+    SILENT_S_MAX,
+    STREAMS_MAX,
+    WAITS_S_MAX,
+    LanePlaces,
+    Stream,
+    StreamWatch,
+)
+from shardbus.gateway.flight.server.telling import LaneRefusal
+from shardbus.gateway.flight.server.ticket import COMMAND, TICKET, ReadRequest, read_object
+from shardbus.gateway.flight.writing.putting import Put
+from shardbus.gateway.flight.writing.sinking import check_written
+from shardbus.stores.base.bulk import BulkAsk, BulkSource, OpenSource
+from shardbus.stores.base.store import FragmentId
+
+log = logging.getLogger(__name__)
+
+ACTION_BYTES_MAX: Final = 1024 * 1024
+
+_ACTIONS: Final = {
+    "describe": "What an entity is made of, and how far its fragments go.",
+    "open": "Begin, or go on, to read under a name.",
+    "keep": "Renew the claims of a reader.",
+    "claim": "Set the next messages aside.",
+    "complete": "Remove what was claimed.",
+    "release": "Give back what was claimed.",
+    "drop": "Forget a reader.",
+    "list": "The readers of an entity.",
+    "publish": "Make what was put visible, once for each batch of a producer.",
+    "forget": "Forget a producer that published once.",
+    "discard": "Forget what was put.",
+    "prolong": "Keep what was put for its time again.",
+}
+_OF_STAGES: Final = ("publish", "forget", "discard", "prolong")
+
+
+@final
+class Lane(flight.FlightServerBase):
+    """Serves the fragments whose stores can be opened here.
+
+    Who shows no good token is turned away when a call begins. A stream holds the batch that is
+    being sent and the next one, and a store only while it makes one: who reads slowly, or not at
+    all, keeps one of STREAMS_MAX places for a while and nothing else.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a lane is made of, most of it by keyword
+        self,
+        location: str,
+        bus: BusApi,
+        stores: OpenSource,
+        *,
+        certificate: tuple[str, str] | None = None,
+        strangers: BusApi | None = None,
+        streams_max: int = STREAMS_MAX,
+        waits_s_max: float = WAITS_S_MAX,
+    ) -> None:
+        """`certificate` is a chain and its key, in PEM, for TLS.
+
+        `strangers` is the bus that is asked about tokens that are not known yet, so that wrong ones
+        keep nobody waiting who asks `bus`.
+        """
+        tls = [] if certificate is None else [certificate]
+        self.admission = LaneAdmission(strangers or bus)
+        self._places = LanePlaces(self._hang_up, streams_max=streams_max, waits_s_max=waits_s_max)
+        self._put_places = LanePlaces(
+            self._hang_up, streams_max=streams_max, waits_s_max=waits_s_max
+        )
+        self._bus = bus
+        self._stores = KeptStores(stores)
+        self._waits = threading.BoundedSemaphore(WAITS_MAX)
+        super().__init__(location, tls_certificates=tls, middleware={TOKEN: Guests(self.admission)})
+        both = (self._places, self._put_places)
+        self._watch = StreamWatch(
+            both, lambda: connections(self.port), self._hang_up, self._stores.close_idle
+        )
+
+    @property
+    def streams_open(self) -> int:
+        return self._places.count() + self._put_places.count()
+
+    @property
+    def places_taken(self) -> int:
+        return self._places.taken + self._put_places.taken
+
+    def end_silent(self) -> None:
+        """End the streams that have waited too long for their clients; the lane looks itself."""
+        self._places.end_silent()
+        self._put_places.end_silent()
+
+    def shutdown(self) -> None:
+        self._watch.close()
+        super().shutdown()
+        self._stores.close()
+
+    def list_actions(  # type: ignore[override]  # the stubs say Action, the server wants types
+        self, context: flight.ServerCallContext
+    ) -> list[flight.ActionType]:
+        return [flight.ActionType(name, text) for name, text in _ACTIONS.items()]
+
+    def do_action(
+        self, context: flight.ServerCallContext, action: flight.Action
+    ) -> Iterator[bytes]:
+        with LaneRefusal():
+            answer = self._act(action.type, action.body.to_pybytes(), token_of(context))
+            return iter([json.dumps(answer).encode()])
+
+    def get_schema(  # type: ignore[override]  # the stubs say Schema, the server wants a result
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.SchemaResult:
+        with LaneRefusal():
+            wish = _wish_of(descriptor)
+            self._describe(wish.entity, token_of(context))
+            return flight.SchemaResult(schema_of(wish.columns))
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        with LaneRefusal():
+            wish = _wish_of(descriptor)
+            found = with_first_numbers(
+                self._describe(wish.entity, token_of(context)), self._stores, _line(wish.entity)
+            )
+            starts, stops = wish.numbers_by_fragment("from"), wish.numbers_by_fragment("to")
+            endpoints: list[flight.FlightEndpoint] = []
+            for part in found.fragments:
+                if part.number not in stops:
+                    part.check_counted()
+                ticket = {
+                    "entity": wish.entity,
+                    "columns": wish.columns,
+                    "states": wish.state_names,
+                    "fragment": part.number,
+                    "incarnation": str(found.entity_id),
+                    "from": starts.get(part.number, part.first),
+                    "to": stops.get(part.number, part.next),
+                }
+                endpoints.append(flight.FlightEndpoint(json.dumps(ticket).encode(), []))
+            rows = sum(part.waiting for part in found.fragments)
+            return flight.FlightInfo(schema_of(wish.columns), descriptor, endpoints, rows, -1)
+
+    def do_get(
+        self, context: flight.ServerCallContext, ticket: flight.Ticket
+    ) -> flight.FlightDataStream:
+        with LaneRefusal():
+            wish, peer = ReadRequest(ticket.ticket, TICKET), peer_name(context.peer())
+            number = wish.number("fragment")
+            if wish.reader is None:
+                batches = self._browsed(wish, number, token_of(context))
+            else:
+                whose = wish.reader, wish.reader_id
+                ask = ClaimAsk(wish.entity, _line(wish.entity), number, *whose, wish.ordinals)
+                bus, token = self._bus, token_of(context)
+                batches = claimed(bus, self._stores, token, ask, wish.columns)
+            return flight.GeneratorStream(schema_of(wish.columns), self._given(batches, peer))
+
+    def _act(self, action: str, body: bytes, token: str) -> dict[str, object]:
+        if action not in _ACTIONS:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"There is no action '{action[:100]}'; there are {', '.join(_ACTIONS)}.",
+            )
+        document, entity = _action_body(body)
+        if action == "describe":
+            return self._news(entity, document, token)
+        if action == "list":
+            return self._bus.get(entity_path(entity, "readers"), token)
+        whose = "stages" if action in _OF_STAGES else "readers"
+        return self._bus.post(entity_path(entity, f"{whose}/{action}"), token, document)
+
+    def do_put(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        with LaneRefusal(), self._put_places.stream(peer_name(context.peer())) as stream:
+            put = Put(self._bus, token_of(context), descriptor.command or b"")
+            put.run(self._taken(reader, stream))
+            # To who has gone meanwhile nothing can be told; what was staged runs out by itself.
+            with suppress(OSError):
+                writer.write(pa.py_buffer(put.answer()))
+
+    def _describe(self, entity: str, token: str, query: str = "") -> LaneDescription:
+        return LaneDescription(self._bus.get(entity_path(entity, f"bulk{query}"), token))
+
+    def _news(self, entity: str, asked: dict[str, object], token: str) -> dict[str, object]:
+        """How far fragments go; with a stamp that is known, when it is another or the wait over.
+
+        Without news nobody needs to know where fragments begin, and no store is asked.
+        """
+        known, wait_ms = asked.get("known", ""), asked.get("wait_ms", 0)
+        if not isinstance(known, str) or not isinstance(wait_ms, int):
+            raise Refused(INVALID_ARGUMENT, "'known' must be a text and 'wait_ms' a number.")
+        query = ""
+        has_place = bool(known and wait_ms) and self._waits.acquire(blocking=False)
+        try:
+            if has_place:
+                query = "?" + urlencode({"known": known, "wait_ms": wait_ms})
+            found = self._describe(entity, token, query)
+        finally:
+            if has_place:
+                self._waits.release()
+        if known and found.document.get("stamp") == known:
+            return found.document
+        return with_first_numbers(found, self._stores, _line(entity)).document
+
+    def _browsed(self, wish: ReadRequest, number: int, token: str) -> Iterator[pa.RecordBatch]:
+        first, stop = wish.number("from"), wish.number("to")
+        found = self._describe(wish.entity, token)
+        if wish.incarnation not in ("", str(found.entity_id)):
+            raise Refused(
+                NOT_FOUND,
+                f"The entity '{wish.entity}' that the ticket is for is gone: it was deleted and "
+                "made again, and has other messages. Ask for another ticket.",
+            )
+        broker = found.fragment(number).broker
+        if first >= stop:
+            return iter(())
+        ask = BulkAsk(number, _line(wish.entity), [(first, stop - 1)], wish.states)
+        fragment = FragmentId(found.entity_id, number)
+        return _browsed(lambda: self._stores(broker), fragment, ask, wish)
+
+    def _given(self, batches: Iterator[pa.RecordBatch], peer: str) -> Iterator[pa.RecordBatch]:
+        """What is read, while there is a place for it and the client takes it."""
+        with LaneRefusal(), self._places.stream(peer) as stream:
+            self._places.take(stream)
+            for batch in batches:
+                with self._places.client_turn(stream):
+                    yield batch
+
+    def _taken(
+        self, reader: flight.MetadataRecordBatchReader, stream: Stream
+    ) -> Iterator[pa.RecordBatch]:
+        """What a client puts. It has a place from its first batch on: who is silent needs none."""
+        with self._put_places.client_turn(stream, FIRST_S_MAX):
+            schema = reader.schema
+        check_written(schema)
+        patience_s: float = FIRST_S_MAX
+        while True:
+            with self._put_places.client_turn(stream, patience_s):
+                try:
+                    batch = reader.read_chunk().data
+                except StopIteration:
+                    return
+            self._put_places.take(stream)
+            patience_s = SILENT_S_MAX
+            if batch is not None:
+                yield batch
+
+    def _hang_up(self, peer: str) -> bool:
+        return hang_up(self.port, peer)
+
+
+def _browsed(
+    opened: Callable[[], BulkSource], fragment: FragmentId, ask: BulkAsk, wish: ReadRequest
+) -> Iterator[pa.RecordBatch]:
+    for batch, damaged in read_fragment(opened(), fragment, ask, wish.columns):
+        if damaged:
+            log.error("%s, %s: left out damaged messages %s", wish.entity, fragment, damaged)
+        if batch.num_rows:
+            yield batch
+
+
+def _line(entity: str) -> int:
+    return parse_address(entity).line
+
+
+def _wish_of(descriptor: flight.FlightDescriptor) -> ReadRequest:
+    if descriptor.descriptor_type == flight.DescriptorType.CMD:
+        return ReadRequest(descriptor.command or b"", COMMAND)
+    path = b"/".join(descriptor.path or []).decode(errors="replace")
+    return ReadRequest(json.dumps({"entity": path}).encode(), COMMAND)
+
+
+def _action_body(body: bytes) -> tuple[dict[str, object], str]:
+    """The body without the entity, and that."""
+    document = read_object(body, "body of the action", ACTION_BYTES_MAX)
+    entity = document.pop("entity", None)
+    if not isinstance(entity, str) or not entity:
+        raise Refused(INVALID_ARGUMENT, "The body of the action needs 'entity', a text.")
+    return document, entity

@@ -1,0 +1,258 @@
+"""Rows that bring the message they were read from along: it is sent as it was, with what the row
+says otherwise.
+
+What a row says of its message is found by reading that message as the lane reads any: where a
+column has another value than it would show, somebody has changed it. So nothing that no column
+shows is lost, and a value that nobody touched keeps its type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import pyarrow as pa
+
+from shardbus.codec import codes
+from shardbus.codec.encoder import (
+    NULL,
+    encode_binary,
+    encode_symbol,
+    encode_text,
+    encode_uint,
+    u64,
+)
+from shardbus.codec.errors import DecodeError, EncodeError
+from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
+from shardbus.gateway.flight.reading.rows import Rows, section_value
+from shardbus.gateway.flight.reading.values import DESCRIPTION_KEY, REASON_KEY
+from shardbus.gateway.flight.writing.drafts import DATA, check_ttl
+from shardbus.message import revision
+from shardbus.message.canonical import canonical
+from shardbus.message.scan import (
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    MessageHead,
+    scan_message,
+)
+
+if TYPE_CHECKING:
+    Values = pa.Array[pa.Scalar[pa.DataType]]
+
+AMQP: Final = "amqp"
+# Where a message is cut off whose body is a column of its own: before the content of its data.
+_CUT: Final = (DATA, b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x75")
+_EMPTY: Final = b"\xa0\x00"
+# In dead letters the lane shows them among the properties; they are not the message's.
+_OF_THE_BUS: Final = (REASON_KEY, DESCRIPTION_KEY)
+_FIELDS: Final = {
+    "message_id": revision.MESSAGE_ID,
+    "to": revision.TO,
+    "subject": revision.SUBJECT,
+    "reply_to": revision.REPLY_TO,
+    "correlation_id": revision.CORRELATION_ID,
+    "content_type": revision.CONTENT_TYPE,
+    "session_id": revision.GROUP_ID,
+    "reply_to_session_id": revision.REPLY_TO_GROUP_ID,
+}
+_COMPARED: Final = (
+    *_FIELDS,
+    "partition_key",
+    "time_to_live_ms",
+    "scheduled_time",
+    "properties",
+    "body",
+)
+_STRINGS: Final = (codes.STRING8, codes.STRING32, codes.SYMBOL8, codes.SYMBOL32)
+
+
+@final
+class _Original:
+    """A message that can be scanned: one that was cut off has an empty body for now."""
+
+    def __init__(self, encoded: bytes) -> None:
+        """Raises DecodeError."""
+        self.is_cut = False
+        self.payload = encoded
+        if encoded.endswith(_CUT):
+            # No message is one both with and without two bytes more: they begin no section.
+            try:
+                self.head = scan_message(encoded + _EMPTY)
+                self.payload, self.is_cut = encoded + _EMPTY, True
+            except DecodeError:
+                self.head = scan_message(encoded)
+        else:
+            self.head = scan_message(encoded)
+        if self.head.is_loose:
+            self.take(canonical(self.payload))
+
+    def take(self, payload: bytes) -> None:
+        """Be this message from now on, which ends as the other one did."""
+        self.payload, self.head = payload, scan_message(payload)
+
+    def encoded(self) -> bytes:
+        """Cut off where it was."""
+        return self.payload[: -len(_EMPTY)] if self.is_cut else self.payload
+
+
+def originals_of(batch: pa.RecordBatch, first_row: int) -> list[tuple[bytes, bool] | None]:
+    """The message of each row that brings one, changed as the row says, and whether its body is to
+    follow; empty when no row does. EncodeError, with the row, for one that is none or cannot be
+    changed so.
+    """
+    found: list[tuple[bytes, bool] | None] = [None] * batch.num_rows
+    numbers: list[int] = []
+    originals: list[_Original] = []
+    for number, value in enumerate(batch.column(AMQP)):
+        encoded = value.as_py()
+        if encoded is None:
+            continue
+        try:
+            originals.append(_Original(encoded))
+        except DecodeError as error:
+            raise EncodeError(
+                f"{named(batch, number, first_row)} has bytes in {AMQP} that are no message "
+                f"({error}); write what was read, or null"
+            ) from error
+        numbers.append(number)
+    if not originals:
+        return []
+    given = batch if len(numbers) == batch.num_rows else batch.take(pa.array(numbers))
+    _change(given, originals, [first_row + number for number in numbers])
+    for number, original in zip(numbers, originals, strict=True):
+        found[number] = original.encoded(), original.is_cut
+    return found
+
+
+def named(batch: pa.RecordBatch, row: int, first_row: int) -> str:
+    """A row as its sender finds it again."""
+    told = f"row {first_row + row}"
+    if "message_id" in batch.schema.names:
+        message_id = batch.column("message_id")[row].as_py()
+        told += "" if message_id is None else f", message_id '{str(message_id)[:100]}',"
+    return told
+
+
+def _change(given: pa.RecordBatch, originals: list[_Original], rows: list[int]) -> None:
+    """Change messages where their rows say something else than they do."""
+    names = [name for name in _COMPARED if name in given.schema.names]
+    if all(original.is_cut for original in originals) and "body" in names:
+        names.remove("body")
+    if not names:
+        return
+    shown = _shown(originals, names)
+    changes: dict[int, list[str]] = {}
+    for name in names:
+        for row in _different(shown.column(name), _given(given, name)):
+            if name != "body" or not originals[row].is_cut:
+                changes.setdefault(row, []).append(name)
+    for row, changed in changes.items():
+        wanted = {name: _listed(_given(given, name).slice(row, 1))[0] for name in changed}
+        had = {name: _listed(shown.column(name).slice(row, 1))[0] for name in changed}
+        _revise(originals[row], wanted, had, rows[row])
+
+
+def _shown(originals: list[_Original], names: list[str]) -> pa.RecordBatch:
+    """What the lane shows of these messages."""
+    rows, at = Rows(wanted_for(names)), 0
+    buffer = b"".join([original.payload for original in originals])
+    for number, original in enumerate(originals):
+        end = at + len(original.payload)
+        is_read = rows.add_plain(number, 0, 0, buffer, at, end)
+        assert is_read, "what the bus takes can be read"
+        at = end
+    return BatchMaker(names, 0).batch(rows, buffer)
+
+
+def _given(given: pa.RecordBatch, name: str) -> Values:
+    column = given.column(name)
+    return column.cast(pa.binary()) if name == "body" else column
+
+
+def _different(shown: Values, given: Values) -> list[int]:
+    """Where two columns differ, null being a value like any other."""
+    if shown.equals(given):
+        return []
+    pairs = zip(_listed(shown), _listed(given), strict=True)
+    return [row for row, (one, other) in enumerate(pairs) if one != other]
+
+
+def _listed(column: Values) -> list[object]:
+    """Moments in milliseconds since 1970, texts and bytes as they are; no map is an empty one."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    values: list[object] = [value.as_py() for value in column]
+    if isinstance(kind, pa.MapType):
+        return [value or [] for value in values]
+    return values
+
+
+def _revise(
+    original: _Original, wanted: dict[str, object], had: dict[str, object], row: int
+) -> None:
+    made = revision.Revision()
+    for name, value in wanted.items():
+        if name in _FIELDS:
+            made.properties[_FIELDS[name]] = _text(value, is_symbol=name == "content_type")
+        elif name == "partition_key":
+            made.annotations[PARTITION_KEY.decode()] = _text(value)
+        elif name == "scheduled_time":
+            moment = b"\x83" + u64(value) if isinstance(value, int) else NULL
+            made.annotations[SCHEDULED_ENQUEUE_TIME.decode()] = moment
+        elif name == "time_to_live_ms":
+            ttl_ms = value if isinstance(value, int) else None
+            check_ttl(ttl_ms, row)
+            made.header[revision.TTL] = NULL if ttl_ms is None else encode_uint(ttl_ms)
+        elif name == "properties":
+            made.application = _changed_pairs(had[name], value)
+    if made.properties or made.annotations or made.header or made.application:
+        original.take(revision.revise(original.payload, original.head, made))
+    if "body" in wanted:
+        content = wanted["body"]
+        assert isinstance(content, bytes | None)
+        original.take(_with_body(original.payload, original.head, content or b""))
+
+
+def _text(value: object, *, is_symbol: bool = False) -> bytes:
+    if value is None:
+        return NULL
+    text = str(value)
+    return encode_symbol(text) if is_symbol and text.isascii() else encode_text(text)
+
+
+def _changed_pairs(had: object, wanted: object) -> dict[str, bytes]:
+    """By name, what is new or has another text; empty where a property was taken away."""
+    before, after = _pairs(had), _pairs(wanted)
+    changed = {name: b"" for name in before if name not in after}
+    for name, text in after.items():
+        if name not in before or before[name] != text:
+            changed[name] = encode_text(text)
+    return {name: value for name, value in changed.items() if name not in _OF_THE_BUS}
+
+
+def _pairs(value: object) -> dict[str, str | None]:
+    return {str(name): text for name, text in value} if isinstance(value, list) else {}
+
+
+def _with_body(payload: bytes, head: MessageHead, content: bytes) -> bytes:
+    """With another body: a text stays a text, bytes stay bytes, all else becomes data."""
+    start, length = head.body_offset, head.body_length
+    if not length:
+        start = head.footer_offset if head.footer_length else len(payload)
+    section = DATA + encode_binary(content)
+    if head.body_kind == codes.AMQP_VALUE:
+        section = _value_section(payload[start : start + length], content) or section
+    return payload[:start] + section + payload[start + length :]
+
+
+def _value_section(before: bytes, content: bytes) -> bytes:
+    """Empty when the value was neither a text nor bytes, or cannot be one."""
+    at = int(section_value(before, 0))
+    if before[at] in (codes.BINARY8, codes.BINARY32):
+        return before[:at] + encode_binary(content)
+    if before[at] not in _STRINGS:
+        return b""
+    try:
+        return before[:at] + encode_text(content.decode())
+    except UnicodeDecodeError:
+        return b""

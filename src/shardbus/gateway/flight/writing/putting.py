@@ -1,0 +1,127 @@
+"""What clients put, staged on the bus piece by piece."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Final, final
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from shardbus.codec.errors import EncodeError
+from shardbus.core.errors import INVALID_ARGUMENT, STAGE_LOST, Refused
+from shardbus.gateway.flight.server.bus import BusApi, BusError, Document, entity_path
+from shardbus.gateway.flight.server.ticket import read_object
+from shardbus.gateway.flight.writing.pieces import PIECE_BYTES_MAX, PieceGatherer
+from shardbus.gateway.flight.writing.sinking import drafts_of
+from shardbus.message.sections import encode_batch
+
+PIECES_MAX: Final = 4
+"""Of one stage that are on their way to the bus at the same time."""
+COMMAND_BYTES_MAX: Final = 4_096
+
+
+@final
+class Put:
+    """One stage on its way to the bus."""
+
+    def __init__(self, bus: BusApi, token: str, command: bytes) -> None:
+        """`command` is a JSON object with the entity and the stage."""
+        members = read_object(command, "command", COMMAND_BYTES_MAX)
+        self._bus = bus
+        self._token = token
+        self._entity = _text(members, "entity")
+        self._stage = _text(members, "stage")
+        self._pieces = PieceGatherer()
+        # Of the first piece; a stage may be put in several streams, one behind the other.
+        self._first = _number(members, "piece")
+        self._count = 0
+        self.rows = 0
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Stage all of it; Refused or BusError when that cannot be.
+
+        Some pieces are on their way at a time, since each waits for the disk of its fragment.
+        Whatever happens, each was answered or given up when this ends, so that what is discarded
+        after that does not come back from here.
+        """
+        sent: deque[Future[Document]] = deque()
+        with ThreadPoolExecutor(PIECES_MAX) as senders:
+            for number, messages in enumerate(self._gathered(batches), self._first):
+                self.rows += len(messages)
+                self._count += 1
+                if number == self._first:
+                    # How to gather the others is known from the answer to the first one.
+                    row = self._pieces.alone_row
+                    fragments = self._send(number, messages, row).get("fragments")
+                    self._pieces.spread(fragments if isinstance(fragments, int) else 1)
+                    continue
+                # A message that is larger than a piece goes when nothing else is on its way.
+                others_max = 0 if len(messages[0]) > PIECE_BYTES_MAX else PIECES_MAX - 1
+                while len(sent) > others_max:
+                    sent.popleft().result()
+                row = self._pieces.alone_row
+                sent.append(senders.submit(self._send, number, messages, row))
+            while sent:
+                sent.popleft().result()
+
+    def answer(self) -> bytes:
+        """What a client is told in the end."""
+        told = {"rows": self.rows, "digest": self._pieces.digest(), "pieces": self._count}
+        return json.dumps(told).encode()
+
+    def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
+        rows = 0
+        for batch in batches:
+            try:
+                self._pieces.take_in(drafts_of(batch, rows))
+            except EncodeError as error:
+                raise Refused(INVALID_ARGUMENT, f"A row cannot be sent: {error}.") from error
+            rows += batch.num_rows
+            while piece := self._pieces.next():
+                yield piece
+        yield from self._pieces.rest()
+
+    def _send(self, number: int, messages: list[bytes], row: int) -> Document:
+        """`row` is that of a message that is a piece of its own, if this is one."""
+        stage = quote(self._stage, safe="")
+        path = entity_path(self._entity, f"stages/{stage}?piece={number}")
+        content = encode_batch(messages)
+        if len(content) <= PIECE_BYTES_MAX:
+            return self._bus.put(path, self._token, content)
+        try:
+            return self._send_parts(path, content)
+        except BusError as error:
+            code, _, text = str(error).partition(": ")
+            told = f"Row {row} makes a message of {len(messages[0])} bytes. {text}"
+            if code == STAGE_LOST.name:
+                # Its parts so far are gone: the client puts it again.
+                raise BusError(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", told) from error
+            raise BusError(error.status, code, told) from error
+
+    def _send_parts(self, path: str, content: bytes) -> Document:
+        """A piece that no request takes as a whole; what was answered to its last part."""
+        parts = -(-len(content) // PIECE_BYTES_MAX)
+        answer: Document = {}
+        for part in range(parts):
+            some = content[part * PIECE_BYTES_MAX : (part + 1) * PIECE_BYTES_MAX]
+            answer = self._bus.put(f"{path}&part={part}&parts={parts}", self._token, some)
+        return answer
+
+
+def _number(members: dict[str, object], name: str) -> int:
+    value = members.get(name, 0)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise Refused(INVALID_ARGUMENT, f"'{name}' of the command must be a whole number from 0 on.")
+
+
+def _text(members: dict[str, object], name: str) -> str:
+    value = members.get(name)
+    if isinstance(value, str) and value:
+        return value
+    raise Refused(INVALID_ARGUMENT, f"The command needs '{name}', a text.")

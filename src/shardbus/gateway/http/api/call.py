@@ -1,0 +1,147 @@
+"""What a client asks of the JSON API, read; whatever is amiss is named."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, Generic, Protocol, final
+
+from msgspec import Struct
+
+from shardbus.gateway.http.api.route import Match, Route
+from shardbus.gateway.http.document import INTEGER_MAX, B, Body, KindReader, Reader, Shape, any_of
+from shardbus.gateway.http.server.message import HttpRequest
+from shardbus.gateway.http.server.refusal import invalid, shown
+
+_NUMBER_DIGITS_MAX: Final = 19
+
+
+@final
+class Query:
+    """What stands behind the question mark."""
+
+    def __init__(self, values: Mapping[str, str], known: Collection[str]) -> None:
+        """Refused for a parameter that is not known: a misspelt one must not go unnoticed."""
+        for name in values:
+            if name not in known:
+                names = ", ".join(sorted(known)) or "none"
+                raise invalid(f"The parameter {shown(name)} is not known here; known: {names}.")
+        self._values = values
+
+    def has(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def integer(self, name: str, default: int, most: int = INTEGER_MAX, *, least: int = 0) -> int:
+        if name not in self._values:
+            return default
+        text = self._values[name]
+        is_number = text.isascii() and text.isdigit() and len(text) <= _NUMBER_DIGITS_MAX
+        if is_number and least <= int(text) <= most:
+            return int(text)
+        raise invalid(f"{name} is {shown(text)}; it must be from {least} to {most}.")
+
+
+@final
+class Call(Generic[B]):
+    """One request that its sender may make, matched and read.
+
+    `name`, `rule`, `pipeline` and `backup` are what the variables of the path stand for; `body`
+    is what the route takes.
+    """
+
+    def __init__(self, request: HttpRequest, match: Match, query: Query, body: B) -> None:
+        self.request = request
+        self.name = match.name
+        self.rule = match.rule
+        self.pipeline = match.pipeline
+        self.backup = match.backup
+        self.query = query
+        self.body = body
+
+
+@final
+class Reply:
+    """An answer with another status than 200."""
+
+    def __init__(self, status: int, document: Struct) -> None:
+        self.status = status
+        self.document = document
+
+
+@final
+class Written:
+    """An answer that is the same for everybody and was written before, as JSON."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+
+Answer = Struct | Reply | Written
+"""What is answered, with 200 unless it says otherwise; Refused or Unavailable is raised."""
+
+
+@final
+class Nothing(Body, kw_only=True, frozen=True):
+    """The body of a request that has none."""
+
+
+@final
+class Row:
+    """One row of the API's table: a route, what it takes, and who answers.
+
+    `body` is None where no JSON is taken.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        body: Shape | None,
+        respond: Callable[[HttpRequest, Match], Awaitable[Answer]],
+    ) -> None:
+        self.route = route
+        self.body = body
+        self.respond = respond
+
+
+class Group(Protocol):
+    """A part of the API."""
+
+    def rows(self) -> list[Row]: ...
+
+
+def shows(route: Route, answer: Callable[[Call[Nothing]], Awaitable[Answer]]) -> Row:
+    """A row that takes no document."""
+
+    async def respond(request: HttpRequest, match: Match) -> Answer:
+        query = Query(request.query, route.query_names)
+        return await answer(Call(request, match, query, Nothing()))
+
+    return Row(route, None, respond)
+
+
+def takes(route: Route, body: type[B], answer: Callable[[Call[B]], Awaitable[Answer]]) -> Row:
+    """A row that takes a document of this type."""
+    reader = Reader(body)
+
+    async def respond(request: HttpRequest, match: Match) -> Answer:
+        query = Query(request.query, route.query_names)
+        return await answer(Call(request, match, query, reader.read(request.body)))
+
+    return Row(route, body, respond)
+
+
+def takes_kinds(
+    route: Route,
+    kinds: Mapping[str, type[B]],
+    answer: Callable[[Call[B]], Awaitable[Answer]],
+) -> Row:
+    """A row that takes a document of one of these types, which its member `kind` tells."""
+    reader = KindReader(kinds)
+
+    async def respond(request: HttpRequest, match: Match) -> Answer:
+        query = Query(request.query, route.query_names)
+        return await answer(Call(request, match, query, reader.read(request.body)))
+
+    return Row(route, any_of(kinds.values()), respond)

@@ -1,0 +1,42 @@
+"""The parts of the JSON API beside those that it always has."""
+
+from __future__ import annotations
+
+from shardbus.broker.bus import Bus
+from shardbus.gateway.http.api.access import AccessPages
+from shardbus.gateway.http.api.backups import BackupPages, Backups
+from shardbus.gateway.http.api.call import Group
+from shardbus.gateway.http.api.messages import MessagesApi
+from shardbus.gateway.http.api.orphans import OrphanPages
+from shardbus.gateway.http.api.pipelines import PipelinePages, Pipelines, T
+from shardbus.gateway.http.api.places import EntityPlaces
+from shardbus.gateway.http.api.readers import ReaderPages
+from shardbus.gateway.http.api.stages import ReadBatch, StagePages
+from shardbus.gateway.http.server.counts import HttpCounts
+from shardbus.gateway.http.server.throttling import HttpThrottle
+
+
+def api_groups(
+    bus: Bus,
+    counts: HttpCounts,
+    throttle: HttpThrottle | None = None,
+    *,
+    read_batch: ReadBatch | None = None,
+    pipelines: Pipelines[T] | None = None,
+    backups: Backups | None = None,
+) -> list[Group]:
+    """In the order in which the description names them; stages need to know AMQP's messages."""
+    places = EntityPlaces(bus, counts, throttle)
+    groups: list[Group] = [
+        MessagesApi(bus, counts, throttle),
+        AccessPages(bus.namespace, bus.clock),
+        OrphanPages(bus.namespace),
+        ReaderPages(bus, places),
+    ]
+    if read_batch is not None:
+        groups.append(StagePages(places, read_batch))
+    if pipelines is not None:
+        groups.append(PipelinePages(pipelines))
+    if backups is not None:
+        groups.append(BackupPages(backups))
+    return groups

@@ -1,0 +1,208 @@
+"""Messages as JSON: the same members where they are shown and where they are sent."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Annotated, Final, Literal
+from uuid import UUID
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from shardbus.codec import codes
+from shardbus.codec.errors import DecodeError
+from shardbus.core.fragment.command import Delivery
+from shardbus.core.limits import KEY_CHARACTERS_MAX
+from shardbus.core.message import ACTIVE, DEFERRED, DELAYED, NEVER_MS, SCHEDULED, Entry
+from shardbus.core.namespace.tier import INFINITE_MS
+from shardbus.core.properties import unpack
+from shardbus.gateway.http.api.property_document import Properties, property_document
+from shardbus.gateway.http.document import (
+    Count,
+    Json,
+    Maybe,
+    Moment,
+    Text,
+    given,
+    one_of,
+    told,
+)
+from shardbus.gateway.http.messaging.user_properties import plain
+from shardbus.gateway.http.moment import format_moment
+from shardbus.message.revision import Revision, revise
+from shardbus.message.sections import MessageHead, decode_message, scan_message
+
+_UINT_MAX: Final = 0xFFFFFFFF
+_MOMENT_MS_MAX: Final = 253_402_300_799_999
+_STATES: Final = {
+    ACTIVE: "active",
+    DEFERRED: "deferred",
+    SCHEDULED: "scheduled",
+    DELAYED: "delayed",
+}
+
+_Key = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
+_Ascii = Annotated[Text, told("Plain ASCII.")]
+
+
+class SaidMessage(Struct, kw_only=True):
+    """What a sender says of a message."""
+
+    message_id: Annotated[Maybe[_Key], Meta(examples=["1"])] = UNSET
+    session_id: Annotated[Maybe[_Key], Meta(examples=["customer-7"])] = UNSET
+    partition_key: Maybe[_Key] = UNSET
+    via_partition_key: Maybe[_Key] = UNSET
+    subject: Maybe[Text] = UNSET
+    correlation_id: Maybe[Text] = UNSET
+    content_type: Maybe[_Ascii] = UNSET
+    content_encoding: Maybe[_Ascii] = UNSET
+    to: Maybe[Text] = UNSET
+    reply_to: Maybe[Text] = UNSET
+    reply_to_session_id: Maybe[_Key] = UNSET
+    time_to_live_ms: Maybe[Annotated[int, Meta(ge=1, le=INFINITE_MS)]] = UNSET
+    scheduled_at: Annotated[
+        Maybe[Moment], told("When it is to be enqueued; what has passed means now.")
+    ] = UNSET
+    properties: Maybe[Properties | None] = UNSET
+    body: Annotated[
+        Json,
+        Meta(
+            description="The text of a body that is UTF-8; any JSON when `body_type` is not "
+            "`data`.",
+            examples=["hello"],
+        ),
+    ] = UNSET
+    body_base64: Annotated[Maybe[str], told("The bytes of a body that is no text.")] = UNSET
+    body_type: Annotated[
+        Maybe[Literal["data", "value", "sequence"]], told("The AMQP section; `data` unless said.")
+    ] = UNSET
+
+
+class Message(SaidMessage, kw_only=True):
+    """A member that the sender or the bus has not set is not there."""
+
+    sequence_number: Count
+    state: Annotated[str, one_of(*_STATES.values())]
+    enqueued_at: Maybe[Moment]
+    delivery_count: Annotated[Count, told("Deliveries that were not completed, before this one.")]
+    size_bytes: Count
+    expires_at: Maybe[Moment] = UNSET
+    dead_letter_reason: Maybe[str] = UNSET
+    dead_letter_description: Maybe[str] = UNSET
+    dead_letter_source: Annotated[Maybe[str], told("The entity that it was a dead letter of.")] = (
+        UNSET
+    )
+    lock_token: Maybe[str] = UNSET
+    locked_until: Maybe[Moment] = UNSET
+
+
+def message_document(entry: Entry, payload: bytes, *, delivery_count: int) -> Message:
+    """A message as its receivers see it, with what the bus has stamped on it."""
+    document = Message(
+        sequence_number=entry.sequence_number,
+        state=_STATES.get(entry.state, "active"),
+        enqueued_at=_moment(entry.enqueued_at_ms),
+        expires_at=_moment(entry.expires_at_ms),
+        delivery_count=delivery_count,
+        size_bytes=entry.size_bytes,
+        dead_letter_reason=given(entry.reason),
+        dead_letter_description=given(entry.description),
+    )
+    _say(document, entry, payload)
+    return document
+
+
+def locked_document(delivery: Delivery) -> Message:
+    """A message that is locked for who gets this."""
+    document = taken_document(delivery)
+    document.lock_token = token_text(delivery.token)
+    document.locked_until = _moment(delivery.locked_until_ms)
+    return document
+
+
+def taken_document(delivery: Delivery) -> Message:
+    """A message that is taken out for who gets this."""
+    return message_document(
+        delivery.entry, delivery.payload or b"", delivery_count=delivery.delivery_count
+    )
+
+
+def token_text(token: bytes) -> str:
+    """A lock token as clients of every protocol know it."""
+    return str(UUID(bytes_le=token))
+
+
+def time_to_live_ms(head: MessageHead) -> int:
+    """How long the sender lets a message live; -1 if it does not say."""
+    # The header's ttl ends at 49.7 days; SDKs then say the rest with two timestamps.
+    if head.ttl_ms == _UINT_MAX and head.absolute_expiry_ms > head.creation_time_ms >= 0:
+        return min(head.absolute_expiry_ms - head.creation_time_ms, INFINITE_MS)
+    return head.ttl_ms
+
+
+def modified_payload(entry: Entry, payload: bytes) -> bytes:
+    """What the sender wrote, with the properties that settlements changed. Raises DecodeError."""
+    if not entry.modified:
+        return payload
+    made = Revision()
+    made.application = unpack(entry.modified)
+    return revise(payload, scan_message(payload), made)
+
+
+def _say(document: Message, entry: Entry, payload: bytes) -> None:
+    """Add what the sender wrote."""
+    try:
+        seen = modified_payload(entry, payload)
+        message = decode_message(seen)
+    except DecodeError:
+        # Sections are kept as they were sent, and nobody looked into this one before.
+        document.body_base64 = b64encode(payload).decode()
+        return
+    _say_head(document, message.head)
+    if message.application_properties:
+        document.properties = {
+            name: property_document(value) for name, value in message.application_properties.items()
+        }
+    _say_body(document, message.head.body_kind, message.body)
+
+
+def _say_head(document: Message, head: MessageHead) -> None:
+    ttl_ms = time_to_live_ms(head)
+    document.message_id = given(head.message_id)
+    document.session_id = given(head.session_id)
+    document.partition_key = given(head.partition_key)
+    document.via_partition_key = given(head.via_partition_key)
+    document.subject = given(head.subject)
+    document.correlation_id = given(head.correlation_id)
+    document.content_type = given(head.content_type)
+    document.content_encoding = given(head.content_encoding)
+    document.to = given(head.to)
+    document.reply_to = given(head.reply_to)
+    document.reply_to_session_id = given(head.reply_to_session_id)
+    document.time_to_live_ms = ttl_ms if ttl_ms > 0 else UNSET
+    document.scheduled_at = _moment(head.scheduled_enqueue_ms)
+    document.dead_letter_source = given(head.deadletter_source)
+
+
+def _say_body(document: Message, kind: int, body: object) -> None:
+    if kind == codes.AMQP_VALUE:
+        document.body_type = "value"
+    elif kind == codes.AMQP_SEQUENCE:
+        document.body_type = "sequence"
+    if document.body_type is not UNSET and not isinstance(body, bytes):
+        said = plain(body)
+        # As everywhere in a message: what has no value is not there.
+        document.body = UNSET if said is None else said
+        return
+    content = body if isinstance(body, bytes) else b""
+    try:
+        text = content.decode() if document.body_type is UNSET else None
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
+        document.body_base64 = b64encode(content).decode()
+    else:
+        document.body = text
+
+
+def _moment(moment_ms: int) -> str | UnsetType:
+    return format_moment(moment_ms) if NEVER_MS < moment_ms <= _MOMENT_MS_MAX else UNSET

@@ -1,0 +1,122 @@
+"""The entities that requests of the JSON API name, and whether messages can be had of them."""
+
+from __future__ import annotations
+
+from typing import final
+from uuid import UUID
+
+from shardbus.broker.bus import Bus, EntityHandle
+from shardbus.broker.forwarding.moving import not_kept
+from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, Refused
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.namespace.address import (
+    ENTITY,
+    SUBSCRIPTION,
+    Address,
+    not_sendable,
+    parse_address,
+)
+from shardbus.gateway.http.server.counts import HttpCounts
+from shardbus.gateway.http.server.refusal import invalid, shown
+from shardbus.gateway.http.server.throttling import HttpThrottle, pay
+
+
+@final
+class EntityPlace:
+    """A line of messages: of a queue or subscription, or of its dead letters."""
+
+    def __init__(self, handle: EntityHandle, line: int) -> None:
+        self.handle = handle
+        self.line = line
+
+    @property
+    def has_sessions(self) -> bool:
+        return self.handle.entity.spec.requires_session and self.line == MAIN_LINE
+
+
+@final
+class EntityPlaces:
+    """Finds what a path names, and counts and pays for what is done there."""
+
+    def __init__(self, bus: Bus, counts: HttpCounts, throttle: HttpThrottle | None) -> None:
+        self.bus = bus
+        self._counts = counts
+        self._throttle = throttle
+
+    def place(self, name: str) -> EntityPlace:
+        """Where messages wait, whether or not they can be received."""
+        address = parse_address(name)
+        handle = self._find(address)
+        if handle.entity.is_topic():
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{address.name}' is a topic, which keeps no messages: name one of its "
+                f"subscriptions, '{address.name}/Subscriptions/<name>'.",
+            )
+        return EntityPlace(handle, address.line)
+
+    def receivable(self, name: str) -> EntityPlace:
+        """Where messages can be received, or removed; Refused when they cannot."""
+        return self._checked(self.place(name))
+
+    def dead_letters(self, name: str) -> EntityPlace:
+        """Where the dead letters of an entity can be received, or those that are named."""
+        place = self.place(name)
+        line = DEAD_LETTER_LINE if place.line == MAIN_LINE else place.line
+        return self._checked(EntityPlace(place.handle, line))
+
+    def sendable(self, name: str) -> EntityHandle:
+        """Where messages can be sent; Refused when they cannot."""
+        address = parse_address(name)
+        handle = self._find(address)
+        if address.line != MAIN_LINE or address.kind != ENTITY:
+            raise not_sendable(address)
+        check_sendable(handle)
+        return handle
+
+    def count(self, handle: EntityHandle, what: str, messages: int) -> None:
+        if messages:
+            self._counts.count(handle.entity.name, what, messages)
+
+    def pay(self, credits_wanted: int) -> None:
+        """Before something new is done; Refused when the namespace may do no more now."""
+        pay(self._throttle, self._counts, credits_wanted)
+
+    def charge(self, credits_used: int) -> None:
+        """For what ends something that was begun."""
+        if self._throttle is not None:
+            self._throttle.charge(credits_used)
+
+    def _checked(self, place: EntityPlace) -> EntityPlace:
+        entity = place.handle.entity
+        if not entity.spec.is_receivable():
+            raise Refused(
+                ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it gives no messages."
+            )
+        refusal = not_kept(entity, place.line)
+        if refusal is not None:
+            raise refusal
+        return place
+
+    def _find(self, address: Address) -> EntityHandle:
+        is_entity = address.kind in (ENTITY, SUBSCRIPTION) and not address.is_management
+        handle = self.bus.find(address.entity) if is_entity else None
+        if handle is None:
+            raise Refused(NOT_FOUND, f"The messaging entity '{address.name}' does not exist.")
+        return handle
+
+
+def check_sendable(handle: EntityHandle) -> None:
+    entity = handle.entity
+    if not entity.spec.is_sendable():
+        raise Refused(
+            ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it takes no messages."
+        )
+
+
+def read_token(text: str, name: str) -> bytes:
+    """A lock token that a client says back."""
+    try:
+        return UUID(text).bytes_le
+    except ValueError as error:
+        raise invalid(f"{name} has {shown(text)}, which is no lock token.") from error

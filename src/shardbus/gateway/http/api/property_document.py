@@ -1,0 +1,151 @@
+"""Values of messages as JSON: what JSON has as it is, all else as an object with its type.
+
+`{"type": "timestamp", "value": "2026-01-02T03:04:05.000Z"}` is a moment and not a text. So what was
+shown can be sent again and is the same; only the widths of numbers are the bus's to choose.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+from uuid import UUID
+
+from msgspec import Meta
+
+from shardbus.codec.types import (
+    Char,
+    Float,
+    Integer,
+    Symbol,
+    Timestamp,
+    Uuid,
+    Value,
+)
+from shardbus.gateway.http.document import TEXT_CHARACTERS_MAX, Body, Json, converted, inlined
+from shardbus.gateway.http.messaging.user_properties import plain, properties_of_json
+from shardbus.gateway.http.moment import format_moment, parse_moment
+from shardbus.gateway.http.server.refusal import invalid, shown
+
+PROPERTIES_MAX: Final = 1_000
+_DEPTH_MAX: Final = 32
+_MOMENT_MS_MAX: Final = 253_402_300_799_999
+
+
+class TypedProperty(Body, kw_only=True, frozen=True):
+    """A value that JSON does not have; `other` can be read but not sent."""
+
+    type: Literal["timestamp", "uuid", "binary", "symbol", "char", "double", "other"]
+    value: Json
+
+
+# Each is read by itself, so that a refusal can name it.
+Properties = Annotated[
+    dict[
+        str,
+        Annotated[
+            object,
+            Meta(extra_json_schema=inlined(str | int | float | bool | TypedProperty | None)),
+        ],
+    ],
+    Meta(max_length=PROPERTIES_MAX, description="Custom properties by name."),
+]
+
+
+def property_document(value: Value) -> object:
+    """A property as it is shown."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | Float):
+        number = value.value if isinstance(value, Float) else value
+        return number if math.isfinite(number) else _typed("double", str(number))
+    if isinstance(value, Timestamp):
+        is_date = 0 < value.value <= _MOMENT_MS_MAX
+        return _typed("timestamp", format_moment(value.value) if is_date else value.value)
+    if isinstance(value, Char):
+        return _typed("char", chr(value.value))
+    if isinstance(value, Integer):
+        return value.value
+    if isinstance(value, Symbol):
+        return _typed("symbol", value.value)
+    if isinstance(value, Uuid):
+        return _typed("uuid", str(UUID(bytes=value.value)))
+    if isinstance(value, bytes):
+        return _typed("binary", b64encode(value).decode())
+    return _typed("other", plain(value))
+
+
+def read_properties(properties: Mapping[str, object]) -> dict[str, Value]:
+    """The properties that a document says, as AMQP values; Refused for what cannot be one."""
+    return {name: _property(name, value) for name, value in properties.items()}
+
+
+def read_value(value: object, depth: int = 0) -> Value:
+    """A body of any JSON as an AMQP value."""
+    if depth > _DEPTH_MAX:
+        raise invalid(f"A body is nested at most {_DEPTH_MAX} levels deep.")
+    if isinstance(value, list):
+        return [read_value(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {name: read_value(item, depth + 1) for name, item in value.items()}
+    return properties_of_json({"body": value})["body"]
+
+
+def read_base64(text: str, what: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError) as error:
+        raise invalid(f"{what} must be Base64, with its padding.") from error
+
+
+def _typed(kind: str, value: object) -> dict[str, object]:
+    return {"type": kind, "value": value}
+
+
+def _property(name: str, value: object) -> Value:
+    if isinstance(value, list):
+        raise invalid(f"The property {shown(name)} is a list; properties are simple values.")
+    if not isinstance(value, dict):
+        return properties_of_json({name: value})[name]
+    typed = converted(value, TypedProperty, f"the property {shown(name)}")
+    said = typed.value
+    if typed.type == "timestamp" and isinstance(said, int) and not isinstance(said, bool):
+        if abs(said) >= 1 << 63:
+            raise invalid(f"The property {shown(name)} is a moment that is too far away.")
+        return Timestamp(said)
+    if typed.type == "other":
+        raise invalid(f"The property {shown(name)} has the type other, which cannot be sent.")
+    if not isinstance(said, str) or len(said) > TEXT_CHARACTERS_MAX:
+        raise invalid(
+            f"value of the property {shown(name)} must be a text of at most "
+            f"{TEXT_CHARACTERS_MAX} characters."
+        )
+    return _read_typed(name, typed.type, said)
+
+
+def _read_typed(name: str, kind: str, text: str) -> Value:
+    try:
+        match kind:
+            case "timestamp":
+                return Timestamp(_moment(text))
+            case "uuid":
+                return Uuid(UUID(text).bytes)
+            case "binary":
+                return read_base64(text, f"The property {shown(name)}")
+            case "symbol":
+                return Symbol(text.encode("ascii").decode())
+            case "char":
+                return Char(ord(text))
+            case _:
+                return float(text)
+    except (ValueError, TypeError) as error:
+        raise invalid(f"The property {shown(name)} is no {kind}: {shown(text)}.") from error
+
+
+def _moment(text: str) -> int:
+    moment_ms = parse_moment(text)
+    if moment_ms is None:
+        raise ValueError("no moment")
+    return moment_ms

@@ -1,0 +1,120 @@
+"""Sending over the JSON API: messages that do not depend on each other, or a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, final
+
+from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.operations.asking import failure_of
+from shardbus.core.errors import TOO_LARGE, Refused, Unavailable, kind_of, text_of
+from shardbus.core.fragment.command import Sent
+from shardbus.core.message import Message
+from shardbus.core.namespace.entity import Entity
+from shardbus.gateway.http.api.call import Call
+from shardbus.gateway.http.api.message_draft import read_draft
+from shardbus.gateway.http.api.messages_schemas import FailedMessage, NewMessages, SentMessages
+from shardbus.gateway.http.api.places import EntityPlaces
+from shardbus.gateway.http.messaging.sent import encode_draft
+from shardbus.gateway.http.server import counts as count_of
+
+STORE_MS_MAX: Final = 60_000
+
+
+@final
+class Sending:
+    """Answers requests that send."""
+
+    def __init__(self, places: EntityPlaces) -> None:
+        self._places = places
+
+    async def send(self, call: Call[NewMessages]) -> SentMessages:
+        """All is read before anything is sent; then each fragment stores its share or refuses it.
+
+        The refusal itself is the answer only when nothing was stored. With `all_or_none` all
+        fragments store their shares, or none does.
+        """
+        handle = self._places.sendable(call.name)
+        now_ms = self._places.bus.clock.now_ms()
+        messages = [encode_draft(read_draft(said), now_ms) for said in call.body.messages]
+        for position, message in enumerate(messages):
+            _check_size(position, message, handle.entity)
+        self._places.pay(len(messages))
+        outcomes = _Outcomes(len(messages))
+        if call.body.all_or_none:
+            every = list(range(len(messages)))
+            handle.router.send_batch(
+                messages, lambda answer: outcomes.sent(every, answer), keeps_reply=True
+            )
+        else:
+            handle.router.send_each(messages, outcomes, keeps_replies=True)
+        await outcomes.wait()
+        self._places.count(handle, count_of.SENT, outcomes.stored_count)
+        return outcomes.document()
+
+
+@final
+class _Outcomes:
+    """A router.SendSink: what became of each message."""
+
+    def __init__(self, count: int) -> None:
+        self.stored_count = 0
+        self._duplicate_count = 0
+        self._numbers: list[int | None] = [None] * count
+        self._failures: dict[int, Refused | Unavailable] = {}
+        self._untold = set(range(count))
+        self._all_told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def sent(self, positions: list[int], answer: Answer) -> None:
+        self._untold.difference_update(positions)
+        if isinstance(answer, Refused | Unavailable):
+            self._failures |= dict.fromkeys(positions, answer)
+        else:
+            assert isinstance(answer, Sent)
+            for position, number in zip(positions, answer.numbers(), strict=True):
+                self._numbers[position] = number or None
+            self._duplicate_count += len(answer.duplicates)
+            self.stored_count += answer.count
+        if not self._untold and not self._all_told.done():
+            self._all_told.set_result(None)
+
+    async def wait(self) -> None:
+        """Until all is known, or will not be in time."""
+        try:
+            async with asyncio.timeout(STORE_MS_MAX / 1000):
+                await self._all_told
+        except TimeoutError:
+            late = Unavailable(f"There was no answer in {STORE_MS_MAX} ms.", is_unknown=True)
+            self._failures |= dict.fromkeys(self._untold, late)
+
+    def document(self) -> SentMessages:
+        if self._failures and not self.stored_count and not self._duplicate_count:
+            failures = [self._failures[position] for position in sorted(self._failures)]
+            raise failure_of(failures) or failures[0]
+        return SentMessages(
+            sent=self.stored_count,
+            duplicates=self._duplicate_count,
+            sequence_numbers=self._numbers,
+            failures=[
+                _failure(position, self._failures[position]) for position in sorted(self._failures)
+            ],
+        )
+
+
+def _failure(position: int, failure: Refused | Unavailable) -> FailedMessage:
+    return FailedMessage(
+        position=position,
+        code=kind_of(failure).name,
+        message=text_of(failure),
+        is_unknown=isinstance(failure, Unavailable) and failure.is_unknown,
+    )
+
+
+def _check_size(position: int, message: Message, entity: Entity) -> None:
+    size_bytes, size_bytes_max = len(message.payload), entity.spec.message_bytes_max()
+    if size_bytes > size_bytes_max:
+        raise Refused(
+            TOO_LARGE,
+            f"messages[{position}] takes {size_bytes} bytes; '{entity.name}' takes messages of "
+            f"{size_bytes_max}.",
+        )

@@ -1,0 +1,1 @@
+"""Entity management over ATOM, in the dialect's XML."""

@@ -1,0 +1,1 @@
+"""Messages over HTTP in the dialect: send, receive, complete, unlock and renew."""

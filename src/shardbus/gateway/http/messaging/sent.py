@@ -1,0 +1,174 @@
+"""Requests that send: one message in the body, or a batch of them in JSON."""
+
+from __future__ import annotations
+
+from typing import Final, final
+from uuid import uuid4
+
+from shardbus.codec import codes
+from shardbus.codec.encoder import (
+    NULL,
+    compound,
+    encode,
+    encode_binary,
+    encode_fields,
+    encode_symbol,
+    encode_symbol_map,
+    encode_text,
+    encode_uint,
+)
+from shardbus.codec.types import Timestamp, Value
+from shardbus.core.message import NEVER_MS, Message
+from shardbus.gateway.http.messaging.broker_properties import (
+    BrokerProperties,
+    checked_text,
+    members_of,
+    parse_json,
+    read_broker_properties,
+)
+from shardbus.gateway.http.messaging.user_properties import (
+    encode_properties,
+    header_text,
+    properties_of_headers,
+    properties_of_json,
+)
+from shardbus.gateway.http.server.message import HttpRequest
+from shardbus.gateway.http.server.refusal import invalid
+from shardbus.message.scan import AT_ONCE
+
+BATCH_TYPE: Final = "application/vnd.microsoft.servicebus.json"
+BATCH_MESSAGES_MAX: Final = 4_500
+
+_UINT_MAX: Final = 0xFFFFFFFF
+
+
+@final
+class SentDraft:
+    """One message as its sender said it, not yet encoded."""
+
+    def __init__(self, body: bytes, broker: BrokerProperties, user: dict[str, Value]) -> None:
+        self.body = body
+        self.broker = broker
+        self.user = user
+        self.content_type: str | None = None
+        self.content_encoding: str | None = None
+        # An encoded section in place of the body's bytes, for what is not data.
+        self.section = b""
+
+
+def read_messages(request: HttpRequest, now_ms: int) -> list[Message]:
+    """The messages in a request, at least one; Refused when something in it cannot be read."""
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
+        return [encode_draft(draft, now_ms) for draft in _batch(request.body)]
+    return [encode_draft(_single(request), now_ms)]
+
+
+def encode_draft(draft: SentDraft, now_ms: int) -> Message:
+    """The message as AMQP receivers know it: a data section under the sender's properties."""
+    broker = draft.broker
+    payload = b"".join(
+        [
+            _header(broker),
+            _annotations(broker, now_ms),
+            encode_fields(codes.PROPERTIES, _properties(draft, now_ms)),
+            _application_properties(draft.user),
+            draft.section or _section(codes.DATA, encode_binary(draft.body)),
+        ]
+    )
+    return Message(
+        payload,
+        # Not the one that the bus makes up: it tells no duplicates apart and chooses no fragment.
+        message_id=broker.message_id,
+        session_id=broker.session_id,
+        partition_key=broker.partition_key,
+        ttl_ms=broker.ttl_ms,
+        scheduled_at_ms=broker.scheduled_at_ms if broker.scheduled_at_ms > now_ms else NEVER_MS,
+    )
+
+
+def _single(request: HttpRequest) -> SentDraft:
+    text = header_text(request.headers.get("brokerproperties", "{}"))
+    broker = read_broker_properties(parse_json(text, "The header BrokerProperties"))
+    draft = SentDraft(request.body, broker, properties_of_headers(request))
+    draft.content_type = _ascii(request.headers.get("content-type"), "Content-Type")
+    draft.content_encoding = _ascii(request.headers.get("content-encoding"), "Content-Encoding")
+    return draft
+
+
+def _batch(body: bytes) -> list[SentDraft]:
+    items = parse_json(body, "The batch")
+    if not isinstance(items, list) or not 0 < len(items) <= BATCH_MESSAGES_MAX:
+        raise invalid(f"A batch is a JSON array of 1 to {BATCH_MESSAGES_MAX} messages.")
+    return [_batched(item, position) for position, item in enumerate(items)]
+
+
+def _batched(item: object, position: int) -> SentDraft:
+    members = members_of(item, f"Message {position} of the batch")
+    content = members.get("Body")
+    if not isinstance(content, str):
+        raise invalid(f"Message {position} of the batch has no Body that is a text.")
+    body = checked_text(content, f"The Body of message {position} of the batch").encode()
+    said = members.get("BrokerProperties")
+    broker = BrokerProperties() if said is None else read_broker_properties(said)
+    draft = SentDraft(body, broker, properties_of_json(members.get("UserProperties")))
+    draft.content_type = _ascii(broker.content_type, "ContentType")
+    return draft
+
+
+def _header(broker: BrokerProperties) -> bytes:
+    if broker.ttl_ms < 0:
+        return b""
+    return encode_fields(codes.HEADER, [NULL, NULL, encode_uint(min(broker.ttl_ms, _UINT_MAX))])
+
+
+def _annotations(broker: BrokerProperties, now_ms: int) -> bytes:
+    entries: dict[str, Value] = {}
+    if broker.partition_key is not None:
+        entries["x-opt-partition-key"] = broker.partition_key
+    if broker.via_partition_key is not None:
+        entries["x-opt-via-partition-key"] = broker.via_partition_key
+    if broker.scheduled_at_ms != NEVER_MS:
+        entries["x-opt-scheduled-enqueue-time"] = Timestamp(broker.scheduled_at_ms)
+        if broker.scheduled_at_ms <= now_ms:
+            entries[AT_ONCE.decode()] = True
+    return _section(codes.MESSAGE_ANNOTATIONS, encode_symbol_map(entries)) if entries else b""
+
+
+def _properties(draft: SentDraft, now_ms: int) -> list[bytes]:
+    broker = draft.broker
+    # The header's ttl ends at 49.7 days; the rest is said with two timestamps, as SDKs do.
+    is_long = broker.ttl_ms > _UINT_MAX
+    return [
+        encode_text(broker.message_id or uuid4().hex),
+        NULL,
+        encode_text(broker.to),
+        encode_text(broker.label),
+        encode_text(broker.reply_to),
+        encode_text(broker.correlation_id),
+        encode_symbol(draft.content_type),
+        encode_symbol(draft.content_encoding),
+        encode(Timestamp(now_ms + broker.ttl_ms)) if is_long else NULL,
+        encode(Timestamp(now_ms)) if is_long else NULL,
+        encode_text(broker.session_id),
+        NULL,
+        encode_text(broker.reply_to_session_id),
+    ]
+
+
+def _application_properties(user: dict[str, Value]) -> bytes:
+    if not user:
+        return b""
+    return _section(codes.APPLICATION_PROPERTIES, compound(codes.MAP8, encode_properties(user)))
+
+
+def _section(code: int, encoded: bytes) -> bytes:
+    return bytes([codes.DESCRIBED, codes.SMALLULONG, code]) + encoded
+
+
+def _ascii(text: str | None, name: str) -> str | None:
+    if not text:
+        return None
+    if not text.isascii():
+        raise invalid(f"{name} must be plain ASCII.")
+    return text

@@ -1,0 +1,1 @@
+"""What operators are told: health, metrics, and where the fragments are."""

@@ -1,0 +1,471 @@
+"""HTTP/1.1 over a transport: whole requests in, whole responses out, everything bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final, Self, cast, final
+
+import h11
+
+from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, TOO_LARGE, ErrorKind, Refused
+from shardbus.gateway.admission.http import HttpAdmission
+from shardbus.gateway.http.server.message import Departure, HttpRequest, HttpResponse
+from shardbus.gateway.listening.peer import UNKNOWN, peer_of
+from shardbus.gateway.listening.websocket import WebSockets
+from shardbus.gateway.listening.websocket_handshake import hints, is_websocket_path
+
+HEADER_BYTES_MAX: Final = 32 * 1024
+BODY_BYTES_MAX: Final = 1024 * 1024
+CONNECTIONS_MAX: Final = 1000
+REQUEST_MS_MAX: Final = 30_000
+"""From the first byte of a request to its last."""
+IDLE_MS_MAX: Final = 75_000
+"""From one response to the next request."""
+WRITE_MS_MAX: Final = 30_000
+"""For the client to take what was written."""
+LINGER_MS_MAX: Final = 2000
+"""For the client to stop sending what was refused ..."""
+LINGER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""... or until it has sent so much more of it."""
+GOODBYE_MS_MAX: Final = 500
+"""At the end of serving, for clients to close their side."""
+
+Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
+Refuse = Callable[[Refused, str, str], HttpResponse]
+"""The answer to a request that cannot be read: its target, as far as is known, and its peer."""
+
+_VERSION: Final = ErrorKind("http-version", "amqp:not-implemented", 505, 50500)
+_TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceeded", 503, 50004)
+
+
+@final
+class HttpGateway:
+    """All HTTP connections of a process; `connection` is the protocol factory.
+
+    An `async with` block is the time it serves: leaving it closes idle connections and lets
+    requests under way end.
+    """
+
+    def __init__(
+        self,
+        respond: Respond,
+        refuse: Refuse,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        websockets: WebSockets | None = None,
+    ) -> None:
+        self.respond = respond
+        self.refuse = refuse
+        self.websockets = websockets
+        self.crowd = HttpAdmission(connections_max)
+        self.connections: set[HttpConnection] = set()
+        self._tasks = asyncio.TaskGroup()
+        self._all_gone = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for connection in list(self.connections):
+            connection.shut_down()
+        # A task group wraps whatever the block raises: only cancellation is its business.
+        if isinstance(error, asyncio.CancelledError):
+            await self._tasks.__aexit__(kind, error, trace)
+        else:
+            await self._tasks.__aexit__(None, None, None)
+        await self._wait_until_gone()
+
+    def connection(self) -> HttpConnection:
+        """A protocol for one accepted connection."""
+        return HttpConnection(self)
+
+    def forget(self, connection: HttpConnection) -> None:
+        self.connections.discard(connection)
+        self.crowd.leave(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+    async def _wait_until_gone(self) -> None:
+        """Give clients a moment to take the last answer and to end TLS, then cut them off."""
+        self._all_gone.clear()
+        if not self.connections:
+            return
+        try:
+            async with asyncio.timeout(GOODBYE_MS_MAX / 1000):
+                await self._all_gone.wait()
+        except TimeoutError:
+            for connection in list(self.connections):
+                connection.abort()
+            await self._all_gone.wait()
+
+    def spawn(self, connection: HttpConnection, request: HttpRequest) -> None:
+        self._tasks.create_task(connection.answer(request), name="http request")
+
+
+@final
+class HttpConnection(asyncio.Protocol):
+    """One client. Requests are answered one at a time, in order, also when pipelined.
+
+    While one is being answered only the next piece is read, so what a client can make us hold is
+    one request, one response and that piece. Somebody has to read: only a reader learns that the
+    client has gone, and what waits on its behalf must not wait in vain.
+    """
+
+    def __init__(self, gateway: HttpGateway) -> None:
+        self._gateway = gateway
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
+        self._loop = asyncio.get_running_loop()
+        self.peer = UNKNOWN
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._head: h11.Request | None = None
+        self._target = ""
+        self._body = bytearray()
+        # Whether this very request is being counted, and whether that was too much.
+        self._is_adding = False
+        self._is_outheld = False
+        self._dropped_bytes = 0
+        self._is_receiving = False
+        self._is_answering = False
+        self._is_writable = True
+        self._is_ending = False
+        self._departure: Departure | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = peer_of(transport)
+        self._gateway.connections.add(self)
+        if self._gateway.crowd.enter(self):
+            self._set_timer(IDLE_MS_MAX)
+        else:
+            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._is_ending:
+            self._drop(len(data))
+            return
+        if not self._is_receiving:
+            self._is_receiving = True
+            self._set_timer(REQUEST_MS_MAX)
+        self._http.receive_data(data)
+        if self._is_answering or not self._is_writable:
+            self._transport.pause_reading()
+        self._advance()
+
+    def _drop(self, size_bytes: int) -> None:
+        """Read on after the end, for the client to see why, and not for ever."""
+        self._dropped_bytes += size_bytes
+        if self._dropped_bytes > LINGER_BYTES_MAX:
+            self.abort()
+
+    def eof_received(self) -> bool:
+        """Keep our half open while an answer is on its way; TLS cannot.
+
+        Who says nothing more has mostly gone: what would only wait on its behalf ends.
+        """
+        self._end_waiting()
+        if self._transport is not None and not self._is_ending:
+            self._http.receive_data(b"")
+            self._advance()
+        return self._is_answering and not self._is_secure()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end_waiting()
+        self._transport = None
+        self._cancel_timer()
+        self._drop_body()
+        self._gateway.forget(self)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self._set_timer(WRITE_MS_MAX)
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._note_unread()
+        if self._transport is not None and not self._is_answering and not self._is_ending:
+            self._go_on(self._transport)
+
+    def shut_down(self) -> None:
+        """Close now, or after the answer that is under way."""
+        self._is_ending = True
+        self._end_waiting()
+        if not self._is_answering:
+            self._close()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._is_answering
+
+    def expel(self) -> None:
+        """Make room for another connection."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Close without sending what is left."""
+        self._is_ending = True
+        self._drop_body()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def answer(self, request: HttpRequest) -> None:
+        """Respond to one request, then go on with what came after it."""
+        response = await self._gateway.respond(request)
+        self._is_answering = False
+        self._departure = None
+        if self._transport is None:
+            return
+        self._send(response, is_head=request.method == "HEAD")
+        self._finish()
+
+    def _end_waiting(self) -> None:
+        if self._departure is not None:
+            self._departure.happen()
+
+    def _advance(self) -> None:
+        """Take events until a request is whole or more bytes are needed."""
+        try:
+            while self._is_writable and not self._is_answering and not self._is_ending:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA or event is h11.PAUSED:
+                    self._send_continue()
+                    return
+                self._take(event)
+        except h11.RemoteProtocolError as error:
+            self._fail(Refused(_kind_of(error), f"The request is not HTTP/1.1: {error}."))
+        except Refused as refusal:
+            self._fail(refusal)
+
+    def _take(self, event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]) -> None:
+        if isinstance(event, h11.Request):
+            self._head = event
+            self._target = event.target.decode("latin-1")
+            _check_head(event)
+        elif isinstance(event, h11.Data):
+            self._add_to_body(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            self._start()
+        elif isinstance(event, h11.ConnectionClosed):
+            self._close()
+
+    def _add_to_body(self, data: bytes) -> None:
+        self._body += data
+        if len(self._body) > BODY_BYTES_MAX:
+            raise _too_large()
+        self._hold(len(self._body))
+        if self._is_outheld:
+            raise Refused(SERVER_BUSY, "Too many requests are coming in at once: try again.")
+
+    def end_holding(self) -> None:
+        """Others need the room that an unfinished request takes (holdings.Holder)."""
+        if self._is_adding:
+            self._is_outheld = True
+        else:
+            self._fail(
+                Refused(SERVER_BUSY, "Too many requests are coming in at once: send it faster.")
+            )
+
+    def _hold(self, size_bytes: int) -> None:
+        self._is_adding = True
+        self._gateway.crowd.hold(self, size_bytes, int(self._loop.time() * 1000))
+        self._is_adding = False
+
+    def _drop_body(self) -> None:
+        self._hold(0)
+        self._body.clear()
+
+    def _start(self) -> None:
+        head, transport = self._head, self._transport
+        assert head is not None
+        assert transport is not None
+        self._head = None
+        headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+        request = HttpRequest(
+            head.method.decode(),
+            head.target.decode("latin-1"),
+            headers,
+            bytes(self._body),
+            is_secure=self._is_secure(),
+            peer=self.peer,
+        )
+        self._drop_body()
+        request.vouched = self._vouched
+        websockets = self._gateway.websockets
+        if websockets is not None and is_websocket_path(request.path):
+            self._switch(websockets, head, transport)
+            return
+        request.header_names = {
+            name.decode().lower(): name.decode() for name, _ in head.headers.raw_items()
+        }
+        self._is_answering = True
+        self._departure = request.departure
+        self._cancel_timer()
+        if self._http.trailing_data[0]:
+            transport.pause_reading()
+        self._gateway.spawn(self, request)
+
+    def _vouched(self) -> None:
+        self._gateway.crowd.know(self)
+
+    def _switch(
+        self, websockets: WebSockets, head: h11.Request, transport: asyncio.Transport
+    ) -> None:
+        """Leave the connection to a WebSocket, or say why there is none."""
+        try:
+            headers = websockets.switch(head.method.decode(), head.headers)
+        except Refused as refusal:
+            response = self._gateway.refuse(refusal, self._target, self.peer)
+            response.headers += hints()
+            self._send(response, is_head=head.method == b"HEAD")
+            self._finish()
+            return
+        # The Java SDK looks for the words of the status line.
+        switched = h11.InformationalResponse(
+            status_code=101, headers=headers, reason=HTTPStatus.SWITCHING_PROTOCOLS.phrase
+        )
+        self._write(self._http.send(switched))
+        self._leave()
+        websocket = websockets.connection()
+        transport.set_protocol(websocket)
+        websocket.connection_made(transport)
+        early, _is_closed = self._http.trailing_data
+        if early:
+            websocket.data_received(early)
+
+    def _leave(self) -> None:
+        """The connection has another protocol from now on."""
+        self._is_ending = True
+        self._cancel_timer()
+        self._transport = None
+        self._gateway.forget(self)
+
+    def _send_continue(self) -> None:
+        if self._http.they_are_waiting_for_100_continue:
+            interim = h11.InformationalResponse(status_code=100, headers=[])
+            self._write(self._http.send(interim))
+
+    def _send(self, response: HttpResponse, *, is_head: bool) -> None:
+        headers = [
+            ("Date", formatdate(usegmt=True)),
+            ("Server", "Shardbus"),
+            *response.headers,
+        ]
+        # "A server MUST NOT send a Content-Length header field in any response with a status code
+        # of 1xx (Informational) or 204 (No Content)" (RFC 9110, 8.6).
+        if response.status != HTTPStatus.NO_CONTENT:
+            headers.append(("Content-Type", response.content_type))
+            headers.append(("Content-Length", str(len(response.body))))
+        if self._is_ending:
+            headers.append(("Connection", "close"))
+        phrase = HTTPStatus(response.status).phrase
+        start = h11.Response(status_code=response.status, headers=headers, reason=phrase)
+        parts = [self._http.send(start)]
+        if not is_head:
+            parts.append(self._http.send(h11.Data(data=response.body)))
+        parts.append(self._http.send(h11.EndOfMessage()))
+        self._write(b"".join(parts))
+
+    def _finish(self) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        states = (self._http.our_state, self._http.their_state)
+        if self._is_ending or states != (h11.DONE, h11.DONE):
+            self._close()
+            return
+        self._http.start_next_cycle()
+        if self._is_writable:
+            self._go_on(transport)
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        self._is_receiving = False
+        self._target = ""
+        self._set_timer(IDLE_MS_MAX)
+        transport.resume_reading()
+        self._advance()
+
+    def _fail(self, refusal: Refused) -> None:
+        """Answer a request that cannot be read, if it may be answered, and close."""
+        self._is_ending = True
+        self._drop_body()
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            response = self._gateway.refuse(refusal, self._target, self.peer)
+            self._send(response, is_head=False)
+        transport = self._transport
+        if transport is None or not transport.can_write_eof():
+            self._close()
+            return
+        # Closing with unread bytes resets the connection, and the client would see that instead of
+        # the answer: what it is still sending is read and dropped for a moment.
+        transport.write_eof()
+        self._set_timer(LINGER_MS_MAX)
+
+    def _is_secure(self) -> bool:
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("sslcontext") is not None
+
+    def _write(self, data: bytes | None) -> None:
+        if self._transport is not None and data:
+            self._transport.write(data)
+            self._note_unread()
+
+    def _note_unread(self) -> None:
+        now_ms = int(self._loop.time() * 1000)
+        self._gateway.crowd.unread.note(self, self.unread_bytes(), now_ms)
+
+    def unread_bytes(self) -> int:
+        """What the client has been sent and does not read (unread.Reader)."""
+        if self._is_writable or self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size()
+
+    def end_unread(self) -> None:
+        """Others need the room (unread.Reader)."""
+        self.abort()
+
+    def _close(self) -> None:
+        self._is_ending = True
+        if self._transport is None:
+            return
+        self._transport.close()
+        # What is still buffered is sent first; a client that takes none of it is cut off.
+        self._set_timer(WRITE_MS_MAX)
+
+    def _set_timer(self, delay_ms: int) -> None:
+        self._cancel_timer()
+        if self._transport is not None:
+            self._timer = self._loop.call_later(delay_ms / 1000, self._transport.abort)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _check_head(head: h11.Request) -> None:
+    if head.http_version not in (b"1.0", b"1.1"):
+        raise Refused(_VERSION, f"HTTP/{head.http_version.decode()} is not spoken here.")
+    for name, value in head.headers:
+        if name == b"content-length" and int(value) > BODY_BYTES_MAX:
+            raise _too_large()
+
+
+def _too_large() -> Refused:
+    return Refused(TOO_LARGE, f"The body has more than {BODY_BYTES_MAX} bytes.")
+
+
+def _kind_of(error: h11.RemoteProtocolError) -> ErrorKind:
+    if error.error_status_hint == INVALID_ARGUMENT.status:
+        return INVALID_ARGUMENT
+    return ErrorKind("unreadable", "amqp:decode-error", error.error_status_hint, 40000)

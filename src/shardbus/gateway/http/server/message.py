@@ -1,0 +1,110 @@
+"""A request and a response, whole and in memory, without a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from shardbus.broker.access.auth import Grant
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.namespace.address import host_of
+
+QUERY_FIELDS_MAX: Final = 32
+# The longest names, every character of them escaped, and what stands between: to find out what a
+# path means takes time in proportion to it, and no token is looked at before.
+PATH_CHARACTERS_MAX: Final = 4_096
+PATH_SEGMENTS_MAX: Final = 160
+
+XML: Final = "application/atom+xml; charset=utf-8"
+ERROR_XML: Final = "application/xml; charset=utf-8"
+JSON: Final = "application/json; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@final
+class Departure:
+    """Whether the client of a request has gone; who waits on its behalf is told, once."""
+
+    def __init__(self) -> None:
+        self.has_happened = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call back when the client goes; at once when it has gone."""
+        if self.has_happened:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def happen(self) -> None:
+        self.has_happened = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+@final
+class HttpRequest:
+    """What a client asked for. `headers` are keyed in lower case; of repeated ones the last counts.
+
+    `path` is percent-decoded and has no slash at either end; `raw_segments` are its parts as they
+    were sent. `query` keys are in lower case. `header_names` gives a name back as it was written.
+    `peer` is the address that counts for the client (see `peer_of`), "" when it is not known, and
+    `vouched` is to be called when its token is good: a known client keeps its place longer.
+    `grant` is what that token gives.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes,
+        *,
+        is_secure: bool,
+        peer: str = "",
+    ) -> None:
+        """Refused when the target is not a path, or a URL, with a readable query, or too long."""
+        self.method = method
+        self.headers = headers
+        self.header_names: dict[str, str] = {}
+        self.body = body
+        self.is_secure = is_secure
+        self.peer = peer
+        self.departure = Departure()
+        self.grant: Grant | None = None
+        self.vouched: Callable[[], None] = _nobody_hears
+        try:
+            parts = urlsplit(target)
+            fields = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
+        except ValueError as error:
+            raise Refused(INVALID_ARGUMENT, "The request target cannot be read.") from error
+        if len(parts.path) > PATH_CHARACTERS_MAX or parts.path.count("/") > PATH_SEGMENTS_MAX:
+            raise Refused(INVALID_ARGUMENT, "The path is longer than any that there can be.")
+        self.path = unquote(parts.path).strip("/")
+        self.raw_segments = parts.path.strip("/").split("/")
+        self.query = {name.lower(): value for name, value in fields}
+
+    def base_url(self, default_host: str) -> str:
+        """Scheme and authority under which the client knows us."""
+        return f"{'https' if self.is_secure else 'http'}://{self.host(default_host)}"
+
+    def host(self, default_host: str) -> str:
+        """What the client calls us by, with the port if it says one."""
+        return host_of(self.headers.get("host", ""), default_host)
+
+
+def _nobody_hears() -> None:
+    """The request came without a connection."""
+
+
+@final
+class HttpResponse:
+    """What is answered; length, date and connection headers are the connection's business."""
+
+    def __init__(self, status: int, content_type: str, body: str | bytes = b"") -> None:
+        self.status = status
+        self.content_type = content_type
+        self.body = body.encode() if isinstance(body, str) else body
+        self.headers: list[tuple[str, str]] = []

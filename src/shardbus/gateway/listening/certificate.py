@@ -1,0 +1,143 @@
+"""The certificate that new connections are shown: checked, and read again when its files change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from shardbus.broker.clock import Clock
+from shardbus.core.errors import Unavailable
+from shardbus.gateway.listening.listener import Protocols
+from shardbus.gateway.listening.tls import read_file, server_context
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 10
+EXPIRY_WARNED_DAYS: Final = 30
+
+Stamp = tuple[tuple[int, int, int], ...]
+FindFiles = Callable[[], tuple[Path, Path]]
+"""The files of the certificate and of its key; it may make them first."""
+
+
+@final
+class ServedCertificate:
+    """A context for accepting TLS that follows its files.
+
+    Connections that are open keep what they were shown. Files that are no good are told in the
+    log, once for each change, and what was served before is served on.
+    """
+
+    def __init__(self, find: FindFiles, clock: Clock) -> None:
+        """Unavailable, with the reason, when the first files are no good."""
+        self._find = find
+        self._clock = clock
+        self._files = find()
+        self._stamp = _stamp(self._files)
+        self.context = checked_context(*self._files, now_ms=clock.now_ms())
+
+    async def follow(self, protocols: Sequence[Protocols], told: asyncio.Event) -> None:
+        """Give these a new context whenever the files change, and look at once when `told`."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await told.wait()
+            if self.refresh(is_told=told.is_set()):
+                for served in protocols:
+                    served.tls = self.context
+            told.clear()
+
+    def refresh(self, *, is_told: bool) -> bool:
+        """Read the files again if they changed, or if told to; whether there is a new context."""
+        try:
+            if is_told:
+                self._files = self._find()
+            stamp = _stamp(self._files)
+            if stamp == self._stamp and not is_told:
+                return False
+            self._stamp = stamp
+            self.context = checked_context(*self._files, now_ms=self._clock.now_ms())
+        except Unavailable as error:
+            log.error("the former certificate is served on: %s", error)
+            return False
+        log.info("new connections are shown the certificate that %s holds now", self._files[0])
+        return True
+
+
+def checked_context(certificate: Path, key: Path, *, now_ms: int) -> ssl.SSLContext:
+    """The context for these files; Unavailable, in words for who made them, when it cannot be."""
+    found = _read_certificate(certificate)
+    _check_key(found, key, certificate)
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    if found.not_valid_after_utc <= now:
+        raise Unavailable(
+            f"The certificate {certificate} has expired: it was valid until "
+            f"{_day(found.not_valid_after_utc)}."
+        )
+    if found.not_valid_before_utc > now:
+        raise Unavailable(
+            f"The certificate {certificate} is not valid before "
+            f"{_day(found.not_valid_before_utc)}: check it and the clock of this machine."
+        )
+    if found.not_valid_after_utc - now < timedelta(days=EXPIRY_WARNED_DAYS):
+        until = _day(found.not_valid_after_utc)
+        log.warning("the certificate %s is valid until %s only: renew it", certificate, until)
+    return server_context(certificate, key)
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificates(read_file(path))[0]
+    except OSError as error:
+        raise _unreadable("certificate", path, error) from error
+    except ValueError as error:
+        raise Unavailable(f"The certificate {path} is not one in the PEM format.") from error
+
+
+def _check_key(certificate: x509.Certificate, path: Path, certificate_path: Path) -> None:
+    try:
+        key = serialization.load_pem_private_key(read_file(path), None)
+    except OSError as error:
+        raise _unreadable("key", path, error) from error
+    except TypeError as error:
+        raise Unavailable(
+            f"The key {path} is protected by a password, which nobody is there to type: "
+            "write it to a file without one that only this user can read."
+        ) from error
+    except ValueError as error:
+        raise Unavailable(f"The key {path} is not a private key in the PEM format.") from error
+    if certificate.public_key() != key.public_key():
+        raise Unavailable(
+            f"The key {path} does not belong to the certificate {certificate_path}, "
+            "whose first certificate must be the server's own."
+        )
+
+
+def _unreadable(what: str, path: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"The {what} {path} cannot be read: {error.strerror or error}.")
+
+
+def _stamp(files: tuple[Path, Path]) -> Stamp:
+    """Differs when a file was written or another put in its place, also through a link."""
+    stamps: list[tuple[int, int, int]] = []
+    for path in files:
+        try:
+            about = path.stat()
+        except OSError:
+            stamps.append((0, 0, 0))
+        else:
+            stamps.append((about.st_ino, about.st_mtime_ns, about.st_size))
+    return tuple(stamps)
+
+
+def _day(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d")

@@ -1,0 +1,224 @@
+"""Stored messages as rules see them, and with what the action of a rule changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from shardbus.codec.encoder import NULL, TRUE, encode, encode_symbol, encode_text, encode_uint
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.types import Timestamp
+from shardbus.codec.types import Value as AmqpValue
+from shardbus.core.errors import Refused
+from shardbus.core.properties import pack
+from shardbus.message import revision
+from shardbus.message.revision import Revision, revise
+from shardbus.message.rule_values import property_from, value_from
+from shardbus.message.scan import (
+    AT_ONCE,
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    VIA_PARTITION_KEY,
+    MessageHead,
+)
+from shardbus.message.sections import decode_application_properties, scan_message
+from shardbus.message.sent import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX, read_message, ttl_of
+from shardbus.rules import system, values
+from shardbus.rules.action import Changes
+from shardbus.rules.scope import RuleMessage
+from shardbus.rules.values import Duration, Moment, Property, Value, fold
+
+_UINT_MAX: Final = 0xFFFFFFFF
+
+# Where the texts that an action can set are written; not the content type, which is a symbol.
+_FIELDS: Final[dict[int, int]] = {
+    system.MESSAGE_ID: revision.MESSAGE_ID,
+    system.CORRELATION_ID: revision.CORRELATION_ID,
+    system.TO: revision.TO,
+    system.REPLY_TO: revision.REPLY_TO,
+    system.LABEL: revision.SUBJECT,
+    system.SESSION_ID: revision.GROUP_ID,
+    system.REPLY_TO_SESSION_ID: revision.REPLY_TO_GROUP_ID,
+}
+_ANNOTATIONS: Final[dict[int, str]] = {
+    system.PARTITION_KEY: PARTITION_KEY.decode(),
+    system.VIA_PARTITION_KEY: VIA_PARTITION_KEY.decode(),
+    system.SCHEDULED_ENQUEUE_TIME: SCHEDULED_ENQUEUE_TIME.decode(),
+}
+
+
+@final
+class PayloadFormat:
+    """What publishing asks of payloads; a parameter only so that tests can have simpler ones.
+
+    `view_of(payload)` shows a message to rules. `rewrite(payload, changes)` gives the payload with
+    the system properties that an action set or unset (`changes.system`). `pack(payload, changes)`
+    gives the application properties that it set or removed as `Entry.modified` (`core.properties`),
+    a removed one with an empty value, by each name the payload has for it. Each raises ValueError
+    for a payload that cannot be read or a change that cannot be made; so may the view.
+    """
+
+    def __init__(
+        self,
+        view_of: Callable[[bytes], RuleMessage],
+        rewrite: Callable[[bytes, Changes], bytes],
+        pack: Callable[[bytes, Changes], bytes],
+    ) -> None:
+        self.view_of = view_of
+        self.rewrite = rewrite
+        self.pack = pack
+
+
+@final
+class RuleView:
+    """A message as it was sent. A `rules.scope.RuleMessage`.
+
+    Made of what cannot be read it raises ValueError, and so may its properties.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self._head = _scanned(payload)
+
+    def system(self, number: int) -> Value:
+        head = self._head
+        if number == system.LABEL:
+            return head.subject
+        if number == system.MESSAGE_ID:
+            return head.message_id
+        if number == system.CORRELATION_ID:
+            return head.correlation_id
+        if number == system.TO:
+            return head.to
+        if number == system.REPLY_TO:
+            return head.reply_to
+        if number == system.SESSION_ID:
+            return head.session_id
+        if number == system.REPLY_TO_SESSION_ID:
+            return head.reply_to_session_id
+        if number == system.CONTENT_TYPE:
+            return head.content_type
+        return self._rare(number)
+
+    def properties(self) -> dict[str, Property]:
+        found: dict[str, Property] = {}
+        for name, value in _application_properties(self._payload, self._head).items():
+            # A value that rules have no word for is there all the same: EXISTS says so.
+            made = property_from(name, value) or Property(name, values.NULL, None)
+            found[fold(name)] = made
+        return found
+
+    def _rare(self, number: int) -> Value:
+        head = self._head
+        if number == system.PARTITION_KEY:
+            return head.partition_key
+        if number == system.VIA_PARTITION_KEY:
+            return head.via_partition_key
+        if number == system.FORCE_PERSISTENCE:
+            return head.durable > 0
+        if number == system.TIME_TO_LIVE:
+            ttl_ms = ttl_of(head)
+            return None if ttl_ms < 0 else values.duration_of_ms(ttl_ms)
+        if number == system.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms >= 0:
+            return values.moment_of_ms(head.scheduled_enqueue_ms)
+        return None
+
+
+def rewrite(payload: bytes, changes: Changes) -> bytes:
+    """The payload with the system properties that an action set or unset.
+
+    Raises ValueError for a payload that cannot be read and for one that could not be sent.
+    """
+    head = _scanned(payload)
+    made = Revision()
+    for number, value in changes.system.items():
+        _revise(made, head, number, value)
+    rewritten = revise(payload, head, made)
+    try:
+        read_message(rewritten, 0)
+    except Refused as refusal:
+        raise ValueError(refusal.message) from refusal
+    return rewritten
+
+
+def pack_changes(payload: bytes, changes: Changes) -> bytes:
+    """The application properties that an action set or removed, as `Entry.modified`.
+
+    What is removed has an empty value, under every name that differs from its own by case only.
+    Raises ValueError for a payload that cannot be read and for properties that could not be sent.
+    """
+    packed: dict[str, bytes] = {}
+    size_bytes = 0
+    for name in _application_properties(payload, _scanned(payload)):
+        if fold(name) in changes.properties:
+            packed[name] = b""
+    for property in changes.properties.values():
+        if property is None:
+            continue
+        value = encode(value_from(property))
+        property_bytes = len(property.name.encode()) + len(value)
+        if property_bytes > PROPERTY_BYTES_MAX:
+            raise ValueError(
+                f"The property '{property.name[:100]}' takes {property_bytes} bytes; "
+                f"{PROPERTY_BYTES_MAX} are allowed."
+            )
+        size_bytes += property_bytes
+        packed[property.name] = value
+    if size_bytes > HEADER_BYTES_MAX:
+        raise ValueError(
+            f"The properties that the action sets take {size_bytes} bytes; "
+            f"{HEADER_BYTES_MAX} are allowed."
+        )
+    return pack(packed)
+
+
+def _scanned(payload: bytes) -> MessageHead:
+    try:
+        return scan_message(payload)
+    except DecodeError as error:
+        raise ValueError(f"The message cannot be read: {error.description}.") from error
+
+
+def _application_properties(payload: bytes, head: MessageHead) -> dict[str, AmqpValue]:
+    try:
+        return decode_application_properties(payload, head)
+    except DecodeError as error:
+        raise ValueError(
+            f"The application properties cannot be read: {error.description}."
+        ) from error
+
+
+def _revise(made: Revision, head: MessageHead, number: int, value: Value) -> None:
+    if number == system.TIME_TO_LIVE:
+        made.header[revision.TTL] = NULL
+        if isinstance(value, Duration):
+            ttl_ms = min(max(values.ms_of(value), 0), _UINT_MAX)
+            made.header[revision.TTL] = encode_uint(ttl_ms)
+        # It belongs to the time to live that was.
+        if head.absolute_expiry_ms >= 0:
+            made.properties[revision.ABSOLUTE_EXPIRY_TIME] = NULL
+    elif number == system.FORCE_PERSISTENCE:
+        made.header[revision.DURABLE] = encode(value)
+    elif number in _ANNOTATIONS:
+        made.annotations[_ANNOTATIONS[number]] = _encoded(value)
+        if number == system.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms <= 0:
+            # The copy is there at once: a moment that is only written on it never delayed it.
+            made.annotations[AT_ONCE.decode()] = TRUE
+    elif number == system.CONTENT_TYPE:
+        made.properties[revision.CONTENT_TYPE] = encode_symbol(_text(value))
+    else:
+        made.properties[_FIELDS[number]] = encode_text(_text(value))
+
+
+def _encoded(value: Value) -> bytes:
+    if isinstance(value, Moment):
+        return encode(Timestamp(values.ms_of(value)))
+    return encode_text(_text(value))
+
+
+def _text(value: Value) -> str | None:
+    assert value is None or isinstance(value, str), "the action converted it"
+    return value
+
+
+MESSAGES: Final = PayloadFormat(RuleView, rewrite, pack_changes)

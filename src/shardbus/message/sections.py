@@ -1,0 +1,190 @@
+"""Messages as the wire carries them: scanning, batches, deliveries, requests and responses."""
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from shardbus.codec import codes
+from shardbus.codec.decoder import ValueReader, text_map_of
+from shardbus.codec.encoder import (
+    NULL,
+    compound,
+    encode,
+    encode_fields,
+    encode_text,
+    u32,
+)
+from shardbus.codec.errors import DecodeError
+from shardbus.codec.limits import BATCH_MESSAGES_MAX
+from shardbus.codec.types import Value
+from shardbus.message.delivery import FIRST_HEADER, Stamp, encode_delivery
+from shardbus.message.scan import MessageHead, scan_message, section_code, skip_binary
+
+__all__ = [
+    "BATCH_FORMAT",
+    "DecodedMessage",
+    "MessageHead",
+    "Stamp",
+    "build_message",
+    "decode_message",
+    "drop_body",
+    "encode_batch",
+    "encode_data_message",
+    "encode_delivery",
+    "scan_message",
+    "split_batch",
+]
+
+BATCH_FORMAT: Final = 0x80013700
+# A message needs a section: properties that say nothing.
+_NO_PROPERTIES: Final = b"\x00\x53\x73\x45"
+
+
+def split_batch(payload: bytes) -> list[bytes]:
+    """The encoded messages inside a BATCH_FORMAT payload, at least one. Raises DecodeError.
+
+    Each data section is one message; what else the envelope says is the senders' business.
+    """
+    messages: list[bytes] = []
+    size: i64 = len(payload)
+    reader = ValueReader(payload, 0, size)
+    while reader.position < size:
+        code: i64 = section_code(reader)
+        if code == codes.AMQP_SEQUENCE or code == codes.AMQP_VALUE:
+            raise DecodeError("a batch holds data sections only")
+        if code == codes.DATA:
+            length: i64 = skip_binary(reader)
+            if len(messages) >= BATCH_MESSAGES_MAX:
+                raise DecodeError(f"a batch of more than {BATCH_MESSAGES_MAX} messages")
+            messages.append(payload[reader.position - length : reader.position])
+        else:
+            reader.skip()
+    if not messages:
+        raise DecodeError("a batch without a message")
+    return messages
+
+
+def encode_batch(messages: list[bytes]) -> bytes:
+    """The BATCH_FORMAT payload that carries these encoded messages."""
+    parts: list[bytes] = []
+    for message in messages:
+        parts.append(b"\x00\x53\x75\xb0" + u32(len(message)))
+        parts.append(message)
+    return b"".join(parts)
+
+
+def drop_body(payload: bytes) -> bytes:
+    """The message without its body, which may leave it with no content at all."""
+    head = scan_message(payload)
+    rest = payload[: head.body_offset] + payload[head.body_offset + head.body_length :]
+    return rest or _NO_PROPERTIES
+
+
+@final
+class DecodedMessage:
+    """A decoded message: of a request/response node, or for whoever looks inside."""
+
+    def __init__(
+        self, head: MessageHead, application_properties: dict[str, Value], body: Value
+    ) -> None:
+        self.head = head
+        # Names as text, values wrapped as decoded.
+        self.application_properties = application_properties
+        # The amqp-value; data sections as one bytes; sequences as one list; None without a body.
+        self.body = body
+
+
+def decode_message(payload: bytes) -> DecodedMessage:
+    """Decode a whole message. Raises DecodeError."""
+    head = scan_message(payload)
+    return DecodedMessage(head, decode_application_properties(payload, head), _body(payload, head))
+
+
+def decode_application_properties(payload: bytes, head: MessageHead) -> dict[str, Value]:
+    """The application properties by name, values wrapped. Raises DecodeError."""
+    if head.application_properties_length == 0:
+        return {}
+    offset: i64 = head.application_properties_offset
+    reader = ValueReader(payload, offset, offset + head.application_properties_length)
+    section_code(reader)
+    entries = text_map_of(reader.value())
+    assert entries is not None
+    return entries
+
+
+def build_message(
+    *,
+    body: Value = None,
+    application_properties: Mapping[str, Value] | None = None,
+    message_id: Value = None,
+    correlation_id_raw: bytes = b"",
+    to: str | None = None,
+    reply_to: str | None = None,
+) -> bytes:
+    """A message with header, properties, application properties and an amqp-value body.
+
+    `correlation_id_raw` is an encoded value (a request's `message_id_raw`), echoed byte for byte.
+    """
+    properties = [
+        encode(message_id),
+        NULL,
+        encode_text(to),
+        NULL,
+        encode_text(reply_to),
+        correlation_id_raw or NULL,
+    ]
+    entries: list[bytes] = []
+    for name, value in (application_properties or {}).items():
+        entries.append(encode_text(name))
+        entries.append(encode(value))
+    return b"".join(
+        [
+            FIRST_HEADER,
+            encode_fields(codes.PROPERTIES, properties),
+            b"\x00\x53\x74" + compound(codes.MAP8, entries),
+            b"\x00\x53\x77" + encode(body),
+        ]
+    )
+
+
+def _body(payload: bytes, head: MessageHead) -> Value:
+    if head.body_length == 0:
+        return None
+    end: i64 = head.body_offset + head.body_length
+    reader = ValueReader(payload, head.body_offset, end)
+    if head.body_kind == codes.AMQP_VALUE:
+        section_code(reader)
+        value = reader.value()
+        if reader.position != end:
+            raise DecodeError("an amqp-value whose size is not that of its contents")
+        return value
+    chunks: list[bytes] = []
+    items: list[Value] = []
+    while reader.position < end:
+        section_code(reader)
+        value = reader.value()
+        if isinstance(value, bytes):
+            chunks.append(value)
+        elif isinstance(value, list):
+            items.extend(value)
+    return b"".join(chunks) if head.body_kind == codes.DATA else items
+
+
+def encode_data_message(
+    content: bytes,
+    *,
+    message_id: str | None = None,
+    session_id: str | None = None,
+    partition_key: str | None = None,
+) -> bytes:
+    """A plain message with one data section, as a simple client sends it."""
+    parts: list[bytes] = []
+    if partition_key is not None:
+        entry = [b"\xa3\x13x-opt-partition-key", encode_text(partition_key)]
+        parts.append(b"\x00\x53\x72" + compound(codes.MAP8, entry))
+    if message_id is not None or session_id is not None:
+        fields = [encode_text(message_id), *[NULL] * 9, encode_text(session_id)]
+        parts.append(encode_fields(codes.PROPERTIES, fields))
+    parts.append(b"\x00\x53\x75" + encode(content))
+    return b"".join(parts)

@@ -1,0 +1,28 @@
+"""What stores that keep messages in chunks, and those who read many at once, say of one message.
+
+A plain tuple: it is made for every message that is read, many thousands at a time. Its fields are
+named by the constants.
+"""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+Record = tuple[int, int, int, int]
+ENQUEUED_AT_MS: Final = 0
+EXPIRES_AT_MS: Final = 1
+SIZE_BYTES: Final = 2
+DIGEST: Final = 3
+
+HOLE: Final[Record] = (0, 0, 0, 0)
+"""Stands for a number that no message of a chunk has. No payload has this size and checksum."""
+
+
+def is_whole(payload: bytes, record: Record) -> bool:
+    """Whether these are the bytes that were written for a record."""
+    return len(payload) == record[SIZE_BYTES] and (
+        int(xxh3_64_intdigest(payload)) == record[DIGEST]
+    )

@@ -1,0 +1,117 @@
+"""Stores in memory, as a package: for tests, and the shortest example of one.
+
+What serves them is one process; when it ends nothing is left that could be examined or copied.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import final
+
+from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot
+from shardbus.stores.base.bulk import BulkSource
+from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
+from shardbus.stores.base.package import Site
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.memory.catalogue import MemoryCatalogue
+from shardbus.stores.memory.store import MemoryStore
+
+
+@final
+class KeptMemory:
+    """A `base_package.KeptStore`. It is there as soon as somebody asks for it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.store = MemoryStore()
+        self.namespace_id = ""
+
+    def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
+        if self.namespace_id not in ("", namespace_id):
+            raise StoreError(f"{self.name} belongs to the namespace {self.namespace_id}")
+        if not self.namespace_id and not is_empty_expected:
+            raise StoreError(f"{self.name} is empty: what was in memory is gone")
+        self.namespace_id = namespace_id
+
+    def open_own(self) -> None:
+        """It is open."""
+
+    def open_if_only_to_read(self) -> None:
+        """It is open."""
+
+    def size_bytes(self) -> int:
+        return 0
+
+    def snapshot(self) -> Snapshot:
+        raise _nothing(self.name)
+
+
+@final
+class MemoryStores:
+    """A `base_package.Stores`."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, KeptMemory] = {}
+        self._catalogue: MemoryCatalogue | None = None
+
+    def describe(self) -> str:
+        return "stores in memory"
+
+    def names(self) -> list[str]:
+        return list(self._kept)
+
+    def has_catalogue(self) -> bool:
+        return self._catalogue is not None
+
+    def refuse_other_builds(self) -> None:
+        """There are none."""
+
+    def check_start(self) -> None:
+        """A new namespace begins with every process."""
+
+    def open_catalogue(self, *, now_ms: int, new_id: str) -> MemoryCatalogue:
+        if self._catalogue is None:
+            self._catalogue = MemoryCatalogue(now_ms, new_id)
+        return self._catalogue
+
+    def open_store(self, name: str) -> KeptMemory:
+        return self._kept.setdefault(name, KeptMemory(name))
+
+    def open_bulk(self, name: str) -> BulkSource:
+        raise StoreError(f"{name} is in the memory of its broker: no other process can read it")
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def unserved_snapshot(self, name: str) -> Snapshot:
+        raise _nothing(name)
+
+    def restore(self, name: str, copy: Path) -> None:
+        raise StoreError(f"{name}: nothing can be restored into memory")
+
+    def size_bytes(self, name: str) -> int:
+        return 0
+
+    def check(self, name: str, progress: Progress) -> StoreReport:
+        raise _nothing(name)
+
+    def repair(self, name: str, progress: Progress) -> Repaired:
+        raise _nothing(name)
+
+    def check_catalogue(self) -> CatalogueReport:
+        raise _nothing(CATALOGUE_NAME)
+
+    def repair_catalogue(self, *, now_ms: int, new_id: str) -> str:
+        raise _nothing(CATALOGUE_NAME)
+
+    def adopt(self, *, now_ms: int, new_id: str) -> list[str]:
+        raise _nothing(CATALOGUE_NAME)
+
+
+def _nothing(name: str) -> StoreError:
+    return StoreError(f"{name} is in memory: there is nothing to examine or to copy")
+
+
+def stores(site: Site) -> MemoryStores:
+    return MemoryStores()

@@ -1,0 +1,135 @@
+"""What the writer of a store remembers of it, so that it need not ask the database."""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from typing import Final, final
+
+from shardbus.stores.sqlite.chunk import local_of, unpack_gap
+
+# Chunks listed in `recent`, and thus in memory, before they are moved to `place`.
+RECENT_MAX: Final = 2048
+# Older chunks that are remembered because something just left them.
+OLDER_MAX: Final = 1024
+
+
+@final
+class Chunk:
+    """One chunk as its row in `recent` or `place` and its row in `gap` describe it."""
+
+    def __init__(
+        self, number: int, first: int, span: int, size_bytes: int, due_at_ms: int, is_mixed: bool
+    ) -> None:
+        self.number = number
+        self.first = first
+        # From the first number to the last; those that none of its messages has are `gone`.
+        self.span = span
+        self.size_bytes = size_bytes
+        self.due_at_ms = due_at_ms
+        # Whether `due_at_ms` must be computed anew when a message leaves.
+        self.is_mixed = is_mixed
+        self.gone = 0
+        self.has_gap = False
+        self.is_recent = True
+
+    def covers(self, key: int) -> bool:
+        return self.first <= key < self.first + self.span
+
+    def holds(self, key: int) -> bool:
+        return self.covers(key) and not self.gone >> (key - self.first) & 1
+
+    def is_empty(self) -> bool:
+        return self.gone == (1 << self.span) - 1
+
+
+@final
+class Known:
+    """Numbers that go on with every commit, and which fragments have chunks with parts."""
+
+    def __init__(self) -> None:
+        self.next_chunk = 1
+        self.next_part = 1
+        self.last_counters: dict[int, int] = {}
+        self.has_parts: set[int] = set()
+
+
+@final
+class StoreDirectory:
+    """Every recent chunk, and some older ones. Only the writer uses it.
+
+    It runs ahead of the database while a commit is on its way; after a commit that failed it is
+    thrown away and loaded again.
+    """
+
+    def __init__(self) -> None:
+        self.recent_count = 0
+        self._older_count = 0
+        self._firsts: dict[int, list[int]] = {}
+        self._chunks: dict[int, Chunk] = {}
+
+    def add_older(self, chunks: list[Chunk]) -> None:
+        """Remember chunks that are in `place`, forgetting others rather than growing."""
+        if self._older_count + len(chunks) > OLDER_MAX:
+            self._forget(False)
+        self._older_count += len(chunks)
+        for chunk in chunks:
+            self._insert(chunk)
+
+    def add_recent(self, chunk: Chunk) -> None:
+        self.recent_count += 1
+        self._insert(chunk)
+
+    def _insert(self, chunk: Chunk) -> None:
+        firsts = self._firsts.setdefault(local_of(chunk.first), [])
+        if not firsts or firsts[-1] < chunk.first:
+            firsts.append(chunk.first)
+        else:
+            insort(firsts, chunk.first)
+        self._chunks[chunk.first] = chunk
+
+    def find(self, key: int) -> Chunk | None:
+        """The chunk in memory that covers a key."""
+        firsts = self._firsts.get(local_of(key))
+        if firsts is None:
+            return None
+        at = bisect_right(firsts, key)
+        if at == 0:
+            return None
+        chunk = self._chunks[firsts[at - 1]]
+        return chunk if chunk.covers(key) else None
+
+    def drop(self, chunk: Chunk) -> None:
+        if self._chunks.pop(chunk.first, None) is None:
+            return
+        if chunk.is_recent:
+            self.recent_count -= 1
+        else:
+            self._older_count -= 1
+        local = local_of(chunk.first)
+        firsts = self._firsts[local]
+        del firsts[bisect_right(firsts, chunk.first) - 1]
+        if not firsts:
+            del self._firsts[local]
+
+    def age(self) -> None:
+        """The recent chunks were moved to `place`: they are looked up there when needed."""
+        self._forget(True)
+
+    def _forget(self, is_recent: bool) -> None:
+        for chunk in [c for c in self._chunks.values() if c.is_recent is is_recent]:
+            self.drop(chunk)
+
+
+def listed_chunks(text: str | None, *, is_recent: bool) -> list[Chunk]:
+    """Rows of `first span size chunk due mixed gap-in-hex`."""
+    chunks: list[Chunk] = []
+    for line in text.split(";") if text else ():
+        first, span, size, number, due_at, mixed, gap = line.split(" ")
+        chunk = Chunk(int(number), int(first), int(span), int(size), int(due_at), mixed == "1")
+        chunk.is_recent = is_recent
+        chunk.has_gap = gap != ""
+        # Of a damaged gap nothing is known: whoever reads the chunk sees all of it as damaged.
+        chunk.gone = max(unpack_gap(chunk.first, bytes.fromhex(gap)), 0) if gap else 0
+        chunks.append(chunk)
+    return chunks

@@ -1,0 +1,1 @@
+"""Examines the files of a SQLite store, and repairs what is damaged."""

@@ -1,0 +1,111 @@
+"""Examines the files of a data directory that nobody serves; changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from shardbus.stores.base.check import Damage, Progress, StoreReport
+from shardbus.stores.base.store import OtherBuild, StoreError
+from shardbus.stores.sqlite.database import FileLock, highest_entity_id, namespace_of, prepare
+from shardbus.stores.sqlite.examine.catalogue_repair import page_faults
+from shardbus.stores.sqlite.examine.finding import Nowhere, Sink
+from shardbus.stores.sqlite.examine.salvage import open_unchanged
+from shardbus.stores.sqlite.examine.survey import Survey
+from shardbus.stores.sqlite.membership import broker_index
+
+
+def check_store(path: Path, progress: Progress) -> StoreReport:
+    """Examine one store. StoreError when it is being served."""
+    real = path.resolve()
+    if not real.exists():
+        return not_there(path)
+    lock = FileLock(real)
+    try:
+        return examine(real, path.name, Nowhere(), progress)[0]
+    finally:
+        lock.release()
+
+
+def not_there(path: Path) -> StoreReport:
+    """The report on a link that leads nowhere."""
+    report = StoreReport(path.name, broker_index(path))
+    _add_whole(report, f"{path.resolve()} is not there: the disk may not be mounted")
+    return report
+
+
+def examine(
+    path: Path, name: str, sink: Sink, progress: Progress
+) -> tuple[StoreReport, Survey | None]:
+    """Walk a store whose lock is held; the survey is None when nothing in it can be read.
+
+    OtherBuild when another build made it.
+    """
+    report = StoreReport(name, broker_index(Path(name)))
+    try:
+        prepare(path)
+    except OtherBuild:
+        raise
+    except StoreError as error:
+        _add_whole(report, str(error))
+        return report, None
+    connection = open_unchanged(path)
+    try:
+        _check_pages(connection, report)
+        survey = Survey(connection, report, sink, progress)
+        survey.run()
+        for owner in survey.owners.values():
+            if not owner.is_deleted:
+                lines = owner.counted.lines
+                held = sum(line.count + line.deferred + line.scheduled for line in lines)
+                report.held[(owner.entity_id, owner.number)] = (
+                    held + owner.counted.set_aside,
+                    owner.counted.total_bytes(),
+                )
+        report.namespace_id = _namespace_of(connection, report)
+    except sqlite3.Error as error:
+        _add_whole(report, f"the file cannot be read: {error}")
+        return report, None
+    finally:
+        connection.close()
+    return report, survey
+
+
+def _namespace_of(connection: sqlite3.Connection, report: StoreReport) -> str:
+    try:
+        report.highest_entity_id = highest_entity_id(connection)
+        return namespace_of(connection)
+    except sqlite3.Error as error:
+        report.damages.append(
+            Damage(
+                report.file,
+                f"to which namespace it belongs cannot be read: {error}",
+                meaning="after a repair it belongs to the namespace that is started with it",
+                is_loss=False,
+            )
+        )
+        return ""
+
+
+def _check_pages(connection: sqlite3.Connection, report: StoreReport) -> None:
+    try:
+        faults = page_faults(connection)
+    except sqlite3.Error as error:
+        faults = [str(error)]
+    for fault in faults:
+        report.is_torn = True
+        report.damages.append(
+            Damage(report.file, f"pages: {fault}", meaning="rows may be missing or doubled")
+        )
+
+
+def _add_whole(report: StoreReport, what: str) -> None:
+    report.is_readable = False
+    report.damages.append(
+        Damage(
+            report.file,
+            what,
+            meaning="nothing in it can be served",
+            advice="restore a copy of the file; a repair cannot read it",
+        )
+    )

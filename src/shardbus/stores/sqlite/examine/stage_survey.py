@@ -1,0 +1,67 @@
+"""The part of a survey that is about stages: messages that are not published yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, final
+
+from shardbus.stores.sqlite.examine.finding import Findings, Owner, Sink
+from shardbus.stores.sqlite.examine.part_survey import PartSurvey, listed_parts
+from shardbus.stores.sqlite.examine.salvage import Row, Salvage, blob, integer
+from shardbus.stores.sqlite.staged import StagedPiece, unpack_staged
+
+_LOST: Final = "its stage cannot be published any more: it has to be staged again"
+
+
+@final
+class StageSurvey:
+    """Reads the pieces of stages, and the payloads that are kept beside them."""
+
+    def __init__(
+        self,
+        salvage: Salvage,
+        findings: Findings,
+        parts: PartSurvey,
+        owners: Mapping[int, Owner],
+    ) -> None:
+        self._salvage = salvage
+        self._findings = findings
+        self._parts = parts
+        self._owners = owners
+
+    def run(self, sink: Sink) -> None:
+        for row in self._salvage.rows("stage", "id", "local, stage, piece, data, parts"):
+            self._piece(sink, row, listed_parts(row[5]) or [])
+
+    def _piece(self, sink: Sink, row: Row, listed: list[int]) -> None:
+        name, packed = (integer(row[1]), blob(row[2]), integer(row[3])), blob(row[4])
+        found = unpack_staged(packed)
+        local, stage, piece = name if found is None else found.name()
+        what = f"piece {piece} of stage {stage.hex()}"
+        # A damaged piece still has its parts; the list beside it says which.
+        for part in listed if found is None else found.part_numbers():
+            self._parts.use(part)
+        owner = self._owners.get(local)
+        if owner is None:
+            self._findings.add(f"{what} belongs to a fragment that is not listed", "it is not used")
+        elif owner.is_deleted:
+            return
+        elif found is None:
+            self._findings.add(f"{what} fails its checksum", _LOST, owner)
+        else:
+            if name != found.name():
+                self._findings.mend(owner, f"{what} is not as it is listed")
+            if listed != found.part_numbers():
+                self._findings.mend(owner, f"{what} lists other parts than it has")
+            self._whole(sink, owner, found, what)
+
+    def _whole(self, sink: Sink, owner: Owner, piece: StagedPiece, what: str) -> None:
+        bodies: dict[int, bytes] = {}
+        for part in piece.parts:
+            body = self._parts.body(part.number)
+            if body is None or not part.is_whole(body):
+                self._findings.add(f"a payload of {what} fails its checksum", _LOST, owner)
+                return
+            bodies[part.number] = body
+        self._findings.report.pieces += 1
+        sink.staged(owner, piece, bodies)

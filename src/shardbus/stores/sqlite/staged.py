@@ -1,0 +1,174 @@
+"""The bytes of a piece of a stage, and how its payloads lie in parts until chunks adopt them.
+
+A piece is a kept record (see `chunk`) with the number of the piece for its kind. Where payloads are
+kept beside it they are in parts, each of which makes one chunk, and the record says of them:
+
+    piece   record of version 2: bytes of data u32, data, parts u32,
+            parts x (number i64, payloads u32, checksum of the part u64),
+            for each payload (bytes u32, checksum u64)
+"""
+# Compiled by mypyc.
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, final
+
+from xxhash import xxh3_64_intdigest
+
+from shardbus.core.fragment.change import Adopt
+from shardbus.core.message import NEVER_MS
+from shardbus.stores.base.record import Record
+from shardbus.stores.sqlite.chunk import (
+    CHUNK_BYTES_MAX,
+    CHUNK_COUNT_MAX,
+    FORMAT_VERSION,
+    PIECE_VERSION,
+    due_of,
+    pack_adopted,
+    pack_versioned,
+    unpack_versioned,
+)
+
+_COUNT: Final = Struct("<I")
+_PART: Final = Struct("<qIQ")
+_PAYLOAD: Final = Struct("<IQ")
+
+
+@final
+class StagedPart:
+    """Successive payloads of a piece: `sizes` and `digests` of each, and what they come to."""
+
+    def __init__(self, number: int, digest: int) -> None:
+        self.number = number
+        self.digest = digest
+        self.size_bytes = 0
+        self.sizes: list[int] = []
+        self.digests: list[int] = []
+
+    def add(self, size_bytes: int, digest: int) -> None:
+        self.sizes.append(size_bytes)
+        self.digests.append(digest)
+        self.size_bytes += size_bytes
+
+    def is_whole(self, body: bytes) -> bool:
+        return len(body) == self.size_bytes and int(xxh3_64_intdigest(body)) == self.digest
+
+
+@final
+class StagedPiece:
+    """What a piece says about itself; without parts, all of it is in `data`."""
+
+    def __init__(self, local: int, stage: bytes, piece: int, data: bytes) -> None:
+        self.local = local
+        self.stage = stage
+        self.piece = piece
+        self.data = data
+        self.parts: list[StagedPart] = []
+
+    def count(self) -> int:
+        count = 0
+        for part in self.parts:
+            count += len(part.sizes)
+        return count
+
+    def name(self) -> tuple[int, bytes, int]:
+        return self.local, self.stage, self.piece
+
+    def part_numbers(self) -> list[int]:
+        return [part.number for part in self.parts]
+
+    def keep(self, payloads: list[bytes], next_part: int) -> list[bytes]:
+        """Divide payloads into parts with numbers from `next_part` on; the bytes of each."""
+        bodies: list[bytes] = []
+        start = 0
+        size_bytes = 0
+        for position, payload in enumerate(payloads):
+            is_full = position - start >= CHUNK_COUNT_MAX
+            if position > start and (is_full or size_bytes + len(payload) > CHUNK_BYTES_MAX):
+                bodies.append(self._keep(payloads[start:position], next_part + len(bodies)))
+                start = position
+                size_bytes = 0
+            size_bytes += len(payload)
+        if payloads:
+            bodies.append(self._keep(payloads[start:], next_part + len(bodies)))
+        return bodies
+
+    def _keep(self, payloads: list[bytes], number: int) -> bytes:
+        body = b"".join(payloads)
+        part = StagedPart(number, int(xxh3_64_intdigest(body)))
+        for payload in payloads:
+            part.add(len(payload), int(xxh3_64_intdigest(payload)))
+        self.parts.append(part)
+        return body
+
+    def pack(self) -> bytes:
+        if not self.parts:
+            return pack_versioned(FORMAT_VERSION, self.local, self.piece, self.stage, self.data)
+        packed = [_COUNT.pack(len(self.data)), self.data, _COUNT.pack(len(self.parts))]
+        for part in self.parts:
+            packed.append(_PART.pack(part.number, len(part.sizes), part.digest))
+        for part in self.parts:
+            for size_bytes, digest in zip(part.sizes, part.digests, strict=True):
+                packed.append(_PAYLOAD.pack(size_bytes, digest))
+        return pack_versioned(PIECE_VERSION, self.local, self.piece, self.stage, b"".join(packed))
+
+
+def staged_data(packed: bytes) -> tuple[int, bytes, int, bytes] | None:
+    """Local number, stage, number of the piece and its data; None if it is damaged."""
+    found = unpack_versioned(packed)
+    if found is None:
+        return None
+    version, local, number, stage, data = found
+    if version == PIECE_VERSION:
+        data = data[_COUNT.size : _COUNT.size + int(_COUNT.unpack_from(data, 0)[0])]
+    return local, stage, number, data
+
+
+def unpack_staged(packed: bytes) -> StagedPiece | None:
+    """What `StagedPiece.pack` packed; None if it is damaged."""
+    found = unpack_versioned(packed)
+    if found is None:
+        return None
+    version, local, number, stage, data = found
+    if version != PIECE_VERSION:
+        return StagedPiece(local, stage, number, data)
+    parts_at = _COUNT.size + int(_COUNT.unpack_from(data, 0)[0])
+    piece = StagedPiece(local, stage, number, data[_COUNT.size : parts_at])
+    parts: int = _COUNT.unpack_from(data, parts_at)[0]
+    at = parts_at + _COUNT.size
+    payloads_at = at + parts * _PART.size
+    for part_number, count, digest in _PART.iter_unpack(data[at:payloads_at]):
+        part = StagedPart(part_number, digest)
+        payloads_end = payloads_at + count * _PAYLOAD.size
+        for size_bytes, payload_digest in _PAYLOAD.iter_unpack(data[payloads_at:payloads_end]):
+            part.add(size_bytes, payload_digest)
+        payloads_at = payloads_end
+        piece.parts.append(part)
+    return piece
+
+
+@final
+class Adopted:
+    """The chunk that a part becomes."""
+
+    def __init__(self, key: int, part: StagedPart, change: Adopt, position: int) -> None:
+        """`position` is that of its first payload among those of the piece."""
+        self.first = key
+        self.count = len(part.sizes)
+        self.size_bytes = part.size_bytes
+        self.part = part.number
+        enqueued_at_ms = change.enqueued_at_ms
+        expiries_ms = change.expires_at_ms
+        if len(expiries_ms) == 1:
+            expiries_ms = expiries_ms * self.count
+        else:
+            expiries_ms = expiries_ms[position : position + self.count]
+        records: list[Record] = []
+        for at, size_bytes in enumerate(part.sizes):
+            records.append((enqueued_at_ms, expiries_ms[at], size_bytes, part.digests[at]))
+        self.head = pack_adopted(key, records, part.number)
+        self.due_at_ms = NEVER_MS
+        self.is_mixed = False
+        if change.expires_at_ms != [NEVER_MS]:
+            self.due_at_ms, self.is_mixed = due_of(records, 0)

@@ -1,0 +1,441 @@
+"""The embedded store: one SQLite file, laid out for group commits of many fragments.
+
+The layout is described in docs/internals/data-layout.md and argued for in ADR 3.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, TypeVar, final
+
+from shardbus.core.fragment.change import Append, StagePut
+from shardbus.core.limits import BATCH_MAX
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.runs import Runs
+from shardbus.stores.base.store import (
+    Due,
+    FragmentCommit,
+    FragmentId,
+    FragmentImage,
+    NotStored,
+    Page,
+    SessionPage,
+    StoreError,
+    UnknownFragment,
+)
+from shardbus.stores.sqlite.chunk import session_name, unpack_counters
+from shardbus.stores.sqlite.database import (
+    FileLock,
+    Log,
+    highest_entity_id,
+    namespace_of,
+    open_reader,
+    open_writer,
+    prepare,
+    spare_bytes_of,
+    store_error,
+)
+from shardbus.stores.sqlite.directory import RECENT_MAX
+from shardbus.stores.sqlite.due import DueReader
+from shardbus.stores.sqlite.reader import BROWSABLE, StoreQuestion, StoreReader
+from shardbus.stores.sqlite.room import DiskRoom, is_no_room, no_room_text
+from shardbus.stores.sqlite.session import ImageReader, SessionReader
+from shardbus.stores.sqlite.writer import StoreWriter
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# What SQLite says of values, not of the file: a constraint, a value that is too large.
+_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
+
+
+@final
+class SqliteStore:
+    """A MessageStore in the file `path`, which is made (for its owner only) if there is none.
+
+    With durability "full" a commit that returned survives the loss of power. With "relaxed" it
+    survives the death of the process, but the loss of power may undo the last commits (of all
+    fragments alike, in the order they were made) since the log was last copied to the file.
+    One process at a time may open a file; others may read it (`database.open_reader`).
+    `recent_max` chunks are listed in the order of commits before they are sorted by fragment.
+    `reserve_bytes` are kept on the file system for the time when it is full; 0: none.
+    A store that is opened `to_read` alone needs no room at all, and refuses every write.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        durability: Literal["full", "relaxed"] = "full",
+        recent_max: int = RECENT_MAX,
+        reserve_bytes: int = 0,
+        to_read: bool = False,
+    ) -> None:
+        # SQLite keeps its log beside the file that a link names, not beside the link.
+        self.path = Path(path).resolve()
+        self.is_read_only = to_read
+        # Everything opened so far is given back when the next step fails.
+        with ExitStack() as opened, Translated(self.path):
+            if self.path.exists():
+                # Before anything is made beside it.
+                prepare(self.path)
+            if not to_read:
+                lock = FileLock(self.path)
+                opened.callback(lock.release)
+            self._room = DiskRoom(self.path, 0 if to_read else reserve_bytes)
+            if to_read:
+                reading = self._open_to_read()
+                self._writer = StoreWriter(reading, recent_max)
+            else:
+                self._writer = StoreWriter(self._with_reserve(durability), recent_max)
+                opened.callback(self._writer.connection.close)
+                reading = self._retried(lambda: open_reader(self.path))
+            opened.callback(reading.close)
+            self._log = Log(self.path, self._writer.connection, self._room)
+            self._reader = StoreReader(reading)
+            self._due = DueReader(reading)
+            self._sessions = SessionReader(reading)
+            self._images = ImageReader(reading)
+            # Replaced, never changed: the reader may look while the writer creates.
+            self._locals = self._writer.fragments()
+            if not to_read:
+                self._room.begin(spare_bytes_of(self._writer.connection))
+                self._log.look()
+            self._opened = opened.pop_all()
+
+    def namespace_id(self) -> str:
+        """The namespace to which the store belongs; empty if it belongs to none."""
+        with Translated(self.path):
+            return namespace_of(self._writer.connection)
+
+    def join(self, namespace_id: str) -> None:
+        """Belong to this namespace, durably."""
+        with Translated(self.path, self._writer):
+            self._writer.connection.execute(
+                "INSERT OR REPLACE INTO namespace VALUES (1, ?)", (namespace_id,)
+            )
+
+    @property
+    def shortage(self) -> str:
+        return self._room.shortage
+
+    def look(self) -> None:
+        if not self.is_read_only:
+            with Translated(self.path):
+                self._log.look()
+
+    def fragments(self) -> list[FragmentId]:
+        return list(self._locals)
+
+    def highest_entity_id(self) -> int:
+        with Translated(self.path):
+            return highest_entity_id(self._writer.connection)
+
+    def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
+        with Translated(self.path):
+            found = self._images.recorded(kinds)
+        return [fragment for fragment, local in self._locals.items() if local in found]
+
+    def timed(self) -> list[FragmentId]:
+        with Translated(self.path):
+            return [
+                fragment
+                for fragment, local in self._locals.items()
+                if self._due.next_due_ms(local, after_ms=0) != NEVER_MS
+            ]
+
+    def create(self, fragments: Sequence[FragmentId]) -> None:
+        new = [f for f in dict.fromkeys(fragments) if f not in self._locals]
+        if new:
+            if self.shortage:
+                raise StoreError(self.shortage)
+            created = self._written(lambda: self._writer.create(new), is_for_payload=True)
+            self._locals = self._locals | created
+
+    def delete(self, fragments: Sequence[FragmentId]) -> None:
+        known = {f: self._locals[f] for f in fragments if f in self._locals}
+        if known:
+            self._written(lambda: self._writer.delete(list(known.values())), is_for_payload=False)
+            self._locals = {f: n for f, n in self._locals.items() if f not in known}
+
+    def sweep(self) -> bool:
+        return self._written(self._writer.sweep, is_for_payload=False)
+
+    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
+        with Translated(self.path):
+            found = self._images.last_counters() if fragments else {}
+        return [found.get(self._locals.get(fragment, -1), 0) for fragment in fragments]
+
+    def commit(self, commits: Sequence[FragmentCommit]) -> None:
+        located = [(self._local(commit.fragment), commit) for commit in commits]
+        with Translated(self.path, self._writer):
+            try:
+                self._writer.commit(located)
+            except sqlite3.Error as error:
+                # Rarely: whether there is payload in it is only asked when it did not fit.
+                self._again(error, lambda: self._writer.commit(located), has_payload(commits))
+            self._log.bound()
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        local = self._local(fragment)
+        with Translated(self.path):
+            image = self._images.image(local)
+        counters = unpack_counters(local, image.counters)
+        if counters is None:
+            raise StoreError(
+                f"{self.path}: the counters of fragment {fragment.number} of entity "
+                f"{fragment.entity_id} are damaged; restore a copy of the file"
+            )
+        if image.damaged_kinds:
+            kinds = ", ".join(str(kind) for kind in sorted(set(image.damaged_kinds)))
+            raise StoreError(
+                f"{self.path}: records (of kind {kinds}) of fragment {fragment.number} of entity "
+                f"{fragment.entity_id} are damaged, and what it promised is not known without "
+                "them; restore a copy of the file, or give the promises up with "
+                "`shardbus check --repair`"
+            )
+        if image.damaged:
+            log.error(
+                "%s: %d records of message ids of fragment %s are damaged: duplicates of those "
+                "messages will not be recognised",
+                self.path,
+                image.damaged,
+                fragment,
+            )
+        return FragmentImage(counters, image.next_due_ms, image.remembered, image.records)
+
+    def read_line(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        return self._page(self._ask(fragment, line, after + 1, count_max, bytes_max))
+
+    def read_heads(
+        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        ask = self._ask(fragment, line, after + 1, count_max, bytes_max)
+        ask.is_for_heads = True
+        return self._page(ask)
+
+    def browse(
+        self,
+        fragment: FragmentId,
+        line: int,
+        *,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
+    ) -> Page:
+        assert session_id is None or line == MAIN_LINE, "only the main line has sessions"
+        ask = self._ask(fragment, line, start, count_max, bytes_max, session_id)
+        ask.states = BROWSABLE
+        return self._page(ask)
+
+    def read_entries(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
+    ) -> list[Entry | None]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._reader.entries(local, fragment.number, sequence_numbers, bytes_max)
+
+    def read_session(
+        self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
+    ) -> Page:
+        return self._page(
+            self._ask(fragment, MAIN_LINE, after + 1, count_max, bytes_max, session_id)
+        )
+
+    def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
+        ask = self._ask(fragment, MAIN_LINE, after + 1, count_max, 0)
+        with Translated(self.path):
+            return self._sessions.waiting(ask)
+
+    def list_sessions(
+        self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
+    ) -> list[str]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._sessions.names(
+                local, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
+            )
+
+    def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._sessions.state(local, session_name(session_id))
+
+    def read_payloads(
+        self, fragment: FragmentId, sequence_numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._reader.payloads(local, fragment.number, sequence_numbers)
+
+    def read_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> dict[int, bytes | None]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._images.stage(local, stage, after, until)
+
+    def check_stage(
+        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
+    ) -> list[int]:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._images.damaged_pieces(local, stage, after, until)
+
+    def read_due(
+        self,
+        fragment: FragmentId,
+        *,
+        now_ms: int,
+        count_max: int,
+        bytes_max: int,
+        claimed: Runs | None = None,
+    ) -> Due:
+        local = self._local(fragment)
+        with Translated(self.path):
+            return self._due.due(
+                local,
+                fragment.number,
+                now_ms=now_ms,
+                count_max=count_max,
+                bytes_max=bytes_max,
+                claimed=claimed,
+            )
+
+    def close(self) -> None:
+        """Also copies the log into the file and removes it."""
+        with self._opened, Translated(self.path):
+            self._reader.connection.close()
+            if not self.is_read_only:
+                self._log.begin_anew()
+
+    def _written(self, work: Callable[[], T], *, is_for_payload: bool) -> T:
+        with Translated(self.path, self._writer):
+            try:
+                done = work()
+            except sqlite3.Error as error:
+                done = self._again(error, work, is_for_payload)
+            self._log.bound()
+            return done
+
+    def _again(self, error: sqlite3.Error, work: Callable[[], T], is_for_payload: bool) -> T:
+        """Do what failed for want of room, with what the reserve gives; else raise why it failed.
+
+        SQLite has taken it back, and writes it where it was begun. New payload that does not fit is
+        certainly not stored, as soon as what was begun of it is cut off.
+        """
+        while is_no_room(self.path, error):
+            self._writer.roll_back()
+            # The failed attempt has left the log long: it is cut off before anything else.
+            is_left = self._log.begin_anew()
+            if not self._room.give_back(is_for_payload=is_for_payload):
+                if is_for_payload and not is_left:
+                    raise NotStored(f"{self.path}: {no_room_text(self.path)}") from error
+                break
+            try:
+                return work()
+            except sqlite3.Error as another:
+                error = another
+        raise error
+
+    def _with_reserve(self, durability: str) -> sqlite3.Connection:
+        def opened() -> sqlite3.Connection:
+            prepare(self.path)
+            return open_writer(self.path, durability, self._room.reserve_bytes)
+
+        return self._retried(opened)
+
+    def _open_to_read(self) -> sqlite3.Connection:
+        if not self.path.exists():
+            raise StoreError(f"{self.path}: there is no such file to read")
+        prepare(self.path)
+        return open_reader(self.path, is_alone=True)
+
+    def _retried(self, work: Callable[[], T]) -> T:
+        """Do something at the start, if need be with the help of the reserve."""
+        while True:
+            try:
+                return work()
+            except (sqlite3.Error, OSError) as error:
+                if not is_no_room(self.path, error):
+                    raise
+                if not self._room.give_back(is_for_payload=False):
+                    raise
+
+    def _ask(
+        self,
+        fragment: FragmentId,
+        line: int,
+        start: int,
+        count_max: int,
+        bytes_max: int,
+        session_id: str | None = None,
+    ) -> StoreQuestion:
+        return StoreQuestion(
+            self._local(fragment),
+            fragment.number,
+            line,
+            start=start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            session=None if session_id is None else session_name(session_id),
+        )
+
+    def _page(self, ask: StoreQuestion) -> Page:
+        with Translated(self.path):
+            return self._reader.page(ask)
+
+    def _local(self, fragment: FragmentId) -> int:
+        local = self._locals.get(fragment)
+        if local is None:
+            raise UnknownFragment(
+                f"{self.path}: holds no fragment {fragment.number} of entity {fragment.entity_id}"
+            )
+        return local
+
+
+def has_payload(commits: Sequence[FragmentCommit]) -> bool:
+    """Whether messages, staged or not, are new in one of these."""
+    return any(
+        isinstance(change, Append | StagePut) for commit in commits for change in commit.changes
+    )
+
+
+@final
+class Translated:
+    """What SQLite raises inside becomes a StoreError; what a writer had begun is rolled back."""
+
+    def __init__(self, path: Path, writer: StoreWriter | None = None) -> None:
+        self._path = path
+        self._writer = writer
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            return
+        if self._writer is not None:
+            # A rollback fails only where the transaction is already gone.
+            with suppress(sqlite3.Error):
+                self._writer.roll_back()
+            if isinstance(error, _UNFIT):
+                # Nothing else than what was to be stored is at fault, and it was rolled back.
+                raise NotStored(f"{self._path}: {error}") from error
+        # A ValueError is a row that is no longer what was written: a text where a number was.
+        if isinstance(error, sqlite3.Error | ValueError | OSError):
+            raise store_error(self._path, error) from error
