@@ -1,5 +1,6 @@
 """The simplest possible fragment: a list of messages, each with what is true of it."""
 
+from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS
 from shardbus.core.message import (
     ACTIVE,
     DEAD_LETTER_LINE,
@@ -136,6 +137,8 @@ class Model:
         # And those that were a part of it when its first bite was stored, in the same order.
         self.taken: list[list[bytes]] = []
         self.batches: dict[bytes, int] = {}
+        # Of these the ones that publish once, and when they were last heard of.
+        self.once: dict[bytes, int] = {}
         # What each batch was published with, by its producer and number.
         self.fingerprints: dict[tuple[bytes, int], bytes] = {}
         self.states: dict[str, bytes] = {}
@@ -249,6 +252,15 @@ class Model:
         for stage in list(self.stages.values()):
             if not stage.promised_to and stage.expires_at_ms <= now_ms:
                 del self.stages[stage.name]
+        for name, heard_ms in list(self.once.items()):
+            if heard_ms + PRODUCER_ONCE_KEPT_MS <= now_ms:
+                self.forget_producer(name)
+
+    def forget_producer(self, name: bytes) -> None:
+        if self.once.pop(name, None) is not None:
+            del self.batches[name]
+            for told in [told for told in self.fingerprints if told[0] == name]:
+                del self.fingerprints[told]
 
     def end_overdue(self, now_ms: int) -> None:
         for hold in [hold for hold in self.holds if hold.until_ms <= now_ms]:
@@ -318,6 +330,7 @@ class Model:
         for stage in self.stages.values():
             stage.expires_at_ms = now_ms + stage.lifetime_ms
             stage.checked = set()
+        self.once = dict.fromkeys(self.once, now_ms)
         for reader in self.readers:
             reader.heard_ms = now_ms
         for message in self.messages:

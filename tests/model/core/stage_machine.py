@@ -19,6 +19,7 @@ from shardbus.core.fragment.command import (
     Done,
     DropStages,
     Finish,
+    ForgetProducer,
     Prepare,
     Producers,
     Publication,
@@ -28,7 +29,7 @@ from shardbus.core.fragment.command import (
     Transact,
     Work,
 )
-from shardbus.core.limits import STAGE_MS_MIN
+from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS, STAGE_MS_MIN
 from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.stages.command import CheckStages, StagesChecked
 from tests.model.core.machine import TTLS_MS, FragmentMachine, counts
@@ -118,15 +119,22 @@ class StageMachine(FragmentMachine):
         step=st.sampled_from([-1, 0, 1, 1, 1]),
         error=st.sampled_from([0, 0, 0, 0, 1, -1]),
         fingerprint=st.sampled_from([b"", b"these rows", b"other rows"]),
+        is_once=st.booleans(),
     )
     def publish(
-        self, names: list[bytes], producer: bytes | None, step: int, error: int, fingerprint: bytes
+        self,
+        names: list[bytes],
+        producer: bytes | None,
+        step: int,
+        error: int,
+        fingerprint: bytes,
+        is_once: bool,
     ) -> None:
         shares = self.shares(names, error)
         publication: Publication | None = None
         if producer is not None:
             batch = max(self.model.batches.get(producer, 0) + step, 0)
-            publication = Publication(producer, batch, fingerprint)
+            publication = Publication(producer, batch, fingerprint, is_once=is_once)
         expected = self.why_not(shares, publication)
 
         reply = self.ask(Transact(Work([], [], shares, publication)))
@@ -135,9 +143,39 @@ class StageMachine(FragmentMachine):
         if expected is None:
             self.begin_publishing([name for name, _ in shares])
             if publication is not None:
-                self.model.batches[publication.producer] = publication.batch
-                self.model.fingerprints[publication.producer, publication.batch] = fingerprint
+                self.note(publication)
             self.settle_down()
+
+    def note(self, publication: Publication) -> None:
+        """One that goes on after it published once is like the others from then on."""
+        model, name = self.model, publication.producer
+        is_other = name in model.batches and name not in model.once
+        model.once.pop(name, None)
+        model.batches[name] = publication.batch
+        model.fingerprints[name, publication.batch] = publication.fingerprint
+        if publication.is_once and not is_other:
+            model.once[name] = self.desk.now_ms
+
+    @rule(name=producers)
+    def forget_producer(self, name: bytes) -> None:
+        assert isinstance(self.ask(ForgetProducer(name)), Done)
+        self.model.forget_producer(name)
+        self.settle_down()
+
+    @rule(name=producers)
+    def ask_producer(self, name: bytes) -> None:
+        """Whoever published once, and asks whether it has, is kept for its time again."""
+        known = self.ask(AskProducers(name))
+        assert isinstance(known, Producers)
+        found = {each.name: each.batch for each in known.producers}
+        assert found == {each: at for each, at in self.model.batches.items() if each == name}
+        if name in self.model.once:
+            self.model.once[name] = self.desk.now_ms
+        self.settle_down()
+
+    @rule(ms=st.sampled_from([PRODUCER_ONCE_KEPT_MS - 1, PRODUCER_ONCE_KEPT_MS]))
+    def pass_an_hour(self, ms: int) -> None:
+        self.pass_time(ms, True)
 
     @rule(names=some)
     def check_stages(self, names: list[bytes]) -> None:
@@ -158,7 +196,7 @@ class StageMachine(FragmentMachine):
             for piece in (1, 2, 3):
                 self.stage(name, piece, 3, None, -1, 0, STAGE_MS_MIN)
         self.check_stages(names)
-        self.publish(names, producer, 1, 0, b"")
+        self.publish(names, producer, 1, 0, b"", is_reloaded)
         if is_reloaded:
             self.crash()
 
@@ -256,14 +294,13 @@ class StageMachine(FragmentMachine):
     ) -> ErrorKind | None:
         if publication is not None:
             name, batch = publication.producer, publication.batch
-            if name in self.model.batches:
-                if batch <= self.model.batches[name]:
-                    told = self.model.fingerprints.get((name, batch))
-                    is_same = told in (b"", publication.fingerprint)
-                    is_known = is_same or not publication.fingerprint
-                    return ALREADY_PUBLISHED if is_known else BATCH_DIFFERS
-            elif len(self.model.batches) >= self.bounds.producers_max:
-                return QUOTA_EXCEEDED
+            if batch <= self.model.batches.get(name, -1):
+                told = self.model.fingerprints.get((name, batch))
+                is_same = told in (b"", publication.fingerprint)
+                is_known = is_same or not publication.fingerprint
+                return ALREADY_PUBLISHED if is_known else BATCH_DIFFERS
+            if not self.has_room_for(publication):
+                return SERVER_BUSY if publication.is_once else QUOTA_EXCEEDED
         for name, count in shares:
             stage = self.model.stages.get(name)
             if stage is None or len(stage.messages()) != count:
@@ -282,6 +319,13 @@ class StageMachine(FragmentMachine):
         fresh = self.fresh_ids(ids)
         is_full = self.is_history_full([ids[position] for position in fresh])
         return QUOTA_EXCEEDED if ids and is_full else None
+
+    def has_room_for(self, publication: Publication) -> bool:
+        name, once = publication.producer, self.model.once
+        if name in self.model.batches and (publication.is_once or name not in once):
+            return True
+        count = len(once) if publication.is_once else len(self.model.batches) - len(once)
+        return count < self.bounds.producers_max
 
     def is_history_full(self, ids: list[str | None]) -> bool:
         """What is promised or being published has its room."""
