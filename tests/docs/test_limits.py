@@ -23,10 +23,10 @@ from shardbus.core.limits import (
     PROMISE_LATE_MS,
     SHORT_STATE_BYTES_MAX,
 )
-from shardbus.gateway.admission import amqp as door
-from shardbus.gateway.admission import holdings, unread
-from shardbus.gateway.admission import http as crowd
-from shardbus.gateway.admission import newcomers as reception
+from shardbus.gateway.admission import admission as places_of_connections
+from shardbus.gateway.admission import amqp as amqp_admission
+from shardbus.gateway.admission import holdings, newcomers, unread
+from shardbus.gateway.admission import http as http_admission
 from shardbus.gateway.amqp.connection import protocol, totals
 from shardbus.gateway.amqp.links import attach, inbound, outbound, receivers
 from shardbus.gateway.amqp.management import cbs, responses
@@ -71,12 +71,12 @@ SAID: Final = {
     ],
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
     "HTTP connections |": [descriptors.HTTP_LEAST],
-    "connections that have said nothing": [reception.SILENT_MAX],
-    "connections in a TLS handshake": [reception.SECURED_MAX],
-    "connections beyond the limit": [door.TURNED_AWAY_MAX, crowd.TURNED_AWAY_MAX],
+    "connections that have said nothing": [newcomers.SILENT_MAX],
+    "connections in a TLS handshake": [newcomers.SECURED_MAX],
+    "connections beyond the limit": [places_of_connections.TURNED_AWAY_MAX],
     "file descriptors": [descriptors.RESERVED_MAX],
-    "from connecting to the first byte": [reception.SILENT_MS_MAX // SECOND],
-    "a TLS handshake, and from it": [reception.SECURED_MS_MAX // SECOND],
+    "from connecting to the first byte": [newcomers.SILENT_MS_MAX // SECOND],
+    "a TLS handshake, and from it": [newcomers.SECURED_MS_MAX // SECOND],
     "from connecting to the first good token": [protocol.NO_TOKEN_MS // SECOND],
     "a connection with a token and no link": [protocol.NO_LINK_MS // SECOND],
     "a connection whose links are all gone": [protocol.LINKS_GONE_MS // SECOND],
@@ -105,7 +105,7 @@ SAID: Final = {
     "entities with numbers of their own": [counts.ENTITIES_MAX],
     "fragments of readers": [reader_metrics.READER_FRAGMENTS_MAX],
     "lines in the log": [refusal_log.OF_PEER_MAX, refusal_log.LINES_MAX],
-    "bytes before the first token": [door.STRANGER_BYTES_MAX // KB],
+    "bytes before the first token": [amqp_admission.STRANGER_BYTES_MAX // KB],
     "sessions |": [protocol.STRANGER_SESSIONS_MAX, CONFIG.channel_max + 1],
     "links | 64": [protocol.STRANGER_LINKS_MAX, CONFIG.links_max],
     "requests under way (": [protocol.STRANGER_REQUESTS_MAX, protocol.REQUESTS_MAX],
@@ -132,7 +132,7 @@ SAID: Final = {
     "flows that wait": [FLOWS_WAITING_MAX],
     "values inside values": [NESTING_MAX],
     "a token with all": [attach.TOKEN_BYTES_MAX // KB],
-    "bytes of strangers": [door.STRANGERS_BYTES_MAX // MB],
+    "bytes of strangers": [amqp_admission.STRANGERS_BYTES_MAX // MB],
     "links | 200": [totals.LINKS_MAX],
     "receivers of an entity": [receivers.RECEIVERS_MAX],
     "requests under way |": [totals.REQUESTS_MAX],
@@ -147,11 +147,14 @@ SAID: Final = {
         unread.PROGRESS_BYTES // KB,
     ],
     "messages and answers that wait for": [outbound.WAITING_BYTES_MAX // MB],
-    "answers that are not read": [crowd.ANSWERS_BYTES_MAX // MB, unread.PROGRESS_BYTES // KB],
+    "answers that are not read": [
+        http_admission.ANSWERS_BYTES_MAX // MB,
+        unread.PROGRESS_BYTES // KB,
+    ],
     "wrong keys": [slowdown.WAITING_MAX, slowdown.WAITING_OF_PEER_MAX],
     "request line and headers": [connection.HEADER_BYTES_MAX // KB],
     "a body": [connection.BODY_BYTES_MAX // MB],
-    "bodies that are coming in": [crowd.BODIES_BYTES_MAX // MB],
+    "bodies that are coming in": [http_admission.BODIES_BYTES_MAX // MB],
     "fields in the query": [message.QUERY_FIELDS_MAX],
     "elements of an XML document": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],
     "elements of an XML answer": [atom.ELEMENTS_MAX, markup.DEPTH_MAX],

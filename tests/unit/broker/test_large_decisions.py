@@ -14,7 +14,7 @@ from shardbus.broker.fragment.publishing import (
     STEPS_MAX,
     Publisher,
 )
-from shardbus.broker.fragment.reading import PIECES_PER_STEP, ReadStages, StoreReading
+from shardbus.broker.fragment.reading import PIECES_PER_STEP, Reading, ReadStages
 from shardbus.broker.fragment.runner import Runner
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.change import StagePut, new_counters
@@ -490,7 +490,7 @@ def test_a_stage_is_read_in_pieces_whole_and_in_order() -> None:
     disk.commit([FragmentCommit(fragment, list(puts), new_counters())])
 
     need = NeedStages([STAGE, b"none"], [numbers, []], is_unpacked=True, is_checked=True)
-    reading = StoreReading(fragment, need)
+    reading = Reading(fragment, need)
     steps = [reading.step(disk) for _ in range(3)]
 
     assert steps[:2] == [None, None]

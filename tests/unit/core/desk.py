@@ -7,7 +7,7 @@ of `core.fragment.change` on the way.
 from collections.abc import Sequence
 from typing import Final
 
-from shardbus.broker.fragment.reading import StoreReading, feed, load, read_lacking
+from shardbus.broker.fragment.reading import Reading, feed, load, read_lacking
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import (
     Adopt,
@@ -196,7 +196,7 @@ class Desk:
     def feed(self, need: Need) -> None:
         """Read what the fragment needs and let it take that over."""
         self._commit()
-        reading = StoreReading(FRAGMENT, need)
+        reading = Reading(FRAGMENT, need)
         while (found := reading.step(self.shelf.store)) is None:
             pass
         self._pending += feed(self.fragment, need, found, self.now_ms)

@@ -94,14 +94,14 @@ async def serve_clients(
     gateway = HttpGateway(
         site.respond, site.refused, connections_max=shared.http, websockets=websockets
     )
-    reception = Newcomers(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
+    newcomers = Newcomers(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
     forwarder = Forwarder(bus)
     _watch(metrics, amqp, gateway, lambda: _readings(forwarder, bus.authorizer.slowdown))
     async with gateway as http, AsyncExitStack() as listeners:
         doors = _Doors(amqp.new_protocol, http.connection, certificate.context)
 
         async def listen(protocols: Protocols, port: int) -> int:
-            listener = await listeners.enter_async_context(Listener(protocols, reception))
+            listener = await listeners.enter_async_context(Listener(protocols, newcomers))
             opened.append(listener)
             return await listener.listen(settings.host, port)
 

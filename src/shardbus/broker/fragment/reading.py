@@ -102,7 +102,7 @@ def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int)
 
 
 @final
-class StoreReading:
+class Reading:
     """What a fragment needs, read in as many steps as it is large: others read between them."""
 
     def __init__(self, fragment: FragmentId, need: Need) -> None:

@@ -17,14 +17,7 @@ from shardbus.broker.fragment.biting import Biting, bitten_on
 from shardbus.broker.fragment.deciding import Deciding, may_be_overtaken
 from shardbus.broker.fragment.joint import Broken, Joint, JointPart
 from shardbus.broker.fragment.outlet import Outlet
-from shardbus.broker.fragment.reading import (
-    Found,
-    Lacking,
-    Loaded,
-    StoreReading,
-    feed,
-    read_lacking,
-)
+from shardbus.broker.fragment.reading import Found, Lacking, Loaded, Reading, feed, read_lacking
 from shardbus.broker.fragment.recovery import FragmentRecovery
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.fragment.stored import StoredFragment
@@ -475,7 +468,7 @@ class Runner(StoredFragment):
 
     def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
         self._is_busy = True
-        reading = StoreReading(self.fragment_id, need)
+        reading = Reading(self.fragment_id, need)
 
         def done(found: Found | StoreError | None) -> None:
             if self._fragment is not fragment:

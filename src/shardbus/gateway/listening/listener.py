@@ -74,13 +74,13 @@ class Listener:
     """Accepts connections on any number of addresses while its `async with` block lasts.
 
     Leaving the block stops accepting; connections that were handed over live on. Listeners that
-    share a reception share its limits.
+    share one for newcomers share its limits.
     """
 
-    def __init__(self, protocols: Protocols, reception: Newcomers | None = None) -> None:
+    def __init__(self, protocols: Protocols, admission: Newcomers | None = None) -> None:
         self._protocols = protocols
         self._loop = asyncio.get_running_loop()
-        self._reception = Newcomers(self._loop) if reception is None else reception
+        self._admission = Newcomers(self._loop) if admission is None else admission
         self._tasks = asyncio.TaskGroup()
         self._sockets: list[socket.socket] = []
         self._newcomers: set[_Silent | _InsideTls] = set()
@@ -136,14 +136,14 @@ class Listener:
                 return
             except OSError as error:
                 # Whoever has said nothing for long gives its descriptor to whoever may.
-                if not self._reception.make_room():
+                if not self._admission.make_room():
                     self._pause(listening, error)
                     return
                 continue
             connection.setblocking(False)
             newcomer = _Silent(self, connection, peer_at(address))
             self._newcomers.add(newcomer)
-            self._reception.welcome(newcomer)
+            self._admission.welcome(newcomer)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         # Once for each shortage: a crowd at the door can make it last.
@@ -162,7 +162,7 @@ class Listener:
     def left(self, newcomer: _Silent | _InsideTls) -> None:
         """It has closed, or has become something else."""
         self._newcomers.discard(newcomer)
-        self._reception.forget(newcomer)
+        self._admission.forget(newcomer)
 
     def hand_over(self, connection: socket.socket, start: bytes, peer: str) -> None:
         """Give a connection to the protocol that its first bytes ask for, or close it."""
@@ -176,7 +176,7 @@ class Listener:
             inside = _InsideTls(self, protocols, peer)
             inside.task = self._tasks.create_task(self._secure(inside, connection, protocols.tls))
             self._newcomers.add(inside)
-            self._reception.secure(inside)
+            self._admission.secure(inside)
             return
         factory = protocols.factory_for(first)
         if factory is None or protocols.is_tls_required:

@@ -76,9 +76,9 @@ LOOK_MS_MAX: Final = 60_000
 
 
 class Host(Protocol):
-    """What has the connection; `door` decides whether it stays."""
+    """What has the connection; `admission` decides whether it stays."""
 
-    door: AmqpAdmission
+    admission: AmqpAdmission
 
     def connected(self, protocol: AmqpProtocol) -> None: ...
 
@@ -99,7 +99,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._loop = bus.loop
         self._totals = shared.totals
         self._host = host
-        self._door = host.door
+        self._admission = host.admission
         self._connection = Connection(config, is_server=True, now_ms=self._monotonic_ms())
         self._connection.links_max = min(config.links_max, STRANGER_LINKS_MAX)
         self._connection.sessions_max = STRANGER_SESSIONS_MAX
@@ -136,11 +136,11 @@ class AmqpProtocol(asyncio.Protocol):
         self.peer = self._grants.peer = peer_of(transport)
         self._transport.set_write_buffer_limits(high=STRANGER_WRITE_BYTES_MAX)
         self._host.connected(self)
-        self._door.enter(self)
+        self._admission.admit(self)
         self._look_soon()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_stranger and not self._door.hear(self, len(data)):
+        if self._is_stranger and not self._admission.hear(self, len(data)):
             self.close(_forced(f"More than {STRANGER_BYTES_MAX} bytes came before a token."))
             return
         was_held_up = self._connection.waiting_bytes >= WAITING_BYTES_MAX
@@ -158,7 +158,7 @@ class AmqpProtocol(asyncio.Protocol):
         for task in self._requests:
             task.cancel()
         self._expiry_alarm.cancel()
-        self._door.leave(self)
+        self._admission.leave(self)
         self._host.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -250,12 +250,12 @@ class AmqpProtocol(asyncio.Protocol):
 
     def expel(self) -> None:
         """Make room for another connection."""
-        may_linger = self._door.may_linger(self)
+        may_linger = self._admission.may_linger(self)
         self.close(self._too_many())
         if self._transport is not None and not may_linger:
             self._transport.abort()
         else:
-            self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
+            self._admission.wheel.put(self, EXPELLED_GOODBYE_MS)
 
     def _note_unfinished(self) -> None:
         size_bytes = self._connection.unfinished_bytes
@@ -275,7 +275,7 @@ class AmqpProtocol(asyncio.Protocol):
         # What was collected is given back now, and not when the client has read why.
         self._handle(self._connection.transport_lost())
         if self._transport is not None:
-            self._door.wheel.put(self, EXPELLED_GOODBYE_MS)
+            self._admission.wheel.put(self, EXPELLED_GOODBYE_MS)
 
     def _note_unread(self) -> None:
         self._is_waiting = self._connection.waiting_bytes > 0
@@ -308,7 +308,7 @@ class AmqpProtocol(asyncio.Protocol):
             return
         self._is_leaving = True
         self._transport.close()
-        self._door.wheel.put(self, GOODBYE_MS)
+        self._admission.wheel.put(self, GOODBYE_MS)
         # In a turn of its own: what came together with the reason may still be looked at.
         self._loop.call_soon(self._end_links)
 
@@ -418,7 +418,7 @@ class AmqpProtocol(asyncio.Protocol):
         if not self._is_stranger or self._is_turned_away or not self._grants.has_any:
             return
         self._is_stranger = False
-        self._door.trust(self)
+        self._admission.trust(self)
         connection = self._connection
         connection.links_max = connection.config.links_max
         connection.sessions_max = connection.config.channel_max + 1
@@ -441,7 +441,7 @@ class AmqpProtocol(asyncio.Protocol):
     def _too_many(self) -> AmqpError:
         text = (
             f"ConnectionsQuotaExceeded for namespace: {self._namespace_name}. "
-            f"At most {self._door.connections_max} connections are allowed."
+            f"At most {self._admission.connections_max} connections are allowed."
         )
         return AmqpError(RESOURCE_LIMIT_EXCEEDED, with_tracking(text))
 
@@ -473,7 +473,7 @@ class AmqpProtocol(asyncio.Protocol):
     def _look_soon(self) -> None:
         delay_ms = self.look(self._monotonic_ms())
         if delay_ms != NEVER:
-            self._door.wheel.put(self, delay_ms)
+            self._admission.wheel.put(self, delay_ms)
 
     def look(self, now_ms: int) -> int:
         """Keep the connection alive, and end what was idle for too long (wheel.Rider)."""

@@ -42,7 +42,7 @@ class AmqpServer:
         self._shared = Shared(bus, ReceiverCounts(receivers_max), throttle, rules)
         self.totals = self._shared.totals
         self._config = config
-        self.door = AmqpAdmission(bus.loop, connections_max)
+        self.admission = AmqpAdmission(bus.loop, connections_max)
         self._protocols: set[AmqpProtocol] = set()
         self.closed_connections = 0
         bus.namespace.subscribe(self)

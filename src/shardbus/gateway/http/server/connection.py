@@ -61,7 +61,7 @@ class HttpGateway:
         self.respond = respond
         self.refuse = refuse
         self.websockets = websockets
-        self.crowd = HttpAdmission(connections_max)
+        self.admission = HttpAdmission(connections_max)
         self.connections: set[HttpConnection] = set()
         self._tasks = asyncio.TaskGroup()
         self._all_gone = asyncio.Event()
@@ -91,7 +91,7 @@ class HttpGateway:
 
     def forget(self, connection: HttpConnection) -> None:
         self.connections.discard(connection)
-        self.crowd.leave(connection)
+        self.admission.leave(connection)
         if not self.connections:
             self._all_gone.set()
 
@@ -146,7 +146,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_of(transport)
         self._gateway.connections.add(self)
-        if self._gateway.crowd.enter(self):
+        if self._gateway.admission.enter(self):
             self._set_timer(IDLE_MS_MAX)
         else:
             self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
@@ -278,7 +278,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _hold(self, size_bytes: int) -> None:
         self._is_adding = True
-        self._gateway.crowd.hold(self, size_bytes, int(self._loop.time() * 1000))
+        self._gateway.admission.hold(self, size_bytes, int(self._loop.time() * 1000))
         self._is_adding = False
 
     def _drop_body(self) -> None:
@@ -316,7 +316,7 @@ class HttpConnection(asyncio.Protocol):
         self._gateway.spawn(self, request)
 
     def _vouched(self) -> None:
-        self._gateway.crowd.know(self)
+        self._gateway.admission.trust(self)
 
     def _switch(
         self, websockets: WebSockets, head: h11.Request, transport: asyncio.Transport
@@ -422,7 +422,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _note_unread(self) -> None:
         now_ms = int(self._loop.time() * 1000)
-        self._gateway.crowd.unread.note(self, self.unread_bytes(), now_ms)
+        self._gateway.admission.unread.note(self, self.unread_bytes(), now_ms)
 
     def unread_bytes(self) -> int:
         """What the client has been sent and does not read (unread.Reader)."""

@@ -9,7 +9,7 @@ from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.performatives import Flow
 from shardbus.amqp.termini import Coordinator
 from shardbus.gateway.admission import amqp as door
-from shardbus.gateway.admission.amqp import TURNED_AWAY_MAX
+from shardbus.gateway.admission.admission import TURNED_AWAY_MAX
 from shardbus.gateway.amqp.connection import protocol
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import Client, anonymous, plain
@@ -209,9 +209,9 @@ def test_nothing_is_left_of_connections_that_are_gone(bench: Bench) -> None:
     bench.pass_s(1)
 
     assert bench.server.connections == 0
-    assert bench.server.door.strangers == 0
-    assert len(bench.server.door.wheel) == 0
-    assert bench.server.door._heard_bytes == 0
+    assert bench.server.admission.strangers == 0
+    assert len(bench.server.admission.wheel) == 0
+    assert bench.server.admission._heard_bytes == 0
     assert asyncio.all_tasks(bench.loop) == set()
 
 

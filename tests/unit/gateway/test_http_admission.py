@@ -7,7 +7,7 @@ import pytest
 
 from shardbus.core.errors import Refused
 from shardbus.gateway.admission import http as crowd
-from shardbus.gateway.admission.http import TURNED_AWAY_MAX
+from shardbus.gateway.admission.admission import TURNED_AWAY_MAX
 from shardbus.gateway.http.server.connection import BODY_BYTES_MAX, LINGER_BYTES_MAX, HttpGateway
 from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
 from tests.simulation.world import VirtualLoop
@@ -245,11 +245,11 @@ def test_answers_that_nobody_reads_are_bounded_over_all_connections(
             await asyncio.sleep(1)
 
         assert [client.is_aborted for client in clients] == [True, False, False]
-        assert house.gateway.crowd.unread.total_bytes == 900
+        assert house.gateway.admission.unread.total_bytes == 900
         for client in clients:
             client.abort()
         await asyncio.sleep(0)
-        assert house.gateway.crowd.unread.total_bytes == 0
+        assert house.gateway.admission.unread.total_bytes == 0
 
     run(scenario)
 
