@@ -63,9 +63,10 @@ check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
 	$(BIN)/mypy $(CHECKED)
 	PYTHONPATH=src:spark/src $(BIN)/lint-imports --no-cache
 
-fmt: $(VENV)/.requirements  ## format and mend what ruff can mend
+fmt: $(VENV)/.requirements  ## format, mend what ruff can mend, fold documents
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+	$(BIN)/python -m tests.tidy.prose
 
 unit: build curl  ## examples, rules about the source and the documents
 	$(COMPILED) $(PYTEST) tests/unit tests/tidy tests/docs spark/tests

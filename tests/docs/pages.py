@@ -10,6 +10,7 @@ from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUna
 from shardbus.app.cli.main import main
 from shardbus.app.pipelines.definition import driver_schemas
 from shardbus.app.server.settings import DEFAULT_FILE, TABLE, Kind, Setting
+from tests.tidy.prose import wrapped
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
@@ -19,8 +20,8 @@ _MADE: Final = "<!-- Made by `make docs`; edits are lost. -->\n"
 def pages() -> dict[str, str]:
     """Every generated file by its path."""
     return {
-        "docs/reference/settings.md": settings_page(),
-        "docs/reference/cli.md": cli_page(),
+        "docs/reference/settings.md": wrapped(settings_page()),
+        "docs/reference/cli.md": wrapped(cli_page()),
         # The connector must not import the bus: it is told what definitions of pipelines are like.
         "spark/src/shardbus_spark/pipelines/definitions.json": json.dumps(
             driver_schemas(), indent=1
