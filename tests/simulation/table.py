@@ -20,6 +20,7 @@ from tests.simulation.plays import PLAYS
 from tests.simulation.results import Result, played, read_results
 from tests.simulation.seeds import seeds_in
 from tests.simulation.world import say_nothing
+from tests.tidy.prose import wrapped
 
 PAGE: Final = Path("docs/internals/simulation.md")
 KEPT: Final = Path("build/simulation")
@@ -166,7 +167,8 @@ def main() -> int:
                 done = sum(turn in kept for turn in turns)
                 sys.stderr.write(f"{done} of {len(turns)} seeds\n")
     results = [kept[turn] for turn in turns if turn in kept]
-    options.out.write_text(written(options.out.read_text(), _made(results, options.seeds, commit)))
+    page = written(options.out.read_text(), _made(results, options.seeds, commit))
+    options.out.write_text(wrapped(page))
     return _ended(results, len(turns))
 
 
