@@ -1,7 +1,8 @@
 """What classes declare of their fields: that it is so, and that those written by hand agree."""
 
+import ast
 import hashlib
-import inspect
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,6 +18,7 @@ from shardbus.broker.wire.frames import PROTOCOL_VERSION, Frame
 from shardbus.core import declared
 from shardbus.core.declared import NUMBER, Declared, Form, fields, list_of, maybe
 from shardbus.core.fragment.command import ClientCommand, Delivery, Producer, Reply, Sent, TakeOver
+from tests.tidy.source import ROOT
 from tests.unit.broker.wire_values import Facts, facts, records
 
 LAYOUTS = {10: "f2d4abcbbf900d8e"}
@@ -140,9 +142,22 @@ def _begins_with_list(kind: type[Declared]) -> bool:
 @pytest.mark.parametrize("kind", said())
 def test_what_is_declared_is_what_the_constructor_takes(kind: type[Declared]) -> None:
     # Of what types they are a compiled constructor checks itself, when it is given such values.
-    named = inspect.signature(kind).parameters.keys() if kind.FIELDS else set()
+    named = parameters_of(kind) if kind.FIELDS else set()
 
     assert kind.FIELDS.keys() == named - PRIVATE.get(kind, set())
+
+
+def parameters_of(kind: type[Declared]) -> set[str]:
+    """By its source: a compiled class does not tell those that have defaults."""
+    module = Path(ROOT, "src", *kind.__module__.split(".")).with_suffix(".py")
+    [made] = [
+        node
+        for defined in ast.parse(module.read_text("utf-8")).body
+        if isinstance(defined, ast.ClassDef) and defined.name == kind.__name__
+        for node in defined.body
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
+    return {each.arg for each in [*made.args.args, *made.args.kwonlyargs]} - {"self"}
 
 
 def test_fields_that_may_be_absent_are_not_in_lists() -> None:
