@@ -11,7 +11,7 @@ from shardbus.stores.sqlite.database import prepare
 from shardbus.stores.sqlite.directory import Chunk
 from shardbus.stores.sqlite.rows import COLUMNS, KINDS, Rows
 
-SCHEMA = resources.files("shardbus.stores").joinpath("schema/store.sql").read_text("utf-8")
+SCHEMA = resources.files("shardbus.stores.sqlite").joinpath("schema/store.sql").read_text("utf-8")
 
 
 def columns_of(path: Path) -> list[str]:
