@@ -315,22 +315,18 @@ class Checker:
             for _, record in sorted(removed.items())
             if self._may_purge(heard, command, record)
         ]
-        found.sort(key=lambda record: self._other_cause(heard, record))
         if len(found) < answer.count:
             raise Violation(
                 f"{heard.fragment}: {answer.count} purged of {len(found)} possible ones"
             )
-        for record in found[: answer.count]:
-            self.locks.gone(record.place)
-            self.events["purged"] += 1
-
-    def _other_cause(self, heard: Heard, record: Record) -> int:
-        """How likely something else than a purge removed a message: expiry, or a settlement."""
-        # A lock that lasted when the purge was asked for may have been settled before it ended, and
-        # both are told only now.
-        if self.locks.has_term(record, heard.life, heard.asked_at_ms):
-            return 2
-        return int(record.has_expired(record.removed_at_ms))
+        for record in found:
+            if len(found) == answer.count:
+                self.locks.gone(record.place)
+            else:
+                # Others of them expired, or were completed by answers that are still to come: who
+                # removed which nobody can tell.
+                self.journal.explain(record.place)
+        self.events["purged"] += answer.count
 
     def _may_purge(self, heard: Heard, command: Purge, record: Record) -> bool:
         hold = self.holds.of_token(command.session)
