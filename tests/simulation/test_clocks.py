@@ -17,7 +17,7 @@ from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.simulation import Simulation
 from tests.simulation.walls import STEP_MS, undisturbed_ms
 
-FIXED = "1-12,8556"
+FIXED = "1-12,3473,8556"
 FIXED_LINKED = "1-8"
 
 
