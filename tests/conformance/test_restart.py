@@ -150,7 +150,9 @@ async def test_what_was_due_while_the_bus_was_down_comes_when_it_is_up(
     """R32: scheduled messages with new numbers, and those for later still later."""
     queue = new_queue(restart.server, is_partitioned)
     async with sdk.sender(queue) as sender:
-        moment = datetime.now(UTC) + timedelta(seconds=0.5)
+        # The wire has milliseconds.
+        now = datetime.now(UTC)
+        moment = now.replace(microsecond=now.microsecond // 1000 * 1000) + timedelta(seconds=0.5)
         missed = await sender.schedule([ServiceBusMessage(f"{n:02}") for n in range(20)], moment)
         tomorrow = moment + timedelta(days=1)
         [future] = await sender.schedule(ServiceBusMessage("tomorrow"), tomorrow)

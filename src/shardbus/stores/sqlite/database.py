@@ -197,12 +197,15 @@ def ids_in(path: Path) -> tuple[int, int] | None:
     try:
         if path.stat().st_size < _HEADER_BYTES:
             return None
-        found = _ids(path, "ro&immutable=1")
-        log_path, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
-        if found != (0, 0) or not log_path.exists():
+        # The log is beside the file itself, wherever a link to it is.
+        own = path.resolve()
+        log_path, index = (own.with_name(own.name + suffix) for suffix in ("-wal", "-shm"))
+        found = _ids_at_rest(path, has_log=log_path.exists())
+        if found is not None:
             return found
-        # Earlier builds left the first page of a catalogue in its log. To read that, SQLite makes
-        # an index, which goes again: nothing may be changed.
+        # Earlier builds left the first page of a catalogue in its log, and whoever ends in the
+        # middle of bringing the log into the file leaves a file that is whole only with its log. To
+        # read that, SQLite makes an index, which goes again: nothing may be changed.
         has_index = index.exists()
         try:
             return _ids(path, "ro")
@@ -213,6 +216,17 @@ def ids_in(path: Path) -> tuple[int, int] | None:
         if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
             return None
         raise store_error(path, error) from error
+
+
+def _ids_at_rest(path: Path, *, has_log: bool) -> tuple[int, int] | None:
+    """What the file says without its log; None when only both together tell."""
+    try:
+        found = _ids(path, "ro&immutable=1")
+    except sqlite3.DatabaseError as error:
+        if has_log and getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT"):
+            return None
+        raise
+    return None if has_log and found == (0, 0) else found
 
 
 def _ids(path: Path, mode: str) -> tuple[int, int]:
