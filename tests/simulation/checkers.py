@@ -69,6 +69,8 @@ class Checker:
         # Duplicates that each fragment said it had dropped, and those it may have besides.
         self.dropped: Counter[FragmentId] = Counter()
         self.maybe_dropped: Counter[FragmentId] = Counter()
+        # Messages that a purge may have removed, or something else.
+        self._perhaps_purged: dict[FragmentId, list[Record]] = {}
         # When a fragment last forgot what it had decided.
         self._forgot_at_ms: dict[FragmentId, int] = {}
         self._lives: dict[FragmentId, int] = {}
@@ -310,22 +312,26 @@ class Checker:
         if not isinstance(answer, Purged):
             return
         removed = self.journal.unexplained.get(heard.fragment, {})
+        doubtful = self._perhaps_purged.setdefault(heard.fragment, [])
         found = [
             record
             for _, record in sorted(removed.items())
             if self._may_purge(heard, command, record)
         ]
-        if len(found) < answer.count:
+        others = [record for record in doubtful if self._may_purge(heard, command, record)]
+        if len(found) + len(others) < answer.count:
             raise Violation(
-                f"{heard.fragment}: {answer.count} purged of {len(found)} possible ones"
+                f"{heard.fragment}: {answer.count} purged of {len(found) + len(others)} possible "
+                "ones"
             )
         for record in found:
-            if len(found) == answer.count:
+            if len(found) == answer.count and not others:
                 self.locks.gone(record.place)
             else:
-                # Others of them expired, or were completed by answers that are still to come: who
+                # Others of them expired, or were removed by answers that are still to come: who
                 # removed which nobody can tell.
                 self.journal.explain(record.place)
+                doubtful.append(record)
         self.events["purged"] += answer.count
 
     def _may_purge(self, heard: Heard, command: Purge, record: Record) -> bool:
