@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 # A terminus with its address written as null: the Python SDK takes an empty list for a refusal.
 _ANY_SOURCE: Final = b"\x00\x53\x28\xc0\x02\x01\x40"
 _ANY_TARGET: Final = b"\x00\x53\x29\xc0\x02\x01\x40"
-_EMPTY_LISTS: Final = (b"\x45", b"\xc0\x01\x00", b"\xd0\x00\x00\x00\x04\x00\x00\x00\x00")
 _PLAIN_TAILS: Final = (transfer_tail(0, False, False), transfer_tail(0, True, False))
 # Frame header, descriptor, list head and all fields but tag and state, at their longest.
 _TRANSFER_OVERHEAD: Final = 48

@@ -79,14 +79,3 @@ def decode_outcome(reader: ValueReader) -> int:
 def plain_response(user: str, password: str) -> bytes:
     """The initial response of PLAIN (RFC 4616)."""
     return b"\0" + user.encode() + b"\0" + password.encode()
-
-
-def parse_plain(response: bytes) -> tuple[str, str] | None:
-    """User and password of a PLAIN response, None when it is malformed."""
-    parts = response.split(b"\0")
-    if len(parts) != 3:
-        return None
-    try:
-        return parts[1].decode("utf-8"), parts[2].decode("utf-8")
-    except UnicodeDecodeError:
-        return None

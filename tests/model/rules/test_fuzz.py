@@ -11,8 +11,8 @@ from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.rules.action import SqlAction
 from shardbus.rules.filter import SqlFilter
 from shardbus.rules.parser import parse_action, parse_filter
-from shardbus.rules.render import render_action, render_filter
 from tests.model.rules.shape import shape
+from tests.support.render import render_action, render_filter
 
 PIECES = [
     "a", "b", "sys", "user", ".", "Label", "Size", "[x y]", '"q"', "[", '"', "@p", "@", "'t'", "''",

@@ -9,11 +9,11 @@ from shardbus.rules.errors import EvaluationError
 from shardbus.rules.filter import SqlFilter
 from shardbus.rules.limits import EXPRESSION_CHARACTERS_MAX
 from shardbus.rules.parser import parse_action, parse_filter
-from shardbus.rules.render import render_action, render_filter
 from shardbus.rules.tree import Condition, Statement
 from shardbus.rules.values import Property, Value
 from tests.model.rules import draw, reference
 from tests.model.rules.shape import shape
+from tests.support.render import render_action, render_filter
 from tests.unit.rules.messages import SEED, TRUTHS, Sent, scope_of
 
 FAILED = "failed"

@@ -4,8 +4,8 @@ import pytest
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.rules.parser import parse_action, parse_filter
-from shardbus.rules.render import render_action, render_filter
 from tests.model.rules.shape import shape
+from tests.support.render import render_action, render_filter
 
 
 def parsed(expression: str) -> object:
