@@ -10,10 +10,10 @@ from bench.features.shape import Shape
 from bench.job import Endpoint, Job, Kind, Sample
 from bench.peers import shardbus
 from bench.rounds import run_job
-from shardbus.app.cli.atom import SUBSCRIPTION, TOPIC
 from shardbus.app.cli.client import HttpTransport, Management
-from shardbus.app.cli.rule_atom import CORRELATION
-from shardbus.app.cli.rule_atom import AtomRule as RuleElement
+from shardbus.app.cli.entities.atom import SUBSCRIPTION, TOPIC
+from shardbus.app.cli.entities.rule_atom import CORRELATION
+from shardbus.app.cli.entities.rule_atom import AtomRule as RuleElement
 from shardbus.app.cli.sas import Credential
 from shardbus.codec.types import Value
 from shardbus.message.rule_view import RuleView

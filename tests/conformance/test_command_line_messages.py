@@ -17,7 +17,7 @@ from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient
 from shardbus.app.cli.failures import ServerUnavailable
 from shardbus.app.cli.main import main
-from shardbus.app.cli.removing import count_of
+from shardbus.app.cli.messages.removing import count_of
 from shardbus.app.cli.sas import Credential
 from tests.support.server import Server, running_server
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from shardbus.app.cli.access import ClientAccess
-from shardbus.app.cli.atom import QUEUE, TOPIC
+from shardbus.app.cli.entities.atom import QUEUE, TOPIC
 from shardbus.app.cli.sas import Credential
 from shardbus.app.server.data_directory import data_directory
 from shardbus.demo.scene import ARCHIVE, EVENTS, LARGE, ORDERS, RULES

@@ -16,8 +16,8 @@ import pytest
 from shardbus.amqp.frames import amqp_frame
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Released
 from shardbus.amqp.performatives import Transfer
-from shardbus.app.cli.atom import SUBSCRIPTION, TOPIC
-from shardbus.app.cli.rule_atom import SQL, AtomRule
+from shardbus.app.cli.entities.atom import SUBSCRIPTION, TOPIC
+from shardbus.app.cli.entities.rule_atom import SQL, AtomRule
 from shardbus.message.sections import build_message, encode_batch, encode_data_message
 from tests.conformance.rest import connect
 from tests.support.amqp_client import AmqpClient, Sender, connected

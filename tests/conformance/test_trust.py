@@ -19,7 +19,7 @@ from typing import Final
 import certifi
 import pytest
 
-from shardbus.app.cli.cert import how_to_trust
+from shardbus.app.cli.operations.cert import how_to_trust
 from shardbus.gateway.listening.tls import development_certificate
 from tests.conformance.test_javascript import JS
 from tests.support.queues import create_queue

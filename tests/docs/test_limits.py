@@ -7,7 +7,7 @@ import pytest
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app.backups import kept
-from shardbus.app.cli import atom
+from shardbus.app.cli.entities import atom
 from shardbus.app.server import descriptors, front, settings
 from shardbus.broker.access import slowdown
 from shardbus.broker.backup import backup

@@ -6,8 +6,16 @@ import tomllib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.cli.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, AtomRule, Typed
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.entities.rule_atom import (
+    CORRELATION,
+    FALSE,
+    FIELDS,
+    SQL,
+    TRUE,
+    AtomRule,
+    Typed,
+)
 from shardbus.app.setup.arm.writer import write_template
 from shardbus.app.setup.canonical import duration_text, rights_form, rule_form
 from shardbus.app.setup.emulator import write_emulator

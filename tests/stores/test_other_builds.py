@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.backups.offline import run_offline
-from shardbus.app.cli.check_report import examined
 from shardbus.app.cli.console import Console
 from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.operations.check_report import examined
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.stores.base.store import FragmentId, OtherBuild
 from shardbus.stores.sqlite.bulk import BulkReader

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from shardbus.app.cli.atom import QUEUE, AtomDescription
 from shardbus.app.cli.client import HttpTransport, Management
+from shardbus.app.cli.entities.atom import QUEUE, AtomDescription
 from shardbus.app.cli.sas import parse_connection_string
 from tests.support.server import Server
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.cli.client import Management
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.entities.rule_atom import SQL, AtomRule
 from shardbus.app.cli.failures import Refused
-from shardbus.app.cli.rule_atom import SQL, AtomRule
 
 ORDERS: Final = "demo-orders"
 EVENTS: Final = "demo-events"

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, final
 
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.entity_path import DEAD_LETTERS, documents, whole
+from shardbus.app.cli.messages.entity_path import DEAD_LETTERS, documents, whole
 from shardbus.demo.orders import Fault, OrderBook, event_of, fault_of
 from shardbus.demo.scene import ORDERS
 from shardbus.demo.tally import Counts

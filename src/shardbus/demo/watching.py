@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, final
 
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.entity_path import documents
+from shardbus.app.cli.messages.entity_path import documents
 from shardbus.demo.picture import Capturing, FragmentBar, Subscribed
 from shardbus.demo.scene import ORDERS, RULES, Scene
 from shardbus.demo.tally import Rate

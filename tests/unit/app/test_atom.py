@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardbus.app.cli.atom import (
+from shardbus.app.cli.entities.atom import (
     QUEUE,
     AtomError,
     read_entities,

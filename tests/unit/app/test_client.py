@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from shardbus.app.cli.atom import (
+from shardbus.app.cli.client import Answer, HttpTransport, Management
+from shardbus.app.cli.entities.atom import (
     QUEUE,
 )
-from shardbus.app.cli.client import Answer, HttpTransport, Management
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
 from shardbus.app.cli.sas import Credential
 from shardbus.broker.access.sas import mint_token

@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from shardbus.app.cli.api_client import Document
-from shardbus.app.cli.fragments import Watched, shown, watch
 from shardbus.app.cli.main import main
+from shardbus.app.cli.operations.fragments import Watched, shown, watch
 
 PART: Document = {
     "number": 0,

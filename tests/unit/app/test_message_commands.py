@@ -10,15 +10,15 @@ from click.testing import CliRunner, Result
 
 from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.browsing import browse
 from shardbus.app.cli.completion import SHELLS, complete_entity, script_of
 from shardbus.app.cli.duration import FOREVER_MS, to_ms
-from shardbus.app.cli.entity_path import message_path
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.main import main
-from shardbus.app.cli.message_text import body_bytes, details, message_table
+from shardbus.app.cli.messages.browsing import browse
+from shardbus.app.cli.messages.entity_path import message_path
+from shardbus.app.cli.messages.removing import purge, resubmit
+from shardbus.app.cli.messages.text import body_bytes, details, message_table
 from shardbus.app.cli.progress import Progress
-from shardbus.app.cli.removing import purge, resubmit
 from tests.unit.app.scripted_api import Script, refusal
 
 DEAD: Document = {

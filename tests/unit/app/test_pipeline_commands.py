@@ -9,10 +9,10 @@ from click.testing import CliRunner, Result
 
 from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.entities.pipeline import wait_until_over, watch
+from shardbus.app.cli.entities.pipeline_view import duration, progress_line
 from shardbus.app.cli.failures import ServerUnavailable
 from shardbus.app.cli.main import main
-from shardbus.app.cli.pipeline import wait_until_over, watch
-from shardbus.app.cli.pipeline_view import duration, progress_line
 from tests.unit.app.scripted_api import Script, refusal
 
 

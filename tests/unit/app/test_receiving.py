@@ -4,8 +4,8 @@ import pytest
 
 from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.failures import CommandError, Usage
-from shardbus.app.cli.receive import wish_from
-from shardbus.app.cli.receiving import REQUEST_WAIT_MS, ReceiveOptions, Receiving
+from shardbus.app.cli.messages.receive import wish_from
+from shardbus.app.cli.messages.receiving import REQUEST_WAIT_MS, ReceiveOptions, Receiving
 from tests.unit.app.scripted_api import Script, message
 
 NONE: Document = {"messages": [], "session": None}

@@ -10,9 +10,9 @@ import pytest
 
 from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.failures import Refused, ServerUnavailable, Usage
-from shardbus.app.cli.message_options import members_from, read_property
-from shardbus.app.cli.message_source import MessageSource, body_document
-from shardbus.app.cli.send import BATCH_COUNT_MAX, SendWork, batches
+from shardbus.app.cli.messages.options import members_from, read_property
+from shardbus.app.cli.messages.send import BATCH_COUNT_MAX, SendWork, batches
+from shardbus.app.cli.messages.source import MessageSource, body_document
 from tests.unit.app.scripted_api import Script, refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -18,8 +18,8 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
-from shardbus.app.cli.atom import QUEUE
 from shardbus.app.cli.client import HttpTransport, Management
+from shardbus.app.cli.entities.atom import QUEUE
 from shardbus.app.cli.sas import Credential
 from tests.unit.gateway.site import Endpoint, run_client
 

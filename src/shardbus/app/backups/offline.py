@@ -8,9 +8,9 @@ from pathlib import Path
 
 from shardbus.app.backups.definitions import read_definitions, write_definitions
 from shardbus.app.backups.manifest import Manifest, ManifestFile, new_manifest, write_manifest
-from shardbus.app.cli.check_report import unserved
 from shardbus.app.cli.console import Console, Json
 from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.operations.check_report import unserved
 from shardbus.app.cli.progress import Progress
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.gateway.http.moment import format_moment

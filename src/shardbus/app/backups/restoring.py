@@ -13,9 +13,9 @@ from typing import Final
 
 from shardbus.app.backups.definitions import at_rest
 from shardbus.app.backups.manifest import Manifest, ManifestFile, read_manifest, write_new
-from shardbus.app.cli.check_report import examined
 from shardbus.app.cli.console import Console, Json
 from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.operations.check_report import examined
 from shardbus.app.cli.progress import Progress
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.app.server.store_kinds import stores_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
-from shardbus.app.cli.atom import (
+from shardbus.app.cli.entities.atom import (
     AtomDescription,
     EntityKind,
     content_of,
@@ -21,8 +21,8 @@ from shardbus.app.cli.atom import (
     write_entity,
     write_entry,
 )
+from shardbus.app.cli.entities.rule_atom import AtomRule, read_rule, write_rule
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
-from shardbus.app.cli.rule_atom import AtomRule, read_rule, write_rule
 from shardbus.app.cli.sas import Credential
 from shardbus.gateway.http.atom.described import CONNECT
 

@@ -8,28 +8,28 @@ from typing import Final
 import click
 
 from shardbus.app.cli.apply import apply
-from shardbus.app.cli.backup import backup, restore
-from shardbus.app.cli.broker import broker
-from shardbus.app.cli.cert import cert
-from shardbus.app.cli.check import check
 from shardbus.app.cli.completion import completion
 from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.deadletter import deadletter
+from shardbus.app.cli.entities.access_rules import sas
+from shardbus.app.cli.entities.pipeline import pipeline
+from shardbus.app.cli.entities.queue import queue
+from shardbus.app.cli.entities.rule import rule
+from shardbus.app.cli.entities.subscription import subscription
+from shardbus.app.cli.entities.topic import topic
 from shardbus.app.cli.export import export
-from shardbus.app.cli.flight import flight
-from shardbus.app.cli.fragments import fragments
-from shardbus.app.cli.orphans import orphans
-from shardbus.app.cli.peek import peek
-from shardbus.app.cli.pipeline import pipeline
-from shardbus.app.cli.purge import purge_command
-from shardbus.app.cli.queue import queue
-from shardbus.app.cli.receive import receive
-from shardbus.app.cli.rule import rule
-from shardbus.app.cli.sas_commands import sas
-from shardbus.app.cli.send import send
-from shardbus.app.cli.sessions import sessions
-from shardbus.app.cli.subscription import subscription
-from shardbus.app.cli.topic import topic
+from shardbus.app.cli.messages.deadletter import deadletter
+from shardbus.app.cli.messages.peek import peek
+from shardbus.app.cli.messages.purge import purge_command
+from shardbus.app.cli.messages.receive import receive
+from shardbus.app.cli.messages.send import send
+from shardbus.app.cli.messages.sessions import sessions
+from shardbus.app.cli.operations.backup import backup, restore
+from shardbus.app.cli.operations.broker import broker
+from shardbus.app.cli.operations.cert import cert
+from shardbus.app.cli.operations.check import check
+from shardbus.app.cli.operations.flight import flight
+from shardbus.app.cli.operations.fragments import fragments
+from shardbus.app.cli.operations.orphans import orphans
 from shardbus.app.cli.version import describe
 from shardbus.app.server.settings import TABLE, Kind, Setting, Settings, load
 from shardbus.demo.options import demo_options, serve_arguments

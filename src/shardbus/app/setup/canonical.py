@@ -4,8 +4,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from shardbus.app.cli.atom import SUBSCRIPTION, AtomDescription, EntityKind
-from shardbus.app.cli.rule_atom import CORRELATION, FALSE, SQL, TRUE, AtomRule, Typed
+from shardbus.app.cli.entities.atom import SUBSCRIPTION, AtomDescription, EntityKind
+from shardbus.app.cli.entities.rule_atom import CORRELATION, FALSE, SQL, TRUE, AtomRule, Typed
 from shardbus.app.setup.model import RIGHTS
 from shardbus.core.errors import Refused
 from shardbus.core.namespace.address import path_of

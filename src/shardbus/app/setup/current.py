@@ -9,10 +9,10 @@ from typing import Final, final
 
 from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, AtomDescription, EntityKind
 from shardbus.app.cli.client import HttpTransport, Management
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, AtomDescription, EntityKind
+from shardbus.app.cli.entities.rule_atom import AtomRule
 from shardbus.app.cli.failures import CommandError
-from shardbus.app.cli.rule_atom import AtomRule
 from shardbus.app.setup.canonical import described_elements, rights_form, rule_form
 from shardbus.app.setup.model import (
     SUBSCRIPTIONS_SEGMENT,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.cli.duration import FOREVER_ISO
-from shardbus.app.cli.rule import filter_text
-from shardbus.app.cli.rule_atom import FALSE, TRUE, AtomRule
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.entities.rule import filter_text
+from shardbus.app.cli.entities.rule_atom import FALSE, TRUE, AtomRule
 from shardbus.app.setup.access_steps import access_steps
 from shardbus.app.setup.current import Current
 from shardbus.app.setup.model import (

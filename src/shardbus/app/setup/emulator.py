@@ -3,8 +3,8 @@
 import json
 from typing import Final
 
-from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.cli.console import Json
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.setup.model import SUBSCRIPTIONS_SEGMENT, Blueprint, DeclaredEntity, checked
 from shardbus.app.setup.node import PlacedValue
 from shardbus.app.setup.rule_writer import entity_properties, rule_properties, written_rules

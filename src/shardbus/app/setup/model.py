@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from shardbus.app.cli.atom import EntityKind
+from shardbus.app.cli.entities.atom import EntityKind
+from shardbus.app.cli.entities.rule_atom import AtomRule
 from shardbus.app.cli.failures import Usage
-from shardbus.app.cli.rule_atom import AtomRule
 
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 DEFAULT_RULE: Final = "$Default"

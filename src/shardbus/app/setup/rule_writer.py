@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from shardbus.app.cli.console import Json
-from shardbus.app.cli.rule_atom import CORRELATION, FALSE, SQL, AtomRule, Typed
+from shardbus.app.cli.entities.rule_atom import CORRELATION, FALSE, SQL, AtomRule, Typed
 from shardbus.app.setup.canonical import INT_MAX, INT_MIN, typed_form
 from shardbus.app.setup.model import DEFAULT_RULE, DeclaredEntity
 from shardbus.core.namespace.property import FLAG, MEGABYTES, NUMBER

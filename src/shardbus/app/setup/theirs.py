@@ -2,8 +2,16 @@
 
 from typing import Final
 
-from shardbus.app.cli.atom import EntityKind
-from shardbus.app.cli.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, AtomRule, Typed
+from shardbus.app.cli.entities.atom import EntityKind
+from shardbus.app.cli.entities.rule_atom import (
+    CORRELATION,
+    FALSE,
+    FIELDS,
+    SQL,
+    TRUE,
+    AtomRule,
+    Typed,
+)
 from shardbus.app.setup.canonical import INT_MAX, INT_MIN, element_text, rule_form
 from shardbus.app.setup.node import PlacedValue
 from shardbus.core.namespace.property import DESTINATION, TEXT, WORD

@@ -7,10 +7,18 @@ from collections.abc import Collection
 from datetime import date, datetime, time
 from typing import Final, final
 
-from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.cli.duration import to_iso
-from shardbus.app.cli.entity_options import MB_PER_GB
-from shardbus.app.cli.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, AtomRule, Typed
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.entities.entity_options import MB_PER_GB
+from shardbus.app.cli.entities.rule_atom import (
+    CORRELATION,
+    FALSE,
+    FIELDS,
+    SQL,
+    TRUE,
+    AtomRule,
+    Typed,
+)
 from shardbus.app.setup.canonical import TYPES, element_text, rights_form, rule_form
 from shardbus.app.setup.model import (
     SUBSCRIPTIONS_SEGMENT,

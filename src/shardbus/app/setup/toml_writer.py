@@ -4,10 +4,10 @@ import json
 import re
 from typing import Final
 
-from shardbus.app.cli.atom import QUEUE, TOPIC
 from shardbus.app.cli.duration import FOREVER_ISO, to_words
-from shardbus.app.cli.entity_options import MB_PER_GB
-from shardbus.app.cli.rule_atom import FALSE, SQL, AtomRule, Typed
+from shardbus.app.cli.entities.atom import QUEUE, TOPIC
+from shardbus.app.cli.entities.entity_options import MB_PER_GB
+from shardbus.app.cli.entities.rule_atom import FALSE, SQL, AtomRule, Typed
 from shardbus.app.setup.canonical import typed_form
 from shardbus.app.setup.model import Blueprint, DeclaredAccessRule, DeclaredEntity
 from shardbus.app.setup.toml_form import FIELD_KEYS

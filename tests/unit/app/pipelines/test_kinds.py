@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self
 import pytest
 from msgspec import Meta
 
-from shardbus.app.cli.pipeline_options import definition_options, wanted_definition
-from shardbus.app.cli.pipeline_view import shown
+from shardbus.app.cli.entities.pipeline_options import definition_options, wanted_definition
+from shardbus.app.cli.entities.pipeline_view import shown
 from shardbus.app.pipelines.definition import (
     KINDS,
     definition_from,

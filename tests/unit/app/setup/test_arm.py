@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.cli.rule_atom import SQL, TRUE, AtomRule
+from shardbus.app.cli.entities.rule_atom import SQL, TRUE, AtomRule
 from shardbus.app.setup.model import DeclaredAccessRule, SetupError
 from tests.unit.app.setup.reading import by_path, elements, from_document, resource, template
 

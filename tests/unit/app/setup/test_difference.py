@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.cli.rule_atom import SQL, AtomRule
+from shardbus.app.cli.entities.rule_atom import SQL, AtomRule
 from shardbus.app.setup.application import Blocked
 from shardbus.app.setup.model import Blueprint
 from shardbus.core.namespace.tier import PREMIUM

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.cli.rule_atom import CORRELATION, SQL, AtomRule, Typed
+from shardbus.app.cli.entities.rule_atom import CORRELATION, SQL, AtomRule, Typed
 from shardbus.app.setup.model import SetupError
 from tests.unit.app.setup.reading import by_path, elements, emulator, from_document, queue
 

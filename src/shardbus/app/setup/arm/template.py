@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
-from shardbus.app.cli.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
-from shardbus.app.cli.rule_atom import AtomRule
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.entities.rule_atom import AtomRule
 from shardbus.app.setup.arm.expressions import COPIES_MAX, ExpressionError, TemplateScope
 from shardbus.app.setup.canonical import rights_form
 from shardbus.app.setup.model import (

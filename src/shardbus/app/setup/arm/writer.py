@@ -3,8 +3,8 @@
 import json
 from typing import Final
 
-from shardbus.app.cli.atom import QUEUE, TOPIC
 from shardbus.app.cli.console import Json
+from shardbus.app.cli.entities.atom import QUEUE, TOPIC
 from shardbus.app.setup.model import Blueprint, DeclaredAccessRule, DeclaredEntity
 from shardbus.app.setup.rule_writer import entity_properties, rule_properties, written_rules
 

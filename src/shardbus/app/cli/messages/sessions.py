@@ -8,7 +8,7 @@ import click
 from shardbus.app.cli.access import access_options
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.console import Console, run_command, table
-from shardbus.app.cli.entity_path import (
+from shardbus.app.cli.messages.entity_path import (
     documents,
     entity_parameters,
     message_path,

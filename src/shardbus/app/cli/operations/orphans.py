@@ -10,9 +10,9 @@ import click
 from shardbus.app.cli.access import Options, access_from, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.console import Console, run_command, table
-from shardbus.app.cli.entity_path import documents
 from shardbus.app.cli.failures import NotFound, Usage
-from shardbus.app.cli.purge import yes_option
+from shardbus.app.cli.messages.entity_path import documents
+from shardbus.app.cli.messages.purge import yes_option
 
 _COLUMNS: Final = (
     ("ENTITY ID", "entity_id"),

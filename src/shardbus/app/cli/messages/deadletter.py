@@ -7,20 +7,20 @@ import click
 
 from shardbus.app.cli.access import Options, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.browsing import browse
 from shardbus.app.cli.console import Console, Json, run_command, table
-from shardbus.app.cli.entity_path import (
+from shardbus.app.cli.failures import NotFound, Usage
+from shardbus.app.cli.messages.browsing import browse
+from shardbus.app.cli.messages.entity_path import (
     entity_parameters,
     message_path,
     whole,
     with_api,
 )
-from shardbus.app.cli.failures import NotFound, Usage
-from shardbus.app.cli.message_output import Printer, output_options, run_printing
-from shardbus.app.cli.message_text import dead_letter_table
-from shardbus.app.cli.peek import COUNT_MAX, count_options, show_pages
-from shardbus.app.cli.purge import age_options, run_purge, yes_option
-from shardbus.app.cli.removing import count_of, resubmit
+from shardbus.app.cli.messages.output import Printer, output_options, run_printing
+from shardbus.app.cli.messages.peek import COUNT_MAX, count_options, show_pages
+from shardbus.app.cli.messages.purge import age_options, run_purge, yes_option
+from shardbus.app.cli.messages.removing import count_of, resubmit
+from shardbus.app.cli.messages.text import dead_letter_table
 
 NUMBERS_MAX = 1_000
 

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable
 
 from shardbus.app.cli.access import Options, access_from
-from shardbus.app.cli.atom import AtomDescription, EntityKind
 from shardbus.app.cli.client import Management
 from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.entity_options import MB_PER_GB
+from shardbus.app.cli.entities.atom import AtomDescription, EntityKind
+from shardbus.app.cli.entities.entity_options import MB_PER_GB
 from shardbus.app.cli.failures import Usage
 
 

@@ -3,9 +3,9 @@
 import click
 
 from shardbus.app.cli.access import Options, access_options
-from shardbus.app.cli.atom import TOPIC, AtomDescription
 from shardbus.app.cli.console import Console, Json, table
-from shardbus.app.cli.entity import (
+from shardbus.app.cli.entities.atom import TOPIC, AtomDescription
+from shardbus.app.cli.entities.entity import (
     changes,
     delete_entity,
     fragments_text,
@@ -13,7 +13,7 @@ from shardbus.app.cli.entity import (
     size_line,
     size_text,
 )
-from shardbus.app.cli.entity_options import elements_from, option_parameters, property_rows
+from shardbus.app.cli.entities.entity_options import elements_from, option_parameters, property_rows
 
 
 def _name() -> click.Argument:

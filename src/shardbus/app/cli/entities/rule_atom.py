@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.etree import ElementTree
 
-from shardbus.app.cli.atom import AtomError, content_of
+from shardbus.app.cli.entities.atom import AtomError, content_of
 from shardbus.gateway.http.atom.described import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM
 from shardbus.gateway.http.atom.markup import INSTANCE, Element

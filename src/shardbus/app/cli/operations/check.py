@@ -37,7 +37,7 @@ def check(directory: Path, is_repairing: bool, is_adopting: bool, is_json: bool)
 
     def command() -> int:
         # Late, so that a client command does not pay for loading the stores.
-        from shardbus.app.cli.check_report import run_check
+        from shardbus.app.cli.operations.check_report import run_check
 
         return run_check(console, directory, is_repairing=is_repairing, is_adopting=is_adopting)
 

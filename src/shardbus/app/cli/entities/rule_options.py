@@ -5,8 +5,16 @@ from typing import Final
 import click
 
 from shardbus.app.cli.access import Options, text_option
+from shardbus.app.cli.entities.rule_atom import (
+    CORRELATION,
+    FALSE,
+    FIELDS,
+    SQL,
+    TRUE,
+    AtomRule,
+    Typed,
+)
 from shardbus.app.cli.failures import Usage
-from shardbus.app.cli.rule_atom import CORRELATION, FALSE, FIELDS, SQL, TRUE, AtomRule, Typed
 
 TYPES: Final = ("string", "int", "long", "double", "boolean", "dateTime", "duration")
 

@@ -5,10 +5,10 @@ import click
 from shardbus.app.cli.access import access_options
 from shardbus.app.cli.client import Management
 from shardbus.app.cli.console import Console, Json, table
-from shardbus.app.cli.entity import run
-from shardbus.app.cli.rule_atom import CORRELATION, FALSE, SQL, TRUE, AtomRule, Typed
-from shardbus.app.cli.rule_options import Texts, rule_from, rule_parameters
-from shardbus.app.cli.subscription import path_of
+from shardbus.app.cli.entities.entity import run
+from shardbus.app.cli.entities.rule_atom import CORRELATION, FALSE, SQL, TRUE, AtomRule, Typed
+from shardbus.app.cli.entities.rule_options import Texts, rule_from, rule_parameters
+from shardbus.app.cli.entities.subscription import path_of
 
 _WORDS = {SQL: "sql", CORRELATION: "correlation", TRUE: "true", FALSE: "false"}
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.entity_path import documents, whole
 from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.messages.entity_path import documents, whole
 
 BATCH_COUNT: Final = 100
 # One request waits at most so long; a longer wait is several.

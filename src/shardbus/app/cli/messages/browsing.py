@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.entity_path import documents
+from shardbus.app.cli.messages.entity_path import documents
 
 PAGE_COUNT: Final = 250
 

@@ -5,12 +5,12 @@ from typing import Final
 import click
 
 from shardbus.app.cli.access import Options, access_options
-from shardbus.app.cli.atom import SUBSCRIPTION, AtomDescription
 from shardbus.app.cli.console import Console, Json, table
-from shardbus.app.cli.entity import changes, delete_entity, run
-from shardbus.app.cli.entity_options import elements_from, option_parameters, property_rows
-from shardbus.app.cli.rule_atom import AtomRule
-from shardbus.app.cli.rule_options import Texts, is_rule_given, rule_from, rule_parameters
+from shardbus.app.cli.entities.atom import SUBSCRIPTION, AtomDescription
+from shardbus.app.cli.entities.entity import changes, delete_entity, run
+from shardbus.app.cli.entities.entity_options import elements_from, option_parameters, property_rows
+from shardbus.app.cli.entities.rule_atom import AtomRule
+from shardbus.app.cli.entities.rule_options import Texts, is_rule_given, rule_from, rule_parameters
 
 DEFAULT_RULE: Final = "$Default"
 

@@ -6,16 +6,16 @@ import click
 
 from shardbus.app.cli.access import Options, access_options, text_option
 from shardbus.app.cli.api_client import ApiClient
-from shardbus.app.cli.browsing import browse
-from shardbus.app.cli.entity_path import (
+from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.messages.browsing import browse
+from shardbus.app.cli.messages.entity_path import (
     dead_letter_option,
     entity_parameters,
     message_path,
     with_api,
 )
-from shardbus.app.cli.failures import Usage
-from shardbus.app.cli.message_output import Printer, output_options, run_printing
-from shardbus.app.cli.message_text import message_table
+from shardbus.app.cli.messages.output import Printer, output_options, run_printing
+from shardbus.app.cli.messages.text import message_table
 
 COUNT_DEFAULT: Final = 20
 COUNT_MAX: Final = 1_000_000_000

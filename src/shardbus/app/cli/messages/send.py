@@ -13,16 +13,16 @@ import click
 from shardbus.app.cli.access import Options, access_options, text_option
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.entity_path import (
+from shardbus.app.cli.failures import Refused, ServerUnavailable, Usage
+from shardbus.app.cli.messages.entity_path import (
     documents,
     entity_parameters,
     message_path,
     whole,
     with_api,
 )
-from shardbus.app.cli.failures import Refused, ServerUnavailable, Usage
-from shardbus.app.cli.message_options import members_from, message_parameters
-from shardbus.app.cli.message_source import MessageSource, body_document
+from shardbus.app.cli.messages.options import members_from, message_parameters
+from shardbus.app.cli.messages.source import MessageSource, body_document
 from shardbus.app.cli.progress import Progress
 
 # One request holds so much: the bus takes 1000 messages and a megabyte.

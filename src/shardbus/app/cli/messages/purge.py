@@ -8,16 +8,16 @@ import click
 from shardbus.app.cli.access import Options, access_options, text_option
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.entity_path import (
+from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.messages.entity_path import (
     DEAD_LETTERS,
     dead_letter_option,
     entity_parameters,
     message_path,
     with_api,
 )
-from shardbus.app.cli.failures import Usage
-from shardbus.app.cli.message_options import duration_ms, moment
-from shardbus.app.cli.removing import count_of, purge
+from shardbus.app.cli.messages.options import duration_ms, moment
+from shardbus.app.cli.messages.removing import count_of, purge
 
 
 def yes_option() -> click.Option:

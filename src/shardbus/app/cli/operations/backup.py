@@ -13,8 +13,8 @@ import click
 from shardbus.app.cli.access import access_from, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.entity_path import documents, whole
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
+from shardbus.app.cli.messages.entity_path import documents, whole
 from shardbus.app.cli.progress import Progress
 
 LOOK_S: Final = 0.2

@@ -12,9 +12,9 @@ import click
 from shardbus.app.cli.access import Options, access_from, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.entities.pipeline_options import definition_options, wanted_definition
+from shardbus.app.cli.entities.pipeline_view import ENDED, listed, progress_line, shown
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
-from shardbus.app.cli.pipeline_options import definition_options, wanted_definition
-from shardbus.app.cli.pipeline_view import ENDED, listed, progress_line, shown
 
 WATCH_S: Final = 1.0
 STOP_WAIT_S: Final = 150

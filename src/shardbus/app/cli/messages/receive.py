@@ -5,16 +5,16 @@ from typing import Final
 import click
 
 from shardbus.app.cli.access import Options, access_options, text_option
-from shardbus.app.cli.entity_path import (
+from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.messages.entity_path import (
     dead_letter_option,
     entity_parameters,
     message_path,
     with_api,
 )
-from shardbus.app.cli.failures import Usage
-from shardbus.app.cli.message_options import duration_ms
-from shardbus.app.cli.message_output import Printer, bodies, output_options, run_printing
-from shardbus.app.cli.receiving import ReceiveOptions, Receiving
+from shardbus.app.cli.messages.options import duration_ms
+from shardbus.app.cli.messages.output import Printer, bodies, output_options, run_printing
+from shardbus.app.cli.messages.receiving import ReceiveOptions, Receiving
 
 WAIT: Final = "5s"
 # What is held at once until the end: more locks than one request can settle.

@@ -3,7 +3,7 @@
 from typing import Final
 
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.entity_path import whole
+from shardbus.app.cli.messages.entity_path import whole
 from shardbus.app.cli.progress import Progress
 
 PURGE_COUNT: Final = 5_000

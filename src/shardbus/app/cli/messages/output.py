@@ -10,7 +10,7 @@ from shardbus.app.cli.access import Options
 from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.console import Console, run_command
 from shardbus.app.cli.failures import CommandError, Usage
-from shardbus.app.cli.message_text import body_bytes, details
+from shardbus.app.cli.messages.text import body_bytes, details
 
 Text = Callable[[list[Document]], bytes]
 """Messages as people read them."""

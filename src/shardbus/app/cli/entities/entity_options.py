@@ -5,8 +5,8 @@ from typing import Final
 import click
 
 from shardbus.app.cli.access import Options
-from shardbus.app.cli.atom import EntityKind
 from shardbus.app.cli.duration import to_iso, to_words
+from shardbus.app.cli.entities.atom import EntityKind
 from shardbus.app.cli.failures import Usage
 from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
 

@@ -1,0 +1,1 @@
+"""Commands about queues, topics, subscriptions, rules, access rules and pipelines."""

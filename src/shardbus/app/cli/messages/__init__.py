@@ -1,0 +1,1 @@
+"""Commands about messages: send, receive, peek, purge, dead letters, sessions."""
