@@ -13,9 +13,9 @@ from spark.tests.bus import running_bus
 from spark.tests.drivers import TESTS, driver_environment
 from spark.tests.fake_lane import FakeLane
 
+from shardbus_spark.batch_sink import BatchWriter
 from shardbus_spark.errors import OptionError
 from shardbus_spark.schema import COLUMNS, origin_of
-from shardbus_spark.sink import BatchWriter
 from shardbus_spark.source import ShardbusSource
 
 ENTITIES: Final = '[[queue]]\nname = "orders"\npartitioning = true\n'

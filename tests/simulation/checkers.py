@@ -438,7 +438,7 @@ class Checker:
         record = self.journal.records[place]
         if not record.is_gone:
             raise Violation(f"message {mark} at {place} does not come out")
-        is_dropped = not rules.dead_letters_on_expiry or record.state == DEFERRED
+        is_dropped = not rules.dead_letters_on_expiration or record.state == DEFERRED
         may_expire = is_dropped and record.has_expired(record.removed_at_ms)
         unexplained = self.journal.unexplained.get(place.fragment, {})
         if place.sequence_number in unexplained and not may_expire:

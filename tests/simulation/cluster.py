@@ -360,11 +360,11 @@ def broker_name(index: int) -> str:
 def entity_of(plan: Plan, brokers: int) -> Entity:
     spec = QueueSpec()
     spec.lock_ms = plan.rules.lock_ms
-    spec.delivery_count_max = plan.rules.max_delivery_count
+    spec.delivery_count_max = plan.rules.delivery_count_max
     spec.default_ttl_ms = (
         plan.rules.default_ttl_ms if plan.rules.default_ttl_ms >= 0 else INFINITE_MS
     )
-    spec.dead_letters_on_expiration = plan.rules.dead_letters_on_expiry
+    spec.dead_letters_on_expiration = plan.rules.dead_letters_on_expiration
     spec.requires_session = plan.rules.requires_session
     spec.requires_duplicate_detection = plan.rules.duplicate_window_ms > 0
     spec.duplicate_window_ms = plan.rules.duplicate_window_ms

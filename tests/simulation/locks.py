@@ -279,7 +279,7 @@ class LockBook:
             )
         track.count_min = track.count_max = count
         # Deferring counts, too, and does not kill what is deferred for the first time.
-        most = heard.rules.max_delivery_count - (not isinstance(command, ReceiveDeferred))
+        most = heard.rules.delivery_count_max - (not isinstance(command, ReceiveDeferred))
         if command.line == MAIN_LINE and count > most:
             raise Violation(f"{place} should be a dead letter after {count} deliveries")
         if command.line == DEAD_LETTER_LINE:
@@ -287,7 +287,7 @@ class LockBook:
 
     def _check_reason(self, track: Track, delivery: Delivery, rules: FragmentRules) -> None:
         reason = delivery.entry.reason
-        is_exhausted = delivery.delivery_count >= rules.max_delivery_count
+        is_exhausted = delivery.delivery_count >= rules.delivery_count_max
         is_sound = (
             (reason == CLIENTS_REASON and track.dead_letter_asked)
             or (reason == EXHAUSTED_REASON and is_exhausted)

@@ -93,9 +93,9 @@ class Village:
         storage = Storage(self.disk, self._workers[0], self._workers[1], self.loop)
         rules = FragmentRules(
             lock_ms=5_000,
-            max_delivery_count=1_000,
+            delivery_count_max=1_000,
             default_ttl_ms=-1,
-            dead_letters_on_expiry=False,
+            dead_letters_on_expiration=False,
             size_bytes_max=1 << 40,
         )
         return Runner(FRAGMENT, rules, storage, self.clock, self.loop)

@@ -145,7 +145,7 @@ def _check_moved(old: Record, entry: Entry, rules: FragmentRules, now_ms: int) -
     if old.state in (SCHEDULED, SET_ASIDE):
         raise Violation(f"{old.place} in state {old.state} became a dead letter")
     if entry.reason == EXPIRED_REASON:
-        may_expire = rules.dead_letters_on_expiry and old.state != DEFERRED
+        may_expire = rules.dead_letters_on_expiration and old.state != DEFERRED
         if not may_expire or not old.has_expired(now_ms):
             raise Violation(f"{old.place} in state {old.state} became a dead letter by expiry")
     elif old.state == DELAYED:

@@ -100,9 +100,9 @@ def _rules(
     return FragmentRules(
         lock_ms=lock_ms or chance.choice([5_000, 8_000, 15_000]),
         # An ordered entity is only ever failed by outages, and must not lose its order to them.
-        max_delivery_count=1_000 if lock_ms else chance.choice([1, 3, 10]),
+        delivery_count_max=1_000 if lock_ms else chance.choice([1, 3, 10]),
         default_ttl_ms=ttl_ms,
-        dead_letters_on_expiry=chance.random() < 0.5,
+        dead_letters_on_expiration=chance.random() < 0.5,
         size_bytes_max=1 << 40,
         duplicate_window_ms=chance.choice([0, 2_000, 20_000]) if is_rich else 0,
         is_partitioned=fragments > 1,

@@ -79,7 +79,7 @@ class ShardbusSource(DataSource):
         return BrowseStream(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from shardbus_spark.sink import BatchWriter
+        from shardbus_spark.batch_sink import BatchWriter
 
         if overwrite:
             raise OptionError("mode('overwrite') would delete what others sent: use mode('append')")

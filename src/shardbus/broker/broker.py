@@ -372,9 +372,9 @@ def rules_of(spec: QueueSpec, cap_bytes: int) -> FragmentRules:
     size_bytes_max = spec.fragment_bytes_max()
     return FragmentRules(
         lock_ms=spec.lock_ms,
-        max_delivery_count=spec.delivery_count_max,
+        delivery_count_max=spec.delivery_count_max,
         default_ttl_ms=-1 if spec.default_ttl_ms >= INFINITE_MS else spec.default_ttl_ms,
-        dead_letters_on_expiry=spec.dead_letters_on_expiration,
+        dead_letters_on_expiration=spec.dead_letters_on_expiration,
         size_bytes_max=min(size_bytes_max, cap_bytes) if cap_bytes else size_bytes_max,
         requires_session=spec.requires_session,
         duplicate_window_ms=spec.duplicate_window_ms if spec.requires_duplicate_detection else 0,

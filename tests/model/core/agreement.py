@@ -51,7 +51,7 @@ class AgreeingMachine(RuleBasedStateMachine):
 
     @initialize(
         limit=st.sampled_from([1, 2, 5]),
-        dead_letters_on_expiry=st.booleans(),
+        dead_letters_on_expiration=st.booleans(),
         detects_duplicates=st.booleans(),
         is_batching=st.booleans(),
         is_small=st.booleans(),
@@ -59,15 +59,15 @@ class AgreeingMachine(RuleBasedStateMachine):
     def start(
         self,
         limit: int,
-        dead_letters_on_expiry: bool,
+        dead_letters_on_expiration: bool,
         detects_duplicates: bool,
         is_batching: bool,
         is_small: bool,
     ) -> None:
         fragment_rules = rules(
             lock_ms=LOCK_MS,
-            max_delivery_count=limit,
-            dead_letters_on_expiry=dead_letters_on_expiry,
+            delivery_count_max=limit,
+            dead_letters_on_expiration=dead_letters_on_expiration,
             requires_session=self.requires_session,
             duplicate_window_ms=WINDOW_MS if detects_duplicates else 0,
         )
@@ -75,7 +75,7 @@ class AgreeingMachine(RuleBasedStateMachine):
         self.detects_duplicates = detects_duplicates
         self.desk = Desk(fragment_rules, bounds=self.bounds, is_batching=is_batching)
         self.desk.publishes_on = self.publishes_on
-        self.model = Model(limit, dead_letters_on_expiry)
+        self.model = Model(limit, dead_letters_on_expiration)
         self.stored = copy.deepcopy(self.model)
         self.tokens: list[bytes] = []
         self.holds: list[bytes] = []

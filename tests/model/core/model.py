@@ -126,7 +126,7 @@ class Modelled:
 class Model:
     """All messages in the order of their numbers, who holds which session, and what was sent."""
 
-    def __init__(self, limit: int, dead_letters_on_expiry: bool) -> None:
+    def __init__(self, limit: int, dead_letters_on_expiration: bool) -> None:
         self.messages: list[Modelled] = []
         self.holds: list[Hold] = []
         self.readers: list[ReaderModel] = []
@@ -146,7 +146,7 @@ class Model:
         self.duplicates = 0
         self.last_number = 0
         self._limit = limit
-        self._dead_letters_on_expiry = dead_letters_on_expiry
+        self._dead_letters_on_expiration = dead_letters_on_expiration
 
     # Looking.
 
@@ -234,7 +234,7 @@ class Model:
         self.give_back(message, now_ms)
 
     def expire(self, message: Modelled) -> None:
-        if self._dead_letters_on_expiry and message.state != DEFERRED:
+        if self._dead_letters_on_expiration and message.state != DEFERRED:
             message.die("TTLExpiredException")
         else:
             self.forget(message)

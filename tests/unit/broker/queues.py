@@ -21,9 +21,9 @@ def queue_rules(
 ) -> FragmentRules:
     return FragmentRules(
         lock_ms=lock_ms,
-        max_delivery_count=10,
+        delivery_count_max=10,
         default_ttl_ms=-1,
-        dead_letters_on_expiry=False,
+        dead_letters_on_expiration=False,
         size_bytes_max=1 << 40,
         requires_session=requires_session,
         duplicate_window_ms=duplicate_window_ms,

@@ -148,7 +148,7 @@ def test_an_expired_lock_returns_the_message_without_anyone_asking(house: House)
 
 
 def test_messages_expire_without_anyone_asking(house: House) -> None:
-    runner = house.runner(0, rules(dead_letters_on_expiry=True))
+    runner = house.runner(0, rules(dead_letters_on_expiration=True))
     house.answer(runner, send_of(b"a", b"b", ttl_ms=5_000))
 
     house.pass_s(6)

@@ -54,9 +54,9 @@ FRAGMENT: Final = FragmentId(1, 0)
 def rules(  # noqa: PLR0913 - a record, all by keyword
     *,
     lock_ms: int = LOCK_MS,
-    max_delivery_count: int = 10,
+    delivery_count_max: int = 10,
     default_ttl_ms: int = -1,
-    dead_letters_on_expiry: bool = False,
+    dead_letters_on_expiration: bool = False,
     size_bytes_max: int = 1 << 40,
     requires_session: bool = False,
     duplicate_window_ms: int = 0,
@@ -66,9 +66,9 @@ def rules(  # noqa: PLR0913 - a record, all by keyword
 ) -> FragmentRules:
     return FragmentRules(
         lock_ms=lock_ms,
-        max_delivery_count=max_delivery_count,
+        delivery_count_max=delivery_count_max,
         default_ttl_ms=default_ttl_ms,
-        dead_letters_on_expiry=dead_letters_on_expiry,
+        dead_letters_on_expiration=dead_letters_on_expiration,
         size_bytes_max=size_bytes_max,
         requires_session=requires_session,
         duplicate_window_ms=duplicate_window_ms,

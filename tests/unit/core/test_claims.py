@@ -370,7 +370,7 @@ def test_an_ordinal_is_used_once() -> None:
 
 
 def test_a_claimed_message_does_not_expire_until_it_is_given_back() -> None:
-    desk = ReadingDesk(rules(dead_letters_on_expiry=True))
+    desk = ReadingDesk(rules(dead_letters_on_expiration=True))
     sent(desk, 4, ttl_ms=1_000)
     desk.open()
     desk.claim(1, 2)

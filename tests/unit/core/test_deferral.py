@@ -76,7 +76,7 @@ def test_a_delivery_that_ends_with_deferring_is_counted() -> None:
 
 
 def test_what_is_deferred_for_the_first_time_can_be_received_at_least_once() -> None:
-    desk = Desk(rules(max_delivery_count=1))
+    desk = Desk(rules(delivery_count_max=1))
     [number] = deferred(desk, b"a")
 
     [delivery] = desk.receive_deferred(number)
@@ -86,7 +86,7 @@ def test_what_is_deferred_for_the_first_time_can_be_received_at_least_once() -> 
 
 
 def test_deferring_again_is_the_end_at_the_last_delivery() -> None:
-    desk = Desk(rules(max_delivery_count=3))
+    desk = Desk(rules(delivery_count_max=3))
     first, second = deferred(desk, b"a", b"b")
     desk.settle(DEFER, *desk.receive_deferred(first))
 
@@ -101,7 +101,7 @@ def test_deferring_again_is_the_end_at_the_last_delivery() -> None:
 
 
 def test_deferring_a_dead_letter_does_not_count() -> None:
-    desk = Desk(rules(max_delivery_count=2))
+    desk = Desk(rules(delivery_count_max=2))
     [number] = desk.send(b"a")
     desk.settle(DEAD_LETTER, *desk.receive())
     desk.settle(DEFER, *desk.receive(line=DEAD_LETTER_LINE))
@@ -185,7 +185,7 @@ def test_a_deferred_message_whose_lock_expires_stays_deferred_and_counts() -> No
 
 
 def test_a_deferred_message_is_dead_lettered_when_its_deliveries_are_exhausted() -> None:
-    desk = Desk(rules(max_delivery_count=3))
+    desk = Desk(rules(delivery_count_max=3))
     [number] = deferred(desk, b"a")
 
     for _ in range(2):
@@ -250,7 +250,7 @@ def test_dead_letters_can_be_deferred_too() -> None:
 
 
 def test_an_expired_deferred_message_is_removed_and_never_dead_lettered() -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     deferred(desk, b"a", ttl_ms=500)
 
     desk.wait(500)
@@ -271,7 +271,7 @@ def test_an_expired_deferred_message_is_not_found_although_nobody_looked_for_it(
 def test_a_deferred_message_that_expired_while_locked_is_removed_when_it_comes_back(
     how: int,
 ) -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     [number] = deferred(desk, b"a", ttl_ms=500)
     [delivery] = desk.receive_deferred(number)
     desk.wait(1_000)
@@ -283,7 +283,7 @@ def test_a_deferred_message_that_expired_while_locked_is_removed_when_it_comes_b
 
 
 def test_a_message_that_expired_while_it_was_locked_is_not_deferred() -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     desk.send(b"a", ttl_ms=500)
     [delivery] = desk.receive()
     desk.wait(1_000)

@@ -71,7 +71,7 @@ def test_waking_is_asked_for_at_the_end_of_the_delay() -> None:
 
 
 def test_a_delay_is_a_failed_delivery_and_the_last_one_kills() -> None:
-    desk = Desk(rules(max_delivery_count=2))
+    desk = Desk(rules(delivery_count_max=2))
     desk.send(b"a")
     desk.settle(ABANDON, *desk.receive(), delay_ms=1_000)
     desk.wait(1_000)
@@ -83,7 +83,7 @@ def test_a_delay_is_a_failed_delivery_and_the_last_one_kills() -> None:
 
 @pytest.mark.parametrize("dead_letters", [True, False])
 def test_a_delay_does_not_outlive_the_message(dead_letters: bool) -> None:
-    desk = Desk(rules(dead_letters_on_expiry=dead_letters))
+    desk = Desk(rules(dead_letters_on_expiration=dead_letters))
     desk.send(b"a", ttl_ms=500)
     desk.settle(ABANDON, *desk.receive(), delay_ms=2_000)
     assert desk.wake_at_ms() == START_MS + 500

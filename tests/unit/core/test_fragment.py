@@ -281,7 +281,7 @@ def test_the_lock_of_an_earlier_delivery_settles_nothing() -> None:
 
 
 def test_after_the_last_delivery_a_message_is_dead_lettered() -> None:
-    desk = Desk(rules(max_delivery_count=2))
+    desk = Desk(rules(delivery_count_max=2))
     desk.send(b"a")
     desk.settle(ABANDON, *desk.receive())
     assert desk.payloads() == [b"a"]
@@ -366,7 +366,7 @@ def test_a_dead_letter_cannot_be_dead_lettered_again() -> None:
 
 
 def test_a_dead_letter_may_be_abandoned_for_ever_and_keeps_its_count() -> None:
-    desk = Desk(rules(max_delivery_count=1))
+    desk = Desk(rules(delivery_count_max=1))
     desk.send(b"a")
     desk.settle(ABANDON, *desk.receive())
 

@@ -64,7 +64,7 @@ def test_an_expired_message_is_gone_from_the_store_and_the_counters() -> None:
 
 
 def test_an_expired_message_is_dead_lettered_when_the_entity_says_so() -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     desk.send(b"a", ttl_ms=500)
 
     desk.wait(500)
@@ -76,7 +76,7 @@ def test_an_expired_message_is_dead_lettered_when_the_entity_says_so() -> None:
 
 
 def test_dead_letters_do_not_expire() -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     desk.send(b"a", ttl_ms=500)
     desk.wait(500)
 
@@ -98,7 +98,7 @@ def test_a_locked_message_may_be_completed_after_it_expired() -> None:
 
 @pytest.mark.parametrize("how", [ABANDON, RELEASE])
 def test_a_locked_message_expires_when_it_comes_back(how: int) -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     desk.send(b"a", ttl_ms=500)
     [delivery] = desk.receive()
     desk.wait(1_000)
@@ -143,7 +143,7 @@ def test_waking_is_asked_for_at_the_next_expiry() -> None:
 
 
 def test_messages_that_wait_in_the_store_alone_expire_too() -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     count = WINDOW_COUNT_MAX + DUE_COUNT_MAX + 100
     desk.send(*[b"a"] * count, ttl_ms=500)
     desk.send(b"last")

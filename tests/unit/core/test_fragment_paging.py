@@ -124,7 +124,7 @@ def test_a_message_locked_while_its_page_was_read_is_not_lost_when_it_returns() 
 
 
 def test_dead_letters_in_great_number_are_all_reachable() -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     count = 3 * WINDOW_COUNT_MAX
     for _ in range(0, count, 512):
         desk.send(*[b"a"] * 512, ttl_ms=1)
@@ -134,7 +134,7 @@ def test_dead_letters_in_great_number_are_all_reachable() -> None:
 
 
 def test_two_lines_that_run_low_together_are_both_read() -> None:
-    desk = Desk(rules(max_delivery_count=1), page_count=7)
+    desk = Desk(rules(delivery_count_max=1), page_count=7)
     dead = sent(desk, 40)
     while deliveries := desk.receive(40):
         desk.settle(ABANDON, *deliveries)

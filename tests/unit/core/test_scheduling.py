@@ -166,7 +166,7 @@ def test_time_to_live_counts_from_the_moment_it_is_enqueued() -> None:
 
 
 def test_an_activated_message_expires() -> None:
-    desk = Desk(rules(dead_letters_on_expiry=True))
+    desk = Desk(rules(dead_letters_on_expiration=True))
     desk.send(b"a", ttl_ms=1_000, scheduled_at_ms=LATER_MS)
 
     desk.wait(5_500)

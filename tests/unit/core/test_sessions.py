@@ -42,13 +42,13 @@ from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
 
 def session_desk(
-    *, max_delivery_count: int = 10, dead_letters: bool = False, bounds: Bounds | None = None
+    *, delivery_count_max: int = 10, dead_letters: bool = False, bounds: Bounds | None = None
 ) -> Desk:
     return Desk(
         rules(
             requires_session=True,
-            max_delivery_count=max_delivery_count,
-            dead_letters_on_expiry=dead_letters,
+            delivery_count_max=delivery_count_max,
+            dead_letters_on_expiration=dead_letters,
         ),
         bounds=bounds,
     )
@@ -283,7 +283,7 @@ def test_sessions_are_given_out_again_after_a_reload() -> None:
 
 
 def test_releasing_returns_unsettled_messages_uncounted_and_in_order() -> None:
-    desk = session_desk(max_delivery_count=1)
+    desk = session_desk(delivery_count_max=1)
     desk.send(b"1", b"2", b"3", session_id="a")
     held = desk.accept("a")
     first, second = desk.receive(2, session=held.token)
@@ -322,7 +322,7 @@ def test_a_hold_that_expires_counts_what_was_delivered_and_unsettled() -> None:
 
 
 def test_a_hold_that_expires_dead_letters_what_is_exhausted() -> None:
-    desk = session_desk(max_delivery_count=1)
+    desk = session_desk(delivery_count_max=1)
     desk.send(b"1", b"2", session_id="a")
     held = desk.accept("a")
     desk.receive(1, session=held.token)

@@ -173,7 +173,7 @@ def test_delivered_messages_are_there_after_a_reload() -> None:
 
 def test_the_time_to_live_of_the_subscription_ends_that_of_the_topic() -> None:
     """The topic's default caps at publishing, then the subscription's again."""
-    desk = Desk(rules(default_ttl_ms=5_000, dead_letters_on_expiry=True))
+    desk = Desk(rules(default_ttl_ms=5_000, dead_letters_on_expiration=True))
     long, short = entry(1, b"long"), entry(2, b"short", expires_at_ms=START_MS + 1_000)
 
     deliver(desk, long, short, entry(3, b"longer", expires_at_ms=START_MS + 9_000))

@@ -1,4 +1,4 @@
-"""How the driver of a pipeline is started, and with what access to the bus."""
+"""What the driver of a pipeline is started with; `keeper` starts it and starts it again."""
 
 from __future__ import annotations
 

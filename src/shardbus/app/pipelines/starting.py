@@ -1,4 +1,4 @@
-"""The pipelines of a server: where its definitions are, and what its drivers are started with."""
+"""The pipelines of a server, put together: their definitions, and the keeper of each driver."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ from shardbus.gateway.http.api.groups import api_groups
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.messaging.requests import Messaging
+from shardbus.gateway.http.observing.broker_health import BrokerHealth, broker_healths
 from shardbus.gateway.http.observing.fragments import FragmentsPage
-from shardbus.gateway.http.observing.health import BrokerHealth, broker_healths
 from shardbus.gateway.http.observing.metrics import Metrics
 from shardbus.gateway.http.server.connection import HttpGateway
 from shardbus.gateway.http.server.counts import HttpCounts

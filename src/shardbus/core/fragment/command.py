@@ -126,9 +126,9 @@ class FragmentRules:
         self,
         *,
         lock_ms: int,
-        max_delivery_count: int,
+        delivery_count_max: int,
         default_ttl_ms: int,
-        dead_letters_on_expiry: bool,
+        dead_letters_on_expiration: bool,
         size_bytes_max: int,
         requires_session: bool = False,
         duplicate_window_ms: int = 0,
@@ -137,9 +137,9 @@ class FragmentRules:
         is_topic: bool = False,
     ) -> None:
         self.lock_ms = lock_ms
-        self.max_delivery_count = max_delivery_count
+        self.delivery_count_max = delivery_count_max
         self.default_ttl_ms = default_ttl_ms  # -1: messages live for ever
-        self.dead_letters_on_expiry = dead_letters_on_expiry
+        self.dead_letters_on_expiration = dead_letters_on_expiration
         self.size_bytes_max = size_bytes_max
         self.requires_session = requires_session
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not detected

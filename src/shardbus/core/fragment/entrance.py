@@ -72,8 +72,8 @@ class Entrance(Handler):
             self.tickets.note(ticket, reply, self._ids_at_ms())
 
     def decide(self, command: Command, now_ms: int) -> Judged:
-        assert isinstance(command, AskTickets)
         """What became of sends whose answers were lost."""
+        assert isinstance(command, AskTickets)
         return self.tickets.judge(command, self._ids_at_ms())
 
     def check(self, messages: list[Message]) -> None:

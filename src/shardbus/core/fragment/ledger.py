@@ -1,7 +1,8 @@
 """The messages of a fragment and the moves they can make.
 
 Each move changes the counters, what is in memory and the list of changes to store together; the
-rules about when to make which are in `fragment`, `calendar` and `holds`.
+rules about when to make which are in `fragment`, `calendar` and
+`core.sessions.holding`.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ class Ledger:
 
         Those of dead letters are not counted.
         """
-        limit = self.rules.max_delivery_count
+        limit = self.rules.delivery_count_max
         exhausted: list[Entry] = []
         returned: list[Entry] = []
         for entry in entries:
@@ -264,7 +265,7 @@ class Ledger:
         The last one kills only what was put aside before: who defers a message for the first time
         can have it back at least once.
         """
-        limit = self.rules.max_delivery_count
+        limit = self.rules.delivery_count_max
         exhausted: list[Entry] = []
         deferred: list[Entry] = []
         for entry in entries:
@@ -284,7 +285,7 @@ class Ledger:
             self._exhaust(exhausted)
 
     def _exhaust(self, entries: list[Entry]) -> None:
-        limit = self.rules.max_delivery_count
+        limit = self.rules.delivery_count_max
         text = f"Message could not be consumed after {limit} delivery attempts."
         self.dead_letter(entries, EXHAUSTED, text)
 
@@ -315,7 +316,7 @@ class Ledger:
 
     def expire(self, entries: list[Entry]) -> None:
         """Deferred ones are never dead-lettered."""
-        if not self.rules.dead_letters_on_expiry:
+        if not self.rules.dead_letters_on_expiration:
             self.forget(entries)
             return
         self.forget([entry for entry in entries if entry.state == DEFERRED])

@@ -44,7 +44,7 @@ class QueueSpec:
     """Everything an entity can be told, made with the defaults of Standard.
 
     Fill it in, then treat it as a value: an entity's spec is replaced, never changed. The table
-    `entity_property.PROPERTIES` says all about each, and which kinds of entities heed it; a
+    `property.PROPERTIES` says all about each, and which kinds of entities heed it; a
     subscription's size, partitioning and message size are those of its topic.
     `size_mb` is the size of each fragment. `is_partitioned` is the creator's wish until
     `Tier.is_partitioned` has settled it. `forward_to` is a path; `forward_to_written` is the URI

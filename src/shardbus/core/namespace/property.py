@@ -2,7 +2,8 @@
 
 The catalogue's record, ranges and what is fixed at creation, ATOM elements, JSON documents and
 their schema, options of the command line and the keys of set-up files are derived from it. The
-values are typed attributes of `entity.QueueSpec`, by the names given here.
+values are typed attributes of `entity.QueueSpec`, by the names given here; a new `QueueSpec` has
+the defaults.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class SessionHolds(Handler):
         self._table.hold(HeldSession(session_id, token, line, batch))
         return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
 
-    # HoldsTold on, and letting go.
+    # Renewing and releasing.
 
     def _renew(self, command: RenewSession, now_ms: int) -> Renewed:
         ledger = self._ledger

@@ -14,7 +14,7 @@ class Guest(Protocol):
         ...
 
     def expel(self) -> None:
-        """Make room for others. The guest has left the lobby already."""
+        """Make room for others. The guest has been counted out already."""
         ...
 
 
@@ -22,9 +22,9 @@ class Guest(Protocol):
 class Guests:
     """Guests by peer and by age.
 
-    Whoever floods the lobby pays for it: room is made by the oldest guest of the peer that has the
-    most, so a newcomer always gets in, and a peer with few guests keeps them. Every step takes the
-    same time, however many there are.
+    The oldest guest of the peer that has the most makes room. So a flood costs the peer that makes
+    it, a newcomer always gets in, and a peer with few guests keeps them. Every step takes the same
+    time, however many guests there are.
     """
 
     def __init__(self) -> None:

@@ -21,9 +21,10 @@ NEWCOMER_MS: Final = 1_000
 
 @final
 class Newcomers:
-    """The newcomers of all listeners that share it: two lobbies, one timer for all of them.
+    """The newcomers of all listeners that share it: two groups of guests, one timer for both.
 
-    When a lobby is full the oldest newcomer of the noisiest peer goes, never the last to come.
+    When a group is full, the oldest newcomer of the noisiest peer has to go, never the one that
+    came last.
     """
 
     def __init__(
@@ -62,22 +63,22 @@ class Newcomers:
         moment_ms = self._now_ms() - NEWCOMER_MS
         return self._silent.expel_one_before(moment_ms) or self._secured.expel_one_before(moment_ms)
 
-    def _enter(self, lobby: Guests, guest: Guest, guests_max: int) -> None:
-        while len(lobby) >= guests_max:
-            lobby.make_room()
-        lobby.enter(guest, self._now_ms())
+    def _enter(self, guests: Guests, guest: Guest, guests_max: int) -> None:
+        while len(guests) >= guests_max:
+            guests.make_room()
+        guests.enter(guest, self._now_ms())
         if self._sweep_timer is None:
             self._sweep_timer = self._loop.call_later(SWEEP_MS / 1000, self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_timer = None
         now_ms = self._now_ms()
-        for lobby, patience_ms in (
+        for guests, patience_ms in (
             (self._silent, SILENT_MS_MAX),
             (self._secured, SECURED_MS_MAX),
         ):
-            for guest in lobby.overdue(now_ms - patience_ms):
-                lobby.leave(guest)
+            for guest in guests.overdue(now_ms - patience_ms):
+                guests.leave(guest)
                 guest.expel()
         if self.newcomers:
             self._sweep_timer = self._loop.call_later(SWEEP_MS / 1000, self._sweep)

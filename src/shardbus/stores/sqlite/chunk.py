@@ -1,5 +1,7 @@
 """The bytes of a chunk: successive messages of one fragment in one immutable record.
 
+This module packs and unpacks. `writer` inserts chunks, through the view `work` of the schema.
+
 A chunk is a *head* (what the store needs to know of each message) and a *body* (the payloads, one
 after the other). Everything carries a checksum, so that damage is found where it is read:
 

@@ -16,9 +16,9 @@ from shardbus.gateway.http.api.catalogue import EntityPages
 from shardbus.gateway.http.api.openapi import openapi_document
 from shardbus.gateway.http.api.route import PREFIX, Match, Route, canonical_path
 from shardbus.gateway.http.document import write
+from shardbus.gateway.http.observing.broker_health import Brokers, is_serving
 from shardbus.gateway.http.observing.exposition import CONTENT_TYPE
 from shardbus.gateway.http.observing.fragments import FragmentsPage
-from shardbus.gateway.http.observing.health import Brokers, is_serving
 from shardbus.gateway.http.observing.metrics import Metrics
 from shardbus.gateway.http.server.gate import Gate, token_of
 from shardbus.gateway.http.server.message import JSON, HttpRequest, HttpResponse
