@@ -47,7 +47,9 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 		echo "serving interpreted; \`make build\` compiles it, for two to three times the speed" >&2; fi
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
-test: build node curl check  ## build and run every check, and every test that is not long
+test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus node curl check
+	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
 
 test-long: build node curl  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted

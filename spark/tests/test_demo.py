@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 import pyarrow.parquet as parquet
+import pytest
 
 from tests.support.server import free_port
 
@@ -22,6 +23,7 @@ _ROWS: Final = re.compile(r"([1-9][\d,]*) rows captured")
 _CAPTURED: Final = re.compile(r"captured +([\d,]+) rows in [\d,]+ files, .*: (/.*)$", re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_demo_captures_what_it_sends_and_leaves_nothing_running(tmp_path: Path) -> None:
     """P4, P9: a pipeline on embedded Spark, from nothing but one command."""
     data_dir = tmp_path / "data"

@@ -116,6 +116,7 @@ def replay(spark: SparkSession, bus: Bus, entity: str, path: Path, **more: objec
     assert replaying.send(plan)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_generated_messages_are_captured_and_replayed_as_they_were_sent(
     spark: SparkSession, bus: Bus, client: Client, tmp_path: Path

@@ -12,6 +12,7 @@ from spark.tests.storm.sink import sink_storm
 SIZE_BYTES: Final = 64
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_brokers_that_are_killed_cost_a_capture_nothing(tmp_path: Path) -> None:
     """P2: processes of brokers, and a driver without Java, which can be killed often."""

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import (
@@ -92,6 +93,7 @@ def doubled(bodies: list[str]) -> list[str]:
     return [body for body, count in Counter(bodies).items() if count > 1]
 
 
+@pytest.mark.long
 def test_a_killed_broker_doubles_nothing_and_busy_is_never_said_of_what_is_stored(
     tmp_path: Path,
 ) -> None:

@@ -78,7 +78,9 @@ def test_who_sends_to_a_queue_that_is_deleted_is_told_that_it_is_not_there(
     `$cbs` answers (404) is an error of authentication to this one.
     """
     with (
-        ServiceBusClient.from_connection_string(server.connection_string) as client,
+        ServiceBusClient.from_connection_string(
+            server.connection_string, retry_backoff_factor=0.05
+        ) as client,
         client.get_queue_sender(queue.name) as sender,
     ):
         sender.send_messages(ServiceBusMessage("x"))
