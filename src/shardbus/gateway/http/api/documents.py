@@ -14,7 +14,7 @@ from shardbus.core.errors import ALL_KINDS
 from shardbus.core.namespace.access import ALL_RIGHTS, right_names
 from shardbus.gateway.http.document import Count, Maybe, Moment, one_of, told
 from shardbus.gateway.http.moment import format_moment
-from shardbus.gateway.http.observing import exposition, health
+from shardbus.gateway.http.observing import broker_health, exposition
 
 HEALTHY: Final = "healthy"
 FRAGMENTS_TOLD_MAX: Final = 100
@@ -42,7 +42,7 @@ class BrokerHealth(Struct, kw_only=True):
     name: str
     state: Annotated[
         str,
-        one_of(health.AVAILABLE, health.LIMITED, health.UNAVAILABLE),
+        one_of(broker_health.AVAILABLE, broker_health.LIMITED, broker_health.UNAVAILABLE),
         told("Of the broker as a whole."),
     ]
     reason: Annotated[str, told("Why it is out of reach.")]
@@ -96,10 +96,12 @@ class Metrics(Struct, kw_only=True):
     families: list[Family]
 
 
-def health_document(reasons: list[str], brokers: Sequence[health.BrokerHealth] = ()) -> Health:
+def health_document(
+    reasons: list[str], brokers: Sequence[broker_health.BrokerHealth] = ()
+) -> Health:
     status = "degraded" if reasons else HEALTHY
     return Health(
-        status=status if health.is_serving(brokers) else "unavailable",
+        status=status if broker_health.is_serving(brokers) else "unavailable",
         message="; ".join(reasons) or "Service is healthy.",
         reasons=reasons,
         brokers=[_broker(broker) for broker in brokers],
@@ -157,7 +159,7 @@ def metrics_document(families: Sequence[exposition.Family]) -> Metrics:
     )
 
 
-def _broker(broker: health.BrokerHealth) -> BrokerHealth:
+def _broker(broker: broker_health.BrokerHealth) -> BrokerHealth:
     return BrokerHealth(
         name=broker.name,
         state=broker.state,
