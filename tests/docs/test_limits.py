@@ -77,7 +77,7 @@ SAID: Final = {
     "file descriptors": [descriptors.RESERVED_MAX],
     "from connecting to the first byte": [newcomers.SILENT_MS_MAX // SECOND],
     "a TLS handshake, and from it": [newcomers.SECURED_MS_MAX // SECOND],
-    "from connecting to the first good token": [protocol.NO_TOKEN_MS // SECOND],
+    "from connecting to the first valid token": [protocol.NO_TOKEN_MS // SECOND],
     "a connection with a token that never": [protocol.NO_LINK_MS // SECOND],
     "a connection whose links have all": [protocol.LINKS_GONE_MS // SECOND],
     "a sender without messages": [attach.LINK_IDLE_MS // SECOND // 60],
