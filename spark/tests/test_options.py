@@ -108,8 +108,8 @@ def test_the_readme_has_every_option_as_the_table_says_it() -> None:
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        ("places that a Python process", {reading.CONNECTIONS_MAX}),
-        ("streams that the client", {client.STREAMS_MAX, client.STREAMS_DEFAULT_MAX}),
+        ("addresses to which a Python process", {reading.CONNECTIONS_MAX}),
+        ("concurrent streams of the client", {client.STREAMS_MAX, client.STREAMS_DEFAULT_MAX}),
         (
             "partitions of a read",
             {planning.CORES_MAX, planning.PARTITIONS_MAX, planning.PARTITION_ROWS},

@@ -35,17 +35,18 @@ def settings_page() -> str:
     return f"""# Settings
 
 {_MADE}
-Each setting can be given in four ways. The first that gives it wins:
+A setting can be given in four ways. The first one in this list that gives it wins:
 
 1. a flag of `shardbus serve`, such as `--amqp-port 5672`;
 2. an environment variable, such as `SHARDBUS_AMQP_PORT=5672`;
-3. a TOML file, as in `amqp-port = 5672`: those that `--config` (several times) or
-   `SHARDBUS_CONFIG` (as `PATH` does) name, the last one first, else `{DEFAULT_FILE}` in the working
-   directory if there is one; [such a file may hold entities too](../guides/setup.md);
+3. a TOML file, as in `amqp-port = 5672`: the files that `--config` (may be repeated) or
+   `SHARDBUS_CONFIG` (a list like `PATH`) names, where a later file overrides an earlier one;
+   without these, `{DEFAULT_FILE}` in the working directory, if it exists. [Such a file may also
+   contain entities](../guides/setup.md);
 4. the default.
 
-A value that cannot be used stops the start with exit code 2 and a line that names the setting,
-where its value came from, and why. A key in the file that is no setting does so too.
+If a value is invalid, the server exits with code 2 and one line that names the setting, the source
+of its value, and the reason. An unknown key in the file does the same.
 
 | flag | variable | value | default | what it does |
 |---|---|---|---|---|
@@ -76,17 +77,17 @@ def cli_page() -> str:
     return f"""# The command line
 
 {_MADE}
-`shardbus serve`, `broker` and `gateway` serve, `demo` serves and shows [what a bus
-does](../guides/demo.md), `check`, `restore` and `backup --offline` work on files that nobody
-serves, and every other command is a client of the HTTP API. With `--json` a command prints
-exactly one JSON document on standard output; a failure is then
+`shardbus serve`, `broker` and `gateway` run servers, and `demo` runs a server with [a
+demo](../guides/demo.md). `check`, `restore` and `backup --offline` work on the files of a stopped
+server. Every other command is a client of the HTTP API. With `--json` a command prints exactly one
+JSON document on standard output; a failure is then
 `{{"error": {{"kind": ..., "message": ...}}}}`. Messages for people go to standard error.
 
 | exit code | kind | meaning |
 |---|---|---|
 | 0 | | Done. |
 {codes}
-The options that clients share can also be given as `SHARDBUS_ENDPOINT`, `SHARDBUS_KEY_NAME`,
+The common options of clients can also be given as `SHARDBUS_ENDPOINT`, `SHARDBUS_KEY_NAME`,
 `SHARDBUS_KEY` and `SHARDBUS_CONNECTION_STRING`.
 
 {_commands(main, "shardbus")}"""

@@ -22,13 +22,13 @@ _BEGINNING: Final = re.compile(r"[-*+#>|<]|\d+[.)]$|=+$|```")
 def wrapped(text: str) -> str:
     """`text` with every paragraph and list item that is too wide folded anew."""
     lines: list[str] = []
-    for block in _blocks(text.split("\n")):
+    for block in blocks(text.split("\n")):
         is_wide = _is_prose(block[0]) and any(len(line) > LINE_MAX for line in block)
         lines += _folded(block) if is_wide else block
     return "\n".join(lines)
 
 
-def _blocks(lines: list[str]) -> Iterator[list[str]]:
+def blocks(lines: list[str]) -> Iterator[list[str]]:
     """Paragraphs and list items as lists of lines; every other line by itself, code as a whole."""
     block: list[str] = []
     fence: str | None = None
