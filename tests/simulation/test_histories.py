@@ -91,7 +91,7 @@ ALL: Final = {
     # A message reaches the subscriptions whose rules take it exactly once, and no other (R28, R30).
     "topics": Histories(
         run_topics,
-        "5-12,918,7090",
+        "5-12,16,17,918,7090",
         (
             *("accepted", "refused", "unknown", "reached", "passed over", "plain", "stamp"),
             *("relabel", "failed", "duplicate dropped", "delivered again", "change accepted"),
