@@ -119,7 +119,7 @@ def outside_health_document(document: Health) -> Health:
 
 def token_document(grant: Grant) -> Token:
     return Token(
-        rule=grant.signer.rule_name,
+        rule=grant.signer.name,
         entity=grant.owner,
         resource=grant.path,
         rights=right_names(grant.rights),
