@@ -39,7 +39,7 @@ from shardbus.gateway.http.api import readers as api_readers
 from shardbus.gateway.http.atom import markup
 from shardbus.gateway.http.observing import readers as reader_metrics
 from shardbus.gateway.http.server import connection, counts, message, refusal_log
-from shardbus.gateway.listening import websocket_frames
+from shardbus.gateway.listening import tls, websocket_frames
 from shardbus.rules import limits as rule_limits
 from shardbus.stores.base import backup as base_backup
 from shardbus.stores.base import catalogue as base_catalogue
@@ -163,6 +163,7 @@ SAID: Final = {
     ],
     "reading the keys": [issuer.REFRESH_MS // SECOND, issuer.ASK_AGAIN_MS // SECOND],
     "the age of keys": [issuer.KEYS_AGE_MS_MAX // 3_600_000],
+    "names in a certificate": [tls.HOSTS_MAX],
     "clocks of issuer and bus": [bearer.SKEW_S],
     "request line and headers": [connection.HEADER_BYTES_MAX // KB],
     "a body": [connection.BODY_BYTES_MAX // MB],
