@@ -14,7 +14,7 @@ from azure.servicebus.aio.management import (
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 CONNECTION_STRING = os.environ["SERVICEBUS_CONNECTION_STRING"]
-QUEUE = "orders"
+QUEUE = "q"
 
 
 def work() -> list[str]:

@@ -18,12 +18,17 @@ from typing import Final
 
 import certifi
 
+from tests.conformance.test_javascript import JS
 from tests.conformance.test_trust import VARIABLES
 from tests.support.server import COMMAND, running_server
 
 NAME: Final = "contoso-orders.servicebus.windows.net"
 KEY: Final = "the-key-that-the-application-has-in-its-connection-string"
-ROOT: Final = Path(__file__).parents[2]
+CONNECTING: Final = (
+    f"Endpoint=sb://{NAME}/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={KEY}"
+)
+PYTHON: Final = [sys.executable, str(Path(__file__).with_name("drop_in_application.py"))]
+JAVASCRIPT: Final = ["node", "trusting.mjs"]
 TIMEOUT_S: Final = 120
 _UP_AND_RUNNING: Final = 0x41
 
@@ -45,28 +50,29 @@ def main(directory: Path) -> None:
         "--tls-cert", files["certificate"], "--tls-key", files["key"], "--brokers", "1",
     ]  # fmt: skip
     with running_server(directory / "data", *options):
-        before = application({})
+        before = run(PYTHON, {})
         bundle = Path(certifi.where())
         trusted = bundle.read_text(encoding="utf-8") + Path(files["authority"]).read_text()
         _replace(bundle, directory / "bundle.pem", trusted)
-        after = application({"SSL_CERT_FILE": files["authority"]})
+        after = run(PYTHON, {"SSL_CERT_FILE": files["authority"]})
+        trusting = {"NODE_EXTRA_CA_CERTS": files["authority"]}
+        javascript = [run([*JAVASCRIPT, side, CONNECTING], trusting) for side in ("amqp", "http")]
     told = {
         "before": [before.returncode, before.stderr[-3000:]],
         "after": [after.returncode, after.stdout, after.stderr[-3000:]],
+        "javascript": [[each.returncode, each.stderr[-3000:]] for each in javascript],
         "addresses": sorted({each[4][0] for each in socket.getaddrinfo(NAME, 443)}),
     }
     sys.stdout.write(json.dumps(told))
 
 
-def application(variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run the application, which is told nothing but what it has been told in the cloud."""
-    connecting = (
-        f"Endpoint=sb://{NAME}/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={KEY}"
-    )
+def run(words: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run an application, which is told nothing but what it has been told in the cloud."""
     machine = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     return subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "conformance" / "drop_in_application.py")],
-        env={**machine, "SERVICEBUS_CONNECTION_STRING": connecting, **variables},
+        words,
+        cwd=JS,
+        env={**machine, "SERVICEBUS_CONNECTION_STRING": CONNECTING, **variables},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

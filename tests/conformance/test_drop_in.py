@@ -36,6 +36,7 @@ def test_an_application_of_the_cloud_works_without_a_change(
     apart: list[str], tmp_path: Path
 ) -> None:
     """R37: on the ports 5671 and 443, by the name that is in its connection string."""
+    assert shutil.which("node"), "the JavaScript SDK needs node: `make node` installs it"
     hosts, bundle = Path("/etc/hosts").read_bytes(), Path(certifi.where()).read_bytes()
 
     done = subprocess.run(
@@ -53,6 +54,7 @@ def test_an_application_of_the_cloud_works_without_a_change(
     assert told["before"][0] != 0
     assert "CERTIFICATE_VERIFY_FAILED" in told["before"][1]
     assert told["after"][:2] == [0, "one two\n"], told["after"][2]
+    assert [code for code, _ in told["javascript"]] == [0, 0], told["javascript"]
     # What was done there was done to nobody else.
     assert Path("/etc/hosts").read_bytes() == hosts
     assert Path(certifi.where()).read_bytes() == bundle

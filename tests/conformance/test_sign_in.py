@@ -6,6 +6,9 @@ import asyncio
 import hashlib
 import hmac
 import json
+import os
+import shutil
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -27,6 +30,7 @@ from cryptography.hazmat.primitives import serialization
 from shardbus.codec.types import Int, Value
 from shardbus.gateway.listening.tls import development_certificate
 from tests.conformance.sdk import texts
+from tests.conformance.test_javascript import JS
 from tests.support.amqp_client import Address, Ended, connected
 from tests.support.flight_client import flight_client
 from tests.support.issuer import (
@@ -209,6 +213,34 @@ def test_the_administration_client_signs_in(bus: Bus) -> None:
         administration.get_queue("orders")
 
     assert names == ["invoices", "made", "orders"]
+
+
+def javascript(bus: Bus, token: str) -> subprocess.CompletedProcess[str]:
+    node = shutil.which("node")
+    assert node is not None, "the JavaScript SDK needs node: `make node` installs it"
+    return subprocess.run(
+        [node, "sign_in.mjs", HOST, f"{HOST}:{bus.server.http_port}", token],
+        cwd=JS,
+        env={**os.environ, "NODE_EXTRA_CA_CERTS": str(bus.authority)},
+        capture_output=True,
+        text=True,
+        timeout=4 * TIMEOUT_S,
+        check=False,
+    )
+
+
+def test_the_javascript_sdk_signs_in(bus: Bus) -> None:
+    """R38: over AMQP and with its administration client."""
+    good = javascript(bus, bus.issuer.token(OWNER))
+    bad = javascript(bus, bus.issuer.token(OWNER, aud="https://vault.azure.net"))
+
+    assert good.returncode == 0, good.stderr
+    assert json.loads(good.stdout) == {
+        "body": "from JavaScript",
+        "scopes": ["https://servicebus.azure.net//.default"],
+    }
+    assert bad.returncode != 0
+    assert "InvalidAudience" in bad.stderr
 
 
 def test_each_part_over_http_takes_a_bearer(bus: Bus) -> None:
