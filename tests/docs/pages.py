@@ -65,6 +65,8 @@ def _values(row: Setting) -> str:
             return ", ".join(f"`{choice}`" for choice in row.choices)
         case Kind.PORT | Kind.COUNT:
             return f"{row.least} to {row.most}"
+        case Kind.TEXTS:
+            return "texts, with `;` between; in a file also a list"
         case Kind.TEXT | Kind.PATH | Kind.SWITCH:
             return str(row.kind.value)
 

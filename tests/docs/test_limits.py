@@ -8,8 +8,8 @@ import pytest
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app.backups import kept
 from shardbus.app.cli.entities import atom
-from shardbus.app.server import descriptors, front, settings
-from shardbus.broker.access import slowdown
+from shardbus.app.server import descriptors, fetching, front, issuer, settings
+from shardbus.broker.access import bearer, claim_grants, sas, slowdown
 from shardbus.broker.backup import backup
 from shardbus.broker.backup import part as backup_part
 from shardbus.broker.fragment import alarm, outlet
@@ -39,7 +39,7 @@ from shardbus.gateway.http.api import readers as api_readers
 from shardbus.gateway.http.atom import markup
 from shardbus.gateway.http.observing import readers as reader_metrics
 from shardbus.gateway.http.server import connection, counts, message, refusal_log
-from shardbus.gateway.listening import websocket_frames
+from shardbus.gateway.listening import tls, websocket_frames
 from shardbus.rules import limits as rule_limits
 from shardbus.stores.base import backup as base_backup
 from shardbus.stores.base import catalogue as base_catalogue
@@ -152,6 +152,19 @@ SAID: Final = {
         unread.PROGRESS_BYTES // KB,
     ],
     "wrong keys": [slowdown.WAITING_MAX, slowdown.WAITING_OF_PEER_MAX],
+    "a token of either kind": [sas.TOKEN_CHARACTERS_MAX],
+    "grants for the claims": [claim_grants.CLAIM_GRANTS_MAX, settings.AUDIENCES_MAX],
+    "keys of the issuer": [
+        bearer.ISSUER_KEYS_MAX,
+        bearer.RSA_BITS_MIN,
+        bearer.RSA_BITS_MAX,
+        fetching.DOCUMENT_BYTES_MAX // KB,
+        issuer.FETCH_MS_MAX // SECOND,
+    ],
+    "reading the keys": [issuer.REFRESH_MS // SECOND, issuer.ASK_AGAIN_MS // SECOND],
+    "the age of keys": [issuer.KEYS_AGE_MS_MAX // 3_600_000],
+    "names in a certificate": [tls.HOSTS_MAX],
+    "clocks of issuer and bus": [bearer.SKEW_S],
     "request line and headers": [connection.HEADER_BYTES_MAX // KB],
     "a body": [connection.BODY_BYTES_MAX // MB],
     "bodies being received": [http_admission.BODIES_BYTES_MAX // MB],

@@ -37,6 +37,14 @@ def test_keys_and_signatures_are_not_told_even_if_somebody_logs_them() -> None:
     assert "SharedAccessKeyName=n" in told
 
 
+def test_tokens_of_an_issuer_are_not_told_either() -> None:
+    head, claims, signature = "eyJhbGciOiJSUzI1NiJ9", "eyJzdWIiOiJzb21lYm9keSJ9", "c2ln-bmF0_dXJl"
+
+    told = line("Bearer %s, and eyJust a word.", f"{head}.{claims}.{signature}")
+
+    assert told.endswith("Bearer ***, and eyJust a word.")
+
+
 def test_a_traceback_keeps_its_lines_and_hides_keys_too() -> None:
     try:
         raise ValueError("SharedAccessKey=the-key;")

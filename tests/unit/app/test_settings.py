@@ -227,3 +227,58 @@ def test_a_key_of_the_wrong_kind_is_not_told_to_everybody(tmp_path: Path) -> Non
 def test_what_merely_looks_like_the_loopback_needs_a_key(host: str) -> None:
     """R34."""
     assert "is public" in refusal({"host": host})
+
+
+def test_sign_in_is_off_until_an_issuer_is_named() -> None:
+    settings = loaded()
+
+    assert settings.oidc_issuer == ""
+    assert settings.oidc_audience[:2] == (
+        "https://servicebus.azure.net",
+        "https://servicebus.azure.net/",
+    )
+    assert [grant.name for grant in settings.oidc_grant] == [
+        "Azure Service Bus Data Owner",
+        "Azure Service Bus Data Sender",
+        "Azure Service Bus Data Receiver",
+    ]
+
+
+def test_what_may_be_given_several_times_comes_from_every_source(tmp_path: Path) -> None:
+    listed = (
+        'oidc-issuer = "https://x"\noidc-audience = ["a", "b"]\n'
+        'oidc-grant = "role:r=Send;group:g=Listen@Q"\n'
+    )
+    named = {"SHARDBUS_OIDC_AUDIENCE": "c; d;"}
+
+    from_file = loaded(file=write(tmp_path, listed))
+    from_variable = loaded({}, named, write(tmp_path, listed))
+    from_flags = loaded({"oidc_audience": "e"}, named, write(tmp_path, listed))
+
+    assert from_file.oidc_audience == ("a", "b")
+    assert [(grant.name, grant.entity) for grant in from_file.oidc_grant] == [("r", ""), ("g", "q")]
+    assert from_variable.oidc_audience == ("c", "d")
+    assert from_flags.oidc_audience == ("e",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"oidc_issuer": "http://login.example"}, "is not https"),
+        ({"oidc_issuer": "login.example"}, "is not a URL"),
+        ({"oidc_issuer": "https://login.example/x?y=z"}, "has a query"),
+        ({"oidc_issuer": "https://x", "oidc_grant": "role:x=Read"}, "'Read' is not a right"),
+        ({"oidc_issuer": "https://x", "oidc_grant": ";"}, "0 are given; 1 to 100 are taken"),
+        ({"oidc_issuer": "https://x", "oidc_grant": "role:x=Send;" * 101}, "101 are given"),
+        ({"oidc_issuer": "https://x", "oidc_audience": "a;" * 17}, "17 are given"),
+        ({"oidc_grant": "role:x=Send"}, "needs --oidc-issuer"),
+        ({"oidc_audience": "x"}, "needs --oidc-issuer"),
+    ],
+)
+def test_a_sign_in_that_cannot_be_is_refused(flags: dict[str, str], reason: str) -> None:
+    assert reason in refusal(flags)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:80/x", "http://localhost", "http://[::1]:9"])
+def test_an_issuer_on_this_machine_needs_no_tls(url: str) -> None:
+    assert loaded({"oidc_issuer": url}).oidc_issuer == url

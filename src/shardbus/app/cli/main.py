@@ -34,6 +34,8 @@ from shardbus.app.cli.version import describe
 from shardbus.app.server.settings import TABLE, Kind, Setting, Settings, load
 from shardbus.demo.options import demo_options, serve_arguments
 
+Flag = str | bool | tuple[str, ...] | None
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
@@ -72,6 +74,9 @@ def _setting_option(row: Setting) -> click.Option:
         flag = f"{row.flag}/--no-{row.flag[2:]}" if row.default else row.flag
         return click.Option([flag, row.name], is_flag=True, default=None, help=row.help)
     shown = f"{row.help}  [default: {row.default}]" if row.default != "" else row.help
+    if row.kind is Kind.TEXTS:
+        shown = f"{row.help} May be given several times."
+        return click.Option(names, multiple=True, metavar="TEXT", help=shown)
     # Read as text whatever the kind: the table checks values from every source in the same way.
     return click.Option(names, metavar="|".join(row.choices) or row.kind.name, help=shown)
 
@@ -80,7 +85,7 @@ _ENDS_WITH_STDIN: Final = click.Option(["--ends-with-stdin"], is_flag=True, hidd
 
 
 @main.command(params=[*_serving_options(_OF_GATEWAY), _ENDS_WITH_STDIN])
-def serve(config: tuple[str, ...], ends_with_stdin: bool, **flags: str | bool | None) -> None:
+def serve(config: tuple[str, ...], ends_with_stdin: bool, **flags: Flag) -> None:
     """Serve everything until a signal ends it, in one process or with brokers of their own."""
     if ends_with_stdin:
         from shardbus.app.server.serving import end_with_stdin
@@ -95,7 +100,7 @@ def demo(
     orders_per_s: int,
     prepare: str,
     config: tuple[str, ...],
-    **flags: str | bool | None,
+    **flags: Flag,
 ) -> None:
     """Serve, and show what a bus does: sample orders, a pipeline that captures them, a screen."""
 
@@ -111,13 +116,13 @@ def demo(
 
 
 @main.command(params=_serving_options(_OF_SERVE))
-def gateway(config: tuple[str, ...], **flags: str | bool | None) -> None:
+def gateway(config: tuple[str, ...], **flags: Flag) -> None:
     """Serve clients over brokers that run elsewhere; any number of gateways may do so."""
     _exit_after(_run_gateway, config, flags)
 
 
 def _exit_after(
-    run: Callable[[Settings], int], config: tuple[str, ...], flags: dict[str, str | bool | None]
+    run: Callable[[Settings], int], config: tuple[str, ...], flags: dict[str, Flag]
 ) -> None:
     def command() -> int:
         return run(load(_given(flags), os.environ, config=config))
@@ -125,8 +130,13 @@ def _exit_after(
     sys.exit(run_command(Console(is_json=False), command))
 
 
-def _given(flags: dict[str, str | bool | None]) -> dict[str, str]:
-    return {name: str(value) for name, value in flags.items() if value is not None}
+def _given(flags: dict[str, Flag]) -> dict[str, str]:
+    """What was given, as text; of a flag that was given several times, with `;` between."""
+    return {
+        name: ";".join(value) if isinstance(value, tuple) else str(value)
+        for name, value in flags.items()
+        if value is not None and value != ()
+    }
 
 
 def _run(settings: Settings) -> int:

@@ -20,6 +20,7 @@ from shardbus.app.server import garbage
 from shardbus.app.server.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.server.descriptors import places, raise_limit
 from shardbus.app.server.flight_child import FlightChild, flight_port, flight_url
+from shardbus.app.server.issuer import Issuer, sign_in_of
 from shardbus.app.server.serving import Work, alongside
 from shardbus.app.server.settings import Settings
 from shardbus.app.setup.starting import set_up
@@ -80,12 +81,13 @@ async def serve_clients(
     opened: list[Listener] = []
     lanes: list[FlightChild] = []
     pipelines = PipelineChild(settings, bus)
+    issuers = _issuers(settings, bus, amqp)
 
     def health() -> list[str]:
-        within = [*bus.namespace.problems(), *bus.problems(), *_door_problems(opened, lanes)]
-        return [*filter(None, outages()), *within, *pipelines.problems()]
+        within = [*bus.namespace.problems(), *bus.problems(), *pipelines.problems()]
+        return [*filter(None, outages()), *within, *_door_problems(opened, [*lanes, *issuers])]
 
-    told = _Told(pipelines, backups, broker_names, outages, health)
+    told = _Told(pipelines, backups, broker_names, outages, health, issuers)
     site, metrics = _web(settings, bus, throttle, told)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
@@ -119,11 +121,10 @@ async def serve_clients(
             garbage.collect_now_and_then(lambda: amqp.closed_connections),
             certificate.follow(doors.all(), told_by_hangup()),
             forwarder.run(),
-            *(lane.run() for lane in lanes),
             pipelines.run(has_lane=bool(lanes)),
         ]
         work = _until(stopping, lanes, ready_line(settings, ports))
-        await alongside(work, [*chores, *_chores(bus, backups)])
+        await alongside(work, [*chores, *_chores(bus, backups, [*lanes, *issuers])])
         amqp.close()
 
 
@@ -147,6 +148,16 @@ async def _set_up(settings: Settings, bus: Bus, site: Site) -> None:
     if not settings.setup.is_empty():
         root = bus.namespace.settings.root_rule
         await set_up(site, settings.setup, Credential(root.name, root.primary_key))
+
+
+def _issuers(settings: Settings, bus: Bus, amqp: AmqpServer) -> list[Issuer]:
+    """The issuer whose tokens the bus takes from now on, if the settings name one."""
+    made = sign_in_of(settings, bus.clock)
+    if made is None:
+        return []
+    bus.authorizer.sign_in, issuer = made
+    issuer.watch(amqp.check_access_again)
+    return [issuer]
 
 
 def _amqp_server(
@@ -181,6 +192,7 @@ class _Told:
     broker_names: Sequence[str]
     outages: Callable[[], list[str]]
     health: Callable[[], list[str]]
+    issuers: Sequence[Issuer]
 
 
 def _web(
@@ -224,13 +236,15 @@ def _web(
         is_key_public=settings.has_development_key,
     )
     namespace.watch_access(site.check_access_again)
+    for issuer in told.issuers:
+        issuer.watch(site.check_access_again)
     return site, metrics
 
 
-def _door_problems(opened: Sequence[Listener], lanes: Sequence[FlightChild]) -> list[str]:
-    """What keeps clients out: the same on all ports of ours, and something else on the lane's."""
+def _door_problems(opened: Sequence[Listener], others: Sequence[FlightChild | Issuer]) -> list[str]:
+    """What keeps clients out: the same on all ports of ours, and something else elsewhere."""
     closed = {problem for listener in opened for problem in listener.problems()}
-    return [*sorted(closed), *(problem for lane in lanes for problem in lane.problems())]
+    return [*sorted(closed), *(problem for other in others for problem in other.problems())]
 
 
 def _bulk_lane(settings: Settings, ports: Ports, bus: Bus, metrics: Metrics) -> FlightChild:
@@ -267,9 +281,10 @@ async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: st
     await stopping.wait()
 
 
-def _chores(bus: Bus, backups: KeptBackups) -> list[Work]:
-    """What the bus has to be reminded of while it serves."""
+def _chores(bus: Bus, backups: KeptBackups, others: Sequence[FlightChild | Issuer]) -> list[Work]:
+    """What the bus has to be reminded of while it serves, and whoever runs beside it."""
     return [
+        *(other.run() for other in others),
         _sweep_now_and_then(bus),
         _delete_idle_now_and_then(bus),
         TransactionRecovery(bus, bus.clock).run(),

@@ -9,6 +9,8 @@ _SECRET: Final = re.compile(
     r"(sig=|SharedAccessKey=|SharedAccessSignature=)(?!SharedAccessSignature)[^&;\s'\"]+",
     re.IGNORECASE,
 )
+# A JWT: its header is a JSON object, which begins so in base64.
+_BEARER: Final = re.compile(r"\beyJ[\w-]{8,}\.[\w.-]*")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -25,7 +27,7 @@ class LineFormatter(logging.Formatter):
         return _CONTROL.sub(_escaped, super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        return _SECRET.sub(r"\1***", super().format(record))
+        return _BEARER.sub("***", _SECRET.sub(r"\1***", super().format(record)))
 
 
 def _escaped(found: re.Match[str]) -> str:

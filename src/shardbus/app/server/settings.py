@@ -11,18 +11,34 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal, NoReturn
+from urllib.parse import urlsplit
 
 from shardbus.app.cli.failures import Usage
 from shardbus.app.server.store_kinds import DEFAULT_STORE, KINDS_OF_STORES, STORES
 from shardbus.app.setup.files import FileUnreadable, read_config
 from shardbus.app.setup.model import Blueprint, combined
 from shardbus.broker.access.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
+from shardbus.broker.access.claim_grants import (
+    CLAIM_GRANTS_MAX,
+    DEFAULT_GRANTS,
+    ClaimGrant,
+    parse_grant,
+)
 
 Value = str | int | bool
 
 ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
 DEFAULT_FILE: Final = Path("shardbus.toml")
 KEY_FILE_CHARACTERS_MAX: Final = 4096
+URL_CHARACTERS_MAX: Final = 2048
+AUDIENCES_MAX: Final = 16
+DEFAULT_AUDIENCES: Final = (
+    "https://servicebus.azure.net",
+    "https://servicebus.azure.net/",
+    "https://servicebus.azure.net/.default",
+    "https://servicebus.azure.net//.default",
+)
+"""What SDKs ask for: issuers of the cloud drop `/.default`, others may keep it."""
 
 
 class SettingError(Usage):
@@ -44,6 +60,7 @@ class Kind(Enum):
     COUNT = "count"
     CHOICE = "choice"
     SWITCH = "true or false"
+    TEXTS = "texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +189,24 @@ TABLE: Final[tuple[Setting, ...]] = (
         "",
         "File with that key, in place of --sas-key, which everybody on the machine can see.",
     ),
+    Setting(
+        "oidc_issuer",
+        Kind.TEXT,
+        "",
+        "URL of the OpenID issuer whose tokens clients may sign in with; empty: keys only.",
+    ),
+    Setting(
+        "oidc_audience",
+        Kind.TEXTS,
+        ";".join(DEFAULT_AUDIENCES),
+        "Audiences, one of which a token of the issuer must be for.",
+    ),
+    Setting(
+        "oidc_grant",
+        Kind.TEXTS,
+        ";".join(DEFAULT_GRANTS),
+        "What claims give: role, scope, group or subject:NAME=Listen, Send or Manage[@ENTITY].",
+    ),
     _choice(
         "durability",
         ("full", "relaxed"),
@@ -261,6 +296,9 @@ class Settings:
     partitioned_by_default: bool
     sas_key: str
     sas_key_file: Path | None
+    oidc_issuer: str
+    oidc_audience: tuple[str, ...]
+    oidc_grant: tuple[ClaimGrant, ...]
     durability: Literal["full", "relaxed"]
     entities_max: int
     partitioned_entities_max: int
@@ -291,6 +329,23 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def url_problem(url: str) -> str:
+    """Why nothing is fetched from a URL; empty when it may be."""
+    try:
+        parts = urlsplit(url)
+        host, is_port_good = parts.hostname or "", parts.port != 0
+    except ValueError:
+        return "is not a URL"
+    is_text = url.isascii() and url.isprintable() and " " not in url
+    if not is_text or not host or not is_port_good or len(url) > URL_CHARACTERS_MAX:
+        return "is not a URL"
+    if parts.username is not None or parts.fragment:
+        return "has more than a URL of a document needs"
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        return "is not https, which is needed beyond this machine"
+    return ""
 
 
 def load(
@@ -343,6 +398,8 @@ class _Gathered:
             row = _ROWS.get(key.replace("-", "_"))
             if row is None:
                 raise SettingError(key, f"file {path}", f"there is no such setting{_nearest(key)}")
+            if row.kind is Kind.TEXTS and isinstance(raw, list):
+                raw = ";".join(str(text) for text in raw)
             if not isinstance(raw, str | int):
                 raise SettingError(row.file_key, f"file {path}", f"must be a {row.kind.value}")
             self.add(row, raw, f"file {path}")
@@ -374,6 +431,9 @@ class _Gathered:
             partitioned_by_default=self._switch("partitioned_by_default"),
             sas_key=self._text("sas_key") or DEVELOPMENT_KEY,
             sas_key_file=self._optional_path("sas_key_file"),
+            oidc_issuer=self._text("oidc_issuer"),
+            oidc_audience=self._texts("oidc_audience"),
+            oidc_grant=self._grants(),
             durability="relaxed" if self._text("durability") == "relaxed" else "full",
             entities_max=self._number("entities_max"),
             partitioned_entities_max=self._number("partitioned_entities_max"),
@@ -393,6 +453,7 @@ class _Gathered:
         self._check_key()
         self._check_store()
         self._check_certificate()
+        self._check_sign_in()
         if not self._text("host"):
             self._refuse("host", "must not be empty")
         if not self._text("data_dir"):
@@ -438,6 +499,24 @@ class _Gathered:
             if path and not Path(path).is_file():
                 self._refuse(name, f"there is no file {path}")
 
+    def _check_sign_in(self) -> None:
+        issuer = self._text("oidc_issuer")
+        problem = url_problem(issuer)
+        if issuer and ("?" in issuer or problem):
+            self._refuse("oidc_issuer", f"{issuer!r} {problem or 'has a query'}")
+        for name, most in (("oidc_audience", AUDIENCES_MAX), ("oidc_grant", CLAIM_GRANTS_MAX)):
+            count = len(self._texts(name))
+            if not 1 <= count <= most:
+                self._refuse(name, f"{count} are given; 1 to {most} are taken")
+            if not issuer and self._sources[name] != "default":
+                self._refuse(name, "needs --oidc-issuer beside it")
+
+    def _grants(self) -> tuple[ClaimGrant, ...]:
+        try:
+            return tuple(parse_grant(text) for text in self._texts("oidc_grant"))
+        except ValueError as error:
+            self._refuse("oidc_grant", str(error))
+
     def _refuse(self, name: str, reason: str) -> NoReturn:
         raise SettingError(name.replace("_", "-"), self._sources[name], reason)
 
@@ -445,6 +524,9 @@ class _Gathered:
         value = self._values[name]
         assert isinstance(value, str), name
         return value
+
+    def _texts(self, name: str) -> tuple[str, ...]:
+        return tuple(part for text in self._text(name).split(";") if (part := text.strip()))
 
     def _number(self, name: str) -> int:
         value = self._values[name]
@@ -473,7 +555,7 @@ def read_value(row: Setting, raw: Value, source: str) -> Value:
                 reason = f"{raw!r} is not one of {', '.join(row.choices)}"
                 raise SettingError(row.file_key, source, reason)
             return raw
-        case Kind.TEXT | Kind.PATH:
+        case Kind.TEXT | Kind.PATH | Kind.TEXTS:
             if not isinstance(raw, str):
                 raise SettingError(row.file_key, source, "must be a text in quotes")
             return raw

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Sequence
 from typing import Final, Protocol, final
 
-from shardbus.broker.access.sas import SasToken, parse_token
+from shardbus.broker.access.sas import SasToken, is_signature, parse_token
 from shardbus.broker.access.slowdown import Slowdown
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused, RefusedAt
@@ -38,6 +38,22 @@ class RuleSource(Protocol):
         ...
 
 
+class BearerTokens(Protocol):
+    """Who verifies the tokens of an issuer (`sign_in.SignIn`)."""
+
+    async def prepare(self, text: str) -> None:
+        """Learn the key that a token names, if that is possible."""
+        ...
+
+    def verify(self, text: str, path: str) -> Grant:
+        """What a token gives at a path; Refused, or Unavailable."""
+        ...
+
+    def is_vouched_for(self, signer: SignedIn) -> bool:
+        """Whether the key that signed is still good."""
+        ...
+
+
 @final
 class WrongKey(Refused):
     """What was shown was made with no key that we know: it may be a guess."""
@@ -52,14 +68,38 @@ class Signer:
 
     def __init__(self, owner: str, rule: AccessRule, key: str) -> None:
         self.owner = owner
-        self.rule_name = rule.name
+        self.name = rule.name
         self._key_digest = _key_digest(key)
 
     def is_still_in(self, rule: AccessRule) -> bool:
         """Whether a rule has the name and, as either of its two, the key."""
-        return rule.name == self.rule_name and any(
+        return rule.name == self.name and any(
             hmac.compare_digest(self._key_digest, _key_digest(key)) for key in rule.valid_keys()
         )
+
+
+@final
+class SignedIn:
+    """Who signed in with a token of an issuer, and which key of the issuer vouches for that."""
+
+    def __init__(self, name: str, key_digest: bytes) -> None:
+        self.name = name
+        self.key_digest = key_digest
+
+
+@final
+class Share:
+    """Rights on one entity and, if it is a topic, on its subscriptions; or on all entities.
+
+    `owner` is the entity's lower-case path, empty for all of them.
+    """
+
+    def __init__(self, rights: int, owner: str) -> None:
+        self.rights = rights
+        self.owner = owner
+
+    def reaches(self, entity: str) -> bool:
+        return not self.owner or self.owner in owners(entity)
 
 
 @final
@@ -69,22 +109,33 @@ class Grant:
     `expires_at_ms` is NEVER_MS for a connection that showed the key itself.
     """
 
-    def __init__(self, rights: int, path: str, signer: Signer, expires_at_ms: int) -> None:
-        self.rights = rights
+    def __init__(
+        self, shares: Sequence[Share], path: str, signer: Signer | SignedIn, expires_at_ms: int
+    ) -> None:
+        self.shares = shares
         self.path = path
         self.signer = signer
         self.expires_at_ms = expires_at_ms
 
     @property
+    def rights(self) -> int:
+        """All rights that it gives anywhere."""
+        rights = 0
+        for share in self.shares:
+            rights |= share.rights
+        return rights
+
+    @property
     def owner(self) -> str:
-        """The entity whose rule signed, empty for a rule of the namespace."""
-        return self.signer.owner
+        """The one entity on which it gives rights, as an entity's rule does; else empty."""
+        named = {share.owner for share in self.shares}
+        return named.pop() if len(named) == 1 else ""
 
     def allows(self, right: int, entity: str) -> bool:
         """Whether one right reaches an entity, by its lower-case path; expiry is asked apart."""
-        if not self.rights & right or not covers(self.path, entity):
-            return False
-        return not self.owner or self.owner in owners(entity)
+        return covers(self.path, entity) and any(
+            share.rights & right and share.reaches(entity) for share in self.shares
+        )
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_at_ms != NEVER_MS and self.expires_at_ms <= now_ms
@@ -94,10 +145,12 @@ class Grant:
 class Authorizer:
     """Checks what clients show against the namespace's rules.
 
-    It answers at once. Whoever passes a WrongKey on to a client asks `slowdown` first.
+    It answers at once. Whoever passes a WrongKey on to a client asks `slowdown` first. `sign_in`
+    verifies what is no shared access signature, where the settings name an issuer.
     """
 
     def __init__(self, rules: RuleSource, clock: Clock) -> None:
+        self.sign_in: BearerTokens | None = None
         self._rules = rules
         self._clock = clock
         # Whoever knows the public key may read all the others: there is nothing to guess.
@@ -113,8 +166,10 @@ class Authorizer:
         Refused with INVALID_ARGUMENT when the text is no token and with UNAUTHORIZED when it is
         forged, expired or for something else. Whether the entity exists is not asked.
         """
-        token = parse_token(text)
         path = audience_path(audience)
+        if self.sign_in is not None and not is_signature(text):
+            return self.sign_in.verify(text, path)
+        token = parse_token(text)
         signer, rights = self._signer(token, path)
         if token.expires_at_ms <= self._clock.now_ms():
             raise Refused(UNAUTHORIZED, "ExpiredToken: The token has expired.")
@@ -125,7 +180,21 @@ class Authorizer:
                 f"InvalidAudience: The token is for {_shown(token.scope)}, which does not "
                 f"cover {_shown(path)}.",
             )
-        return Grant(rights, path, signer, token.expires_at_ms)
+        return Grant([Share(rights, signer.owner)], path, signer, token.expires_at_ms)
+
+    async def prepare(self, text: str) -> None:
+        """Learn what there is to know before a token is verified: an issuer has new keys."""
+        if self.sign_in is not None and text and not is_signature(text):
+            await self.sign_in.prepare(text)
+
+    def scope_of(self, text: str) -> str:
+        """What a token is for by its own words; Refused when it is no token.
+
+        That of an issuer is for the whole namespace, as far as its holder's rights go.
+        """
+        if self.sign_in is not None and not is_signature(text):
+            return ""
+        return parse_token(text).scope
 
     def verify_plain(self, response: bytes) -> Grant:
         """What SASL PLAIN's `authorization NUL key name NUL key` gives on the whole connection."""
@@ -143,14 +212,18 @@ class Authorizer:
                 shown_key = key
         if not shown_key or found is _NO_RULE:
             raise WrongKey(UNAUTHORIZED, "The key name is unknown or the key is not its key.")
-        return Grant(found.rights, "", Signer("", found, shown_key), NEVER_MS)
+        return Grant([Share(found.rights, "")], "", Signer("", found, shown_key), NEVER_MS)
 
     def renewed(self, grant: Grant) -> Grant | None:
         """The grant by the rules of now: perhaps with other rights; None when its key is gone."""
         signer = grant.signer
+        if isinstance(signer, SignedIn):
+            is_good = self.sign_in is not None and self.sign_in.is_vouched_for(signer)
+            return grant if is_good else None
         for rule in self._rules_of(signer.owner):
             if signer.is_still_in(rule):
-                return Grant(rule.rights, grant.path, signer, grant.expires_at_ms)
+                shares = [Share(rule.rights, signer.owner)]
+                return Grant(shares, grant.path, signer, grant.expires_at_ms)
         return None
 
     def _signer(self, token: SasToken, path: str) -> tuple[Signer, int]:

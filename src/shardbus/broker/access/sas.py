@@ -44,6 +44,11 @@ class SasToken:
         return found
 
 
+def is_signature(text: str) -> bool:
+    """Whether a token is meant to be a shared access signature, good or bad."""
+    return text.startswith(SCHEME)
+
+
 def parse_token(text: str) -> SasToken:
     """The token of `SharedAccessSignature sr=…&sig=…&se=…&skn=…`, fields in any order."""
     if len(text) > TOKEN_CHARACTERS_MAX:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
 import os
+import re
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +27,14 @@ LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 VALID_DAYS: Final = 397
 RENEWED_DAYS_BEFORE: Final = 30
 
+HOSTS_MAX: Final = 100
+"""Most names in one certificate that is made here."""
+
 _FILE_BYTES_MAX: Final = 64 * 1024
+_HOST_CHARACTERS_MAX: Final = 253
+# A common name is not longer (RFC 5280); clients read the alternative names alone.
+_COMMON_NAME_CHARACTERS_MAX: Final = 64
+_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII | re.IGNORECASE)
 
 
 @final
@@ -36,6 +45,9 @@ class CertificateFiles:
         self.authority = directory / "ca.pem"
         self.certificate = directory / "server.pem"
         self.key = directory / "server-key.pem"
+
+    def all(self) -> list[Path]:
+        return [self.authority, self.certificate, self.key]
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -73,6 +85,34 @@ def development_certificate(
     except OSError as error:
         raise Unavailable(f"The development certificate cannot be written: {error}") from error
     return files
+
+
+def named_certificate(
+    directory: Path, *, now_ms: int, hosts: Sequence[str], is_forced: bool = False
+) -> CertificateFiles:
+    """A new certificate for any names and addresses, made as `development_certificate` makes one.
+
+    FileExistsError, with the name of the file, where one lies already, unless `is_forced`.
+    """
+    files = CertificateFiles(directory)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _turn(directory):
+        for path in files.all():
+            if path.exists() and not is_forced:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        _make(files, datetime.fromtimestamp(now_ms / 1000, UTC), hosts)
+    return files
+
+
+def is_host(text: str) -> bool:
+    """Whether a certificate can be for this: an address, a name, or `*.` before a name."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        name = text.removeprefix("*.")
+        is_short = len(text) <= _HOST_CHARACTERS_MAX
+        return is_short and all(_LABEL.fullmatch(label) for label in name.split("."))
+    return "%" not in text
 
 
 @contextmanager
@@ -189,7 +229,8 @@ def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
 
 
 def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+    common = text[:_COMMON_NAME_CHARACTERS_MAX]
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:

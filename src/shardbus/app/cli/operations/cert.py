@@ -1,6 +1,8 @@
-"""`shardbus cert`: the authority of the development certificate, and how clients trust it."""
+"""`shardbus cert`: certificates for development, for any names, and how clients trust them."""
 
+import ipaddress
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -39,29 +41,134 @@ _HOW: Final = (
         ".NET on Windows",
         "Import-Certificate -FilePath {path} -CertStoreLocation Cert:\\CurrentUser\\Root",
     ),
+    ("OpenSSL", "-CAfile {path}, or SSL_CERT_FILE={path}"),
     ("curl", "--cacert {path}"),
     ("shardbus", "--ca {path}"),
 )
 
 
+NEW_DIRECTORY: Final = "shardbus-tls"
+
+
 @click.command()
-@click.option("--out", metavar="FILE", help="Write the certificate of the authority here.")
+@click.option(
+    "--name",
+    "names",
+    metavar="HOST",
+    multiple=True,
+    help="Make a new certificate for this name or address; may be given several times.",
+)
+@click.option(
+    "--out",
+    metavar="PATH",
+    help="Write the certificate of the authority to this file; with --name, the directory of all "
+    f"files.  [default with --name: ./{NEW_DIRECTORY}]",
+)
+@click.option("--force", "is_forced", is_flag=True, help="With --name: replace files.")
 @click.option("--data-dir", metavar="PATH", help="Data directory of the bus.")
 @click.option("--config", metavar="FILE", help="Settings of the bus.  [default: ./shardbus.toml]")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON document.")
-def cert(out: str | None, data_dir: str | None, config: str | None, is_json: bool) -> None:
+def cert(
+    names: tuple[str, ...],
+    out: str | None,
+    is_forced: bool,
+    data_dir: str | None,
+    config: str | None,
+    is_json: bool,
+) -> None:
     """Show or write the certificate that clients of a development bus have to trust.
 
-    It is made if there is none yet, also before the bus is started for the first time.
+    It is made if there is none yet, also before the bus is started for the first time. With
+    --name, make an authority and a certificate for any names, and say what to do with them.
     """
     console = Console(is_json)
 
     def command() -> int:
+        if names:
+            if data_dir is not None or config is not None:
+                raise Usage("--name is of no particular bus: leave out --data-dir and --config")
+            _make(console, list(dict.fromkeys(names)), Path(out or NEW_DIRECTORY), is_forced)
+            return 0
+        if is_forced:
+            raise Usage("--force is for the files of --name")
         flags = {} if data_dir is None else {"data_dir": data_dir}
         _tell(console, load(flags, os.environ, config=[config] if config else []), out)
         return 0
 
     sys.exit(run_command(console, command))
+
+
+def _make(to: Console, names: list[str], directory: Path, is_forced: bool) -> None:
+    """Make the files of `--name`, and say what comes next."""
+    # Late, so that other commands do not pay for loading the cryptography.
+    from shardbus.broker.clock import SystemClock
+    from shardbus.gateway.listening.tls import (
+        HOSTS_MAX,
+        describe_certificate,
+        is_host,
+        named_certificate,
+    )
+
+    for name in names:
+        if not is_host(name):
+            raise Usage(f"{name!r} is neither the name of a host nor an address")
+    if len(names) > HOSTS_MAX:
+        raise Usage(f"a certificate is made for at most {HOSTS_MAX} names; these are {len(names)}")
+    try:
+        files = named_certificate(
+            directory.absolute(), now_ms=SystemClock().now_ms(), hosts=names, is_forced=is_forced
+        )
+        until, hosts = describe_certificate(files.certificate)
+    except FileExistsError as error:
+        raise Usage(f"{error.filename} exists: --force replaces it, or choose --out") from error
+    except OSError as error:
+        raise Usage(f"{directory} cannot be written: {error.strerror}") from error
+    how, serve = how_to_trust(files.authority), _serve(files.certificate, files.key)
+    entry = _hosts_entry(names)
+    document: dict[str, Json] = {
+        "authority": str(files.authority),
+        "certificate": str(files.certificate),
+        "key": str(files.key),
+        "hosts": hosts,
+        "valid_until": until,
+        "serve": serve,
+        "hosts_entry": entry,
+        "how": how,
+    }
+    lines = [
+        f"{files.certificate}",
+        f"good for {', '.join(hosts)} until {until}; its key is beside it.",
+        "1. Serve with it:",
+        f"  {serve}",
+        *(["2. Where clients run, let the name mean the bus, in /etc/hosts:"] if entry else []),
+        *([f"  {entry}"] if entry else []),
+        f"{3 if entry else 2}. Where clients run, trust {files.authority}:",
+        *(f"  {name}: {text}" for name, text in how.items()),
+    ]
+    to.show(document, "\n".join(lines))
+
+
+def _serve(certificate: Path, key: Path) -> str:
+    """The command that serves on the ports that SDKs dial."""
+    ports = "--tls-port 5671 --http-port 443"
+    files = f"--tls-cert {shlex.quote(str(certificate))} --tls-key {shlex.quote(str(key))}"
+    return f"shardbus serve {ports} {files} --sas-key-file KEYFILE"
+
+
+def _hosts_entry(names: list[str]) -> str:
+    """The line that lets names mean this machine; empty when there is nothing to let."""
+    found = [name for name in names if _is_name(name)]
+    return f"127.0.0.1 {' '.join(found)}" if found else ""
+
+
+def _is_name(text: str) -> bool:
+    if text.startswith("*."):
+        return False
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return True
+    return False
 
 
 def _tell(to: Console, settings: Settings, out: str | None) -> None:

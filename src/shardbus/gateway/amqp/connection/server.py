@@ -46,7 +46,7 @@ class AmqpServer:
         self._protocols: set[AmqpProtocol] = set()
         self.closed_connections = 0
         bus.namespace.subscribe(self)
-        bus.namespace.watch_access(self._access_changed)
+        bus.namespace.watch_access(self.check_access_again)
 
     def new_protocol(self) -> AmqpProtocol:
         return AmqpProtocol(self._shared, self._config, self)
@@ -75,7 +75,8 @@ class AmqpServer:
         for protocol in list(self._protocols):
             guarded(partial(protocol.close, error))
 
-    def _access_changed(self) -> None:
+    def check_access_again(self) -> None:
+        """End the links of whoever has lost the right that they live by."""
         for protocol in list(self._protocols):
             guarded(protocol.check_access_again)
 

@@ -93,6 +93,7 @@ class Grants:
             raise Refused(INVALID_ARGUMENT, "$cbs understands 'put-token' with a 'name'.")
         if not isinstance(token, str):
             raise Refused(INVALID_ARGUMENT, "The body of put-token must be the token as a string.")
+        await self._authorizer.prepare(token)
         try:
             grant = self._authorizer.verify_token(token, audience)
         except WrongKey:

@@ -62,8 +62,10 @@ class Health(Struct, kw_only=True):
 
 
 class Token(Struct, kw_only=True):
-    rule: Annotated[str, told("The access rule whose key signed it.")]
-    entity: Annotated[str, told("The entity that has the rule; empty for the namespace.")]
+    rule: Annotated[
+        str, told("The access rule whose key signed it; or oidc: and who signed in with it.")
+    ]
+    entity: Annotated[str, told("The one entity that it gives rights on; else empty.")]
     resource: Annotated[str, told("The path that it is for; empty for the namespace.")]
     rights: list[Annotated[str, one_of(*right_names(ALL_RIGHTS))]]
     expires_at: Moment
@@ -119,7 +121,7 @@ def outside_health_document(document: Health) -> Health:
 
 def token_document(grant: Grant) -> Token:
     return Token(
-        rule=grant.signer.rule_name,
+        rule=grant.signer.name,
         entity=grant.owner,
         resource=grant.path,
         rights=right_names(grant.rights),

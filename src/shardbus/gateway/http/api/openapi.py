@@ -56,7 +56,8 @@ def openapi_document(rows: Sequence[Row]) -> Schema:
                     "type": "apiKey",
                     "in": "header",
                     "name": "Authorization",
-                    "description": "SharedAccessSignature sr=...&sig=...&se=...&skn=...",
+                    "description": "SharedAccessSignature sr=...&sig=...&se=...&skn=..., or "
+                    "Bearer and a token of the issuer.",
                 }
             },
         },

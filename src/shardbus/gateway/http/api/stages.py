@@ -227,7 +227,7 @@ def _client_of(call: Call[Nothing]) -> str:
     """The access rule that signed the token, as whose all that show such tokens count."""
     grant = call.request.grant
     assert grant is not None, "the route needs a right"
-    return f"{grant.owner}/{grant.signer.rule_name}"
+    return f"{grant.owner}/{grant.signer.name}"
 
 
 def _posted(path: str, shape: Shape, summary: str) -> Route:

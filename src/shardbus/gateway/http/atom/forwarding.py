@@ -35,7 +35,7 @@ def authorize_forwarding(
         ),
     ):
         if target and target.lower() != former.lower():
-            token = request.headers.get(header) or token_of(request)
+            token = token_of(request, header) or token_of(request)
             _authorize(token, target.lower(), authorizer, host)
 
 

@@ -22,6 +22,7 @@ from shardbus.gateway.http.document import write
 from shardbus.gateway.http.messaging.requests import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.server.counts import HttpCounts
+from shardbus.gateway.http.server.gate import token_of
 from shardbus.gateway.http.server.message import ERROR_XML, JSON, TEXT, HttpRequest, HttpResponse
 from shardbus.gateway.http.server.own_host import check_host
 from shardbus.gateway.http.server.refusal_log import RefusalLog
@@ -90,6 +91,8 @@ class Site:
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
             async with asyncio.timeout(ANSWER_MS_MAX / 1000):
+                if self._authorizer is not None:
+                    await self._authorizer.prepare(token_of(request))
                 return await self._route(request)
         except WrongKey as refusal:
             return await self._wrong_key(refusal, request)
@@ -140,6 +143,8 @@ class Site:
         response = self._error(refusal.kind, text, is_json, peer)
         if response.status == HTTPStatus.UNAUTHORIZED:
             response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
+            if self._authorizer is not None and self._authorizer.sign_in is not None:
+                response.headers.append(("WWW-Authenticate", "Bearer"))
         if isinstance(refusal, NoSuchMethod):
             response.headers.append(("Allow", refusal.allowed))
         return response
