@@ -277,7 +277,7 @@ def test_sessions_can_be_browsed_and_not_consumed(
     assert [row["session_id"] for row in _reader(spark, bus).load("talks").collect()] == ["a"]
     with pytest.raises(PySparkException) as caught:
         _run(spark, bus, "talks", tmp_path, mode="consume", readerName="r")
-    assert "Browse them instead" in _last_line(caught.value)
+    assert "Browse the messages" in _last_line(caught.value)
 
 
 @pytest.mark.parametrize("count", [1, 3, 16, 31])

@@ -216,7 +216,7 @@ REFUSED_RULES = [
     (rule("x" * 51), INVALID_ARGUMENT, "1 to 50 characters"),
     (rule(""), INVALID_ARGUMENT, "1 to 50 characters"),
     (rule("a/b"), INVALID_ARGUMENT, "contains '/'"),
-    (rule(".."), INVALID_ARGUMENT, "URLs swallow"),
+    (rule(".."), INVALID_ARGUMENT, "URLs drop"),
     (rule("$DEFAULT"), ALREADY_EXISTS, "already exists"),
 ]
 

@@ -279,8 +279,8 @@ def test_values_are_packed_as_amqp_encodes_them() -> None:
 @pytest.mark.parametrize(
     ("action", "reason"),
     [
-        ("SET a = big + big", "The property 'a' takes"),
-        ("SET a = big; SET b = big; SET c = big; SET d = big", "the action sets take"),
+        ("SET a = big + big", "The property 'a' has"),
+        ("SET a = big; SET b = big; SET c = big; SET d = big", "the action sets have"),
     ],
 )
 def test_an_action_cannot_set_more_properties_than_a_message_may_have(

@@ -107,7 +107,7 @@ def test_a_message_that_the_entity_does_not_take_is_named(api: MessagesWeb) -> N
     assert status == 413
     error = document["error"]
     assert isinstance(error, dict)
-    assert "Message 1 of the piece has 300008 bytes, more than the 262144 that 'many' takes." in (
+    assert "Message 1 of the piece has 300008 bytes; 'many' allows at most 262144." in (
         str(error["message"])
     )
 
