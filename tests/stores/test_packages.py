@@ -72,7 +72,7 @@ def test_a_kind_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_address_that_a_kind_has_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="give `sqlite:`, and name the directory with --data-dir"):
+    with pytest.raises(StoreError, match="use `sqlite:`, and set the directory with --data-dir"):
         stores_of(tmp_path, "sqlite:/elsewhere")
 
 

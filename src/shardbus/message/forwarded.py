@@ -25,7 +25,8 @@ class Forwarded:
 
 
 ForwardFormat = Callable[[Delivery, str, int], Forwarded]
-"""(delivery, name of the source, now) as it is forwarded: `forwarded`, or simpler in tests.
+"""A function (delivery, name of the source, now) that makes a `Forwarded`: `forwarded`, or a
+simpler one in tests.
 
 Raises ValueError for a payload that cannot be read.
 """

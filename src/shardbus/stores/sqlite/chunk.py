@@ -40,17 +40,17 @@ LOCALS_MAX: Final = 1 << 20
 
 CHUNK_COUNT_MAX: Final = 256
 CHUNK_BYTES_MAX: Final = 256 * 1024
-# From the first to the last number of a chunk: a bit for each is written when a message leaves.
+# The range of numbers of a chunk: when a message leaves, a bitmap of this size is written.
 CHUNK_SPAN_MAX: Final = 4096
-# Within one chunk expiries this close count as one moment: messages of one batch differ by
-# milliseconds, and a minimum that must be exact would be computed anew with every removal.
+# Within one chunk, expiries this close count as one moment: messages of one batch differ by
+# milliseconds, and an exact minimum would be recomputed with every removal.
 DUE_SPREAD_MS: Final = 1_000
 
 FORMAT_VERSION: Final = 1
 SCATTERED_VERSION: Final = 2
 SHARED_VERSION: Final = 3
 ADOPTED_VERSION: Final = 4
-# Of the pieces of stages that have payloads beside them.
+# The version of pieces of stages that have payloads beside them.
 PIECE_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
 _RECORD: Final = Struct("<qqIQ")
@@ -70,7 +70,7 @@ _ADOPTED_MARK: Final = ADOPTED_VERSION.to_bytes(2, "little")
 CHECKSUM_BYTES: Final = 8
 
 Spot = tuple[int, int, int]
-"""Position, which of the parts, and where in it a payload begins."""
+"""Position of the message, index of its part, and where in the part its payload begins."""
 
 assert COUNTER_BITS < SEQUENCE_COUNTER_BITS
 assert LOCALS_MAX << COUNTER_BITS <= 1 << 63
@@ -88,7 +88,7 @@ def local_of(key: int) -> int:
 
 
 def sequence_base(number: int) -> int:
-    """What all sequence numbers of a fragment have above their counters."""
+    """The bits above the counter that all sequence numbers of a fragment share."""
     return number << SEQUENCE_COUNTER_BITS
 
 
@@ -101,7 +101,7 @@ def counter_of(sequence_number: int) -> int:
 
 
 def is_plain(entry: Entry) -> bool:
-    """Whether a message is as its sender left it, so that a chunk says everything about it."""
+    """Whether a message is as its sender left it, so that a chunk describes it completely."""
     return (
         entry.delivery_count == 0
         and entry.line == MAIN_LINE
@@ -114,14 +114,14 @@ def is_plain(entry: Entry) -> bool:
 
 
 def session_of(entry: Entry) -> bytes | None:
-    """The name of the session under which a message can be found; None: under none."""
+    """The name of the session under which a message can be found; None: under no session."""
     if entry.session_id is None or entry.line != MAIN_LINE or entry.state == SET_ASIDE:
         return None
     return session_name(entry.session_id)
 
 
 def session_name(session_id: str) -> bytes:
-    """The name under which a store keeps a session, however its id is spelled."""
+    """The name under which a store keeps a session, for any spelling of its id."""
     return encoded(session_key(session_id))
 
 
@@ -132,7 +132,7 @@ def record_of(entry: Entry, payload: bytes) -> Record:
 
 @lru_cache(maxsize=64)
 def _head_struct(count: int) -> Struct:
-    # One call that packs everything: three times as fast as a call per record.
+    # One call packs everything: three times as fast as a call per record.
     return Struct("<HHq" + "qqIQ" * count)
 
 
@@ -154,7 +154,7 @@ def pack_scattered(key: int, records: list[Record], positions: list[int]) -> byt
 
 
 def pack_shared(key: int, records: list[Record], spots: list[Spot], parts: list[int]) -> bytes:
-    """The head of messages whose payloads are in these parts; spots in the order of records."""
+    """The head of messages whose payloads are in these parts; `spots` in the order of `records`."""
     data = _packed_records(SHARED_VERSION, key, records)
     fields: list[int] = []
     for spot in spots:
@@ -165,7 +165,7 @@ def pack_shared(key: int, records: list[Record], spots: list[Spot], parts: list[
 
 
 def pack_adopted(key: int, records: list[Record], part: int) -> bytes:
-    """The head of messages whose payloads are a part, one after the other."""
+    """The head of messages whose payloads are one part, one after the other."""
     data = _packed_records(ADOPTED_VERSION, key, records) + _PART.pack(part)
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
@@ -181,7 +181,7 @@ def _packed_records(version: int, key: int, records: list[Record]) -> bytes:
 def unpack_head(key: int, head: bytes) -> list[Record] | None:
     """The records of a head, None if it is damaged or not the head of that chunk.
 
-    Those of a head with holes stand at their positions, with HOLE between them.
+    In a head with holes the records are at their positions, with HOLE between them.
     """
     end = len(head) - CHECKSUM_BYTES
     if end < HEAD_START_BYTES + RECORD_BYTES:
@@ -212,7 +212,9 @@ def _positions(version: int, count: int, data: bytes) -> list[int] | None:
 
 
 def _spread(records: list[Record], positions: list[int]) -> list[Record] | None:
-    """Records at their positions; None where these do not rise from 0 or are too far apart."""
+    """Records at their positions; None where the positions do not ascend from 0 or are too far
+    apart.
+    """
     spread: list[Record] = []
     for position, record in zip(positions, records, strict=True):
         holes = position - len(spread)
@@ -225,7 +227,7 @@ def _spread(records: list[Record], positions: list[int]) -> list[Record] | None:
 
 
 def holes_of(records: list[Record]) -> int:
-    """A bit per position at which there is no message."""
+    """A bit for each position without a message."""
     holes = 0
     if HOLE in records:
         for position, record in enumerate(records):
@@ -235,19 +237,19 @@ def holes_of(records: list[Record]) -> int:
 
 
 def head_key(head: bytes) -> int:
-    """The key that a head says it begins with, damaged or not; -1 if it is too short to say."""
+    """The first key in a head, damaged or not; -1 if the head is too short."""
     return -1 if len(head) < HEAD_START_BYTES else int(_HEAD_START.unpack_from(head, 0)[2])
 
 
 def is_shared(head: bytes) -> bool:
-    """Whether the body is not the payloads but the list of the parts they are in."""
+    """Whether the body is a list of parts instead of the payloads."""
     return head.startswith(_SHARED_MARK) or head.startswith(_ADOPTED_MARK)
 
 
 def unpack_spots(head: bytes) -> tuple[list[Spot], list[int]]:
     """Where the payloads of a shared head are, in the order of its records, and the parts.
 
-    Nothing at all when the head is damaged.
+    Both are empty when the head is damaged.
     """
     if head.startswith(_ADOPTED_MARK):
         return _adopted_spots(head)
@@ -292,9 +294,9 @@ def parts_of(head: bytes) -> list[int]:
 
 
 def assembled(head: bytes, bodies: dict[int, bytes]) -> bytes:
-    """The body that a shared head would have if its chunk were the only one.
+    """The body that a shared head would have if its chunk shared nothing.
 
-    Where a part is missing there are zeros, so that what is in the others is still found.
+    A missing part is replaced by zeros, so that the payloads in other parts are still found.
     """
     if head.startswith(_ADOPTED_MARK):
         adopted = parts_of(head)
@@ -311,9 +313,9 @@ def assembled(head: bytes, bodies: dict[int, bytes]) -> bytes:
 
 
 def due_of(records: list[Record], gone: int) -> tuple[int, bool]:
-    """The earliest expiry of what is left, and whether it may change when more leaves.
+    """The earliest expiry of the remaining messages, and whether it may change when more leave.
 
-    `gone` is a bit per message that left the chunk.
+    `gone` has a bit for each message that left the chunk.
     """
     earliest = NEVER_MS
     latest = NEVER_MS
@@ -333,7 +335,7 @@ def due_of(records: list[Record], gone: int) -> tuple[int, bool]:
 
 
 def pack_gap(key: int, gone: int, count: int) -> bytes:
-    """A bit per message that left its chunk, lowest first, and a checksum."""
+    """A bit for each message that left its chunk, lowest first, and a checksum."""
     bitmap = gone.to_bytes((count + 7) // 8, "little")
     return bitmap + _CHECKSUM.pack(xxh3_64_intdigest(bitmap, seed=key))
 
@@ -350,7 +352,7 @@ def unpack_gap(key: int, gap: bytes) -> int:
 
 
 def pack_state(key: int, entry: Entry) -> bytes:
-    """All that may change about a message, and what `read_due` tells of it, with a checksum."""
+    """Everything that may change about a message, and what `read_due` needs, with a checksum."""
     reason = encoded(entry.reason)
     description = encoded(entry.description)
     session = encoded(entry.session_id)
@@ -424,7 +426,7 @@ def unpack_state(key: int, base: int, data: bytes) -> Entry | None:
 
 
 def spelled_in(start: bytes, end: bytes) -> bytes | None:
-    """The session in the record of a message, of which only its start and its end are at hand."""
+    """The session in the record of a message, given only the record's start and end."""
     if len(start) < _STATE_START.size:
         return None
     *_, size, _ = _STATE_START.unpack_from(start, 0)
@@ -465,7 +467,9 @@ def unpack_counters(local: int, data: bytes) -> Counters | None:
 
 
 def pack_session_state(local: int, name: bytes, set_at_ms: int, state: bytes) -> bytes:
-    """The state of a session with the session's name, so that it is found again by itself."""
+    """The state of a session with the session's name, so that the record can be found without an
+    index.
+    """
     data = _SESSION_STATE_START.pack(FORMAT_VERSION, local, set_at_ms, len(name)) + name + state
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
@@ -476,7 +480,7 @@ def session_state_bytes(name: bytes, data: bytes) -> int:
 
 
 class SessionState(NamedTuple):
-    """The state of a session, with the session as it was spelled when it was set."""
+    """The state of a session, and the spelling of the session id when it was set."""
 
     local: int
     name: bytes
@@ -485,7 +489,7 @@ class SessionState(NamedTuple):
 
 
 def unpack_session_state(data: bytes) -> SessionState | None:
-    """What `pack_session_state` packed, None if the record is damaged."""
+    """Read what `pack_session_state` wrote; None if the record is damaged."""
     end = len(data) - CHECKSUM_BYTES
     name_at = _SESSION_STATE_START.size
     if end < name_at:
@@ -500,7 +504,7 @@ def unpack_session_state(data: bytes) -> SessionState | None:
 
 
 def spelled_in_state(start: bytes) -> bytes | None:
-    """The session in the record of a state, of which only the start is at hand."""
+    """The session in the record of a state, given only the record's start."""
     name_at = _SESSION_STATE_START.size
     if len(start) < name_at:
         return None
@@ -524,7 +528,7 @@ def unpack_remembered(local: int, data: bytes) -> Remember | None:
 
 
 def pack_record(local: int, kind: int, key: bytes, data: bytes) -> bytes:
-    """A record that a fragment keeps, with its kind and key, so that it is found by itself."""
+    """A record of a fragment with its kind and key, so that it can be found without an index."""
     return pack_versioned(FORMAT_VERSION, local, kind, key, data)
 
 
@@ -555,7 +559,7 @@ def unpack_versioned(packed: bytes) -> tuple[int, int, int, bytes, bytes] | None
 
 
 def encoded(text: str | None) -> bytes:
-    # Clients may send lone surrogates; they must come back as they came.
+    # Clients may send lone surrogates; they must come back unchanged.
     return b"" if text is None else text.encode("utf-8", "surrogatepass")
 
 
