@@ -54,8 +54,14 @@ def assert_mended(store: Filled, what: str) -> None:
         ("UPDATE session SET rank = rank + 1 WHERE name = x''", "is ranked by a wrong message"),
         ("INSERT INTO session (local, name) VALUES (3, x'00')", "neither messages nor a state"),
         ("DELETE FROM session WHERE name = x'726564'", "cannot be found by its session"),
-        ("UPDATE entry SET session = NULL WHERE session = 2 AND state = 1", "cannot be found by its"),
-        ("UPDATE session_state SET set_at = set_at + 1 WHERE session = 2", "differs from its list entry"),
+        (
+            "UPDATE entry SET session = NULL WHERE session = 2 AND state = 1",
+            "cannot be found by its",
+        ),
+        (
+            "UPDATE session_state SET set_at = set_at + 1 WHERE session = 2",
+            "differs from its list entry",
+        ),
         ("UPDATE session_state SET session = 99 WHERE session = 2", "differs from its list entry"),
         ("UPDATE entry SET due_at = due_at + 1 WHERE state = 2 AND key >> 43 = 3", "wrong moment"),
         ("UPDATE remembered SET at_ms = at_ms + 1", "forgotten at a wrong moment"),

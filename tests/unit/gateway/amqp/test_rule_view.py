@@ -220,7 +220,7 @@ def test_what_an_action_sets_to_null_is_gone() -> None:
         (f"SET sys.SessionId = '{'s' * 129}'", "SessionId has 129 characters"),
         (f"SET sys.MessageId = '{'m' * 129}'", "MessageId has 129 characters"),
         ("SET sys.ContentType = 'caf\u00e9'", "ASCII"),
-        ("SET sys.Label = big + big", "take 66[0-9]+ bytes"),
+        ("SET sys.Label = big + big", "have 66[0-9]+ bytes"),
     ],
 )
 def test_an_action_cannot_make_a_message_that_could_not_be_sent(action: str, reason: str) -> None:
