@@ -99,7 +99,8 @@ class SessionSurvey:
             owner = self._owners.get(local)
             if owner is None:
                 self._findings.add(
-                    f"session {number} belongs to a fragment that is not listed", "the session is not served"
+                    f"session {number} belongs to a fragment that is not listed",
+                    "the session is not served",
                 )
                 continue
             if owner.is_deleted:
