@@ -145,7 +145,7 @@ def test_an_outcome_that_cannot_be_known_is_told_as_such(
     monkeypatch.setattr(lane_client, "_PAUSES_S", (0.001,))
     lane.lost_answers["publish"] = [flight.FlightTimedOutError("outcome-unknown: Who knows.")]
 
-    with pytest.raises(Unavailable, match="whether batch 4 of p is published is not known"):
+    with pytest.raises(Unavailable, match="it is unknown whether batch 4 of p is published"):
         publish(sink(lane), "p", 4, [])
 
 

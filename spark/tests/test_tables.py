@@ -197,7 +197,7 @@ def test_a_table_is_of_one_query_and_one_form(tmp_path: Path, form: str) -> None
         ({"path": "relative"}, "path"),
         ({"path": "s3a://bucket/captured"}, "path"),
         ({"path": "/captured", "form": "csv"}, "form"),
-        ({"path": "/captured", "pat": "/captured"}, "pat is no option"),
+        ({"path": "/captured", "pat": "/captured"}, "pat is not an option"),
     ],
 )
 def test_a_sink_refuses_what_it_cannot_use(options: dict[str, str], named: str) -> None:
