@@ -67,7 +67,7 @@ def test_a_store_that_lost_what_it_held_is_not_made_anew(stores: Stores) -> None
 
 
 def test_a_kind_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="'redis:' is no kind of store; use `sqlite:`"):
+    with pytest.raises(StoreError, match="'redis:' is not a kind of store; use `sqlite:`"):
         stores_of(tmp_path, "redis:")
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     """A durable message bus of partitioned queues that speaks the Azure Service Bus dialect."""
 
 
-# What only one of the two commands that serve clients understands.
+# Settings that only one of the two commands that serve clients accepts.
 _OF_SERVE: Final = frozenset(
     {
         "store",
@@ -68,7 +68,7 @@ def _serving_options(without: frozenset[str]) -> list[click.Parameter]:
 def _setting_option(row: Setting) -> click.Option:
     names = [row.flag, row.name]
     if row.kind is Kind.SWITCH:
-        # What is on by default needs a flag that switches it off.
+        # A setting that is on by default needs a flag that switches it off.
         flag = f"{row.flag}/--no-{row.flag[2:]}" if row.default else row.flag
         return click.Option([flag, row.name], is_flag=True, default=None, help=row.help)
     shown = f"{row.help}  [default: {row.default}]" if row.default != "" else row.help
@@ -81,7 +81,9 @@ _ENDS_WITH_STDIN: Final = click.Option(["--ends-with-stdin"], is_flag=True, hidd
 
 @main.command(params=[*_serving_options(_OF_GATEWAY), _ENDS_WITH_STDIN])
 def serve(config: tuple[str, ...], ends_with_stdin: bool, **flags: str | bool | None) -> None:
-    """Serve everything until a signal ends it, in one process or with brokers of their own."""
+    """Serve the whole bus until a signal stops it, in one process or with separate broker
+    processes.
+    """
     if ends_with_stdin:
         from shardbus.app.server.serving import end_with_stdin
 
@@ -97,7 +99,9 @@ def demo(
     config: tuple[str, ...],
     **flags: str | bool | None,
 ) -> None:
-    """Serve, and show what a bus does: sample orders, a pipeline that captures them, a screen."""
+    """Serve, and show what a bus does: sample orders, a pipeline that captures them, a live
+    screen.
+    """
 
     def run(settings: Settings) -> int:
         if is_plain:
@@ -112,7 +116,7 @@ def demo(
 
 @main.command(params=_serving_options(_OF_SERVE))
 def gateway(config: tuple[str, ...], **flags: str | bool | None) -> None:
-    """Serve clients over brokers that run elsewhere; any number of gateways may do so."""
+    """Serve clients for brokers that run elsewhere; there may be any number of gateways."""
     _exit_after(_run_gateway, config, flags)
 
 
@@ -130,7 +134,7 @@ def _given(flags: dict[str, str | bool | None]) -> dict[str, str]:
 
 
 def _run(settings: Settings) -> int:
-    # Late, so that a client command does not pay for loading the whole server.
+    # Imported late, so that a client command does not load the whole server.
     if settings.broker_processes:
         from shardbus.app.server.processes import run_with_processes
 
