@@ -113,7 +113,7 @@ def test_other_rows_under_a_number_that_a_table_has_are_told(tmp_path: Path, for
 
     for batch, numbers in ((2, [2, 13]), (2, [2]), (1, [2, 12])):
         files = written(table, batch, [numbers])
-        with pytest.raises(BatchDiffers, match=rf"has batch {batch} already"):
+        with pytest.raises(BatchDiffers, match=rf"already has batch {batch}"):
             table.commit("query", batch, files)
         table.discard(files)
 

@@ -233,7 +233,7 @@ def test_what_cannot_be_keeps_the_bus_from_starting_and_is_named(tmp_path: Path)
     code, output = serve_and_fail("--data-dir", str(data), *ports, *options)
 
     assert code == 1, output
-    assert "bus.toml, line 1: queue[0]: queue q: EnablePartitioning is settled" in output
+    assert "bus.toml, line 1: queue[0]: queue q: EnablePartitioning is fixed" in output
     assert "ready" not in output
 
 

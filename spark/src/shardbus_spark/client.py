@@ -5,8 +5,8 @@
     table = shardbus.connect("grpc://localhost:5301").read("orders")
     table.to_pandas()
 
-A client may be used by several threads. It retries for a while what a restart of the bus makes
-fail; what was refused is raised at once.
+A client may be used by several threads. It retries calls that a restart of the bus makes fail, for
+a while; a refusal is raised at once.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Link:
         self._answered: dict[int, bytes] = {}
         # How many more deliveries came under an id that was in use: see `_note_unsettled`.
         self._repeats: dict[int, int] = {}
-        # How many frames the last large message took; the value decays with each smaller message.
+        # How many frames the last large message took; halved with each flow of the receiver.
         self._frames_each: i64 = 1
         self._prefix: bytes = transfer_prefix(session.channel)
         self._handle_field: bytes = encode_uint(handle)

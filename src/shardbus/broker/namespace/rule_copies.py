@@ -76,7 +76,5 @@ def _acting(rules: Sequence[RuleSpec]) -> int:
 
 
 def _rewriting(rules: Sequence[RuleSpec]) -> int:
-    """How many rules may set a system property; the name of each of these contains these
-    letters.
-    """
+    """How many rules may set a system property: their actions contain the scope `sys`."""
     return sum(1 for rule in rules if "sys" in rule.action.lower())

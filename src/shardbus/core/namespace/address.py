@@ -150,7 +150,7 @@ def validate_name(name: str) -> None:
         if character not in _NAME_CHARACTERS:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"The name '{name}' contains '{character}'; a name is made of letters, digits, "
+                f"The name '{name}' contains '{character}'; use only letters, digits, "
                 "'.', '-', '_' and, as separator, '/'.",
             )
     for segment in name.split("/"):
@@ -169,7 +169,7 @@ def validate_subscription_name(name: str) -> None:
         if character == "/" or character not in _NAME_CHARACTERS:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"The subscription's name '{name}' contains '{character}'; it is made of letters, "
+                f"The subscription's name '{name}' contains '{character}'; use only letters, "
                 "digits, '.', '-' and '_'.",
             )
     _validate_segment(name, name)

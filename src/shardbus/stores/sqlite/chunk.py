@@ -1,22 +1,22 @@
-"""The bytes of a chunk: successive messages of one fragment in one immutable record.
+"""The bytes of a chunk: consecutive messages of one fragment in one immutable record.
 
-A chunk is a *head* (what the store needs to know of each message) and a *body* (the payloads, one
-after the other). Everything carries a checksum, so that damage is found where it is read:
+A chunk is a *head* (what the store must know about each message) and a *body* (the payloads, one
+after the other). Everything has a checksum, so that damage is found when it is read:
 
     head    version u16, count u16, key i64, count x record, checksum u64 of all before it
     record  enqueued at i64, expires at i64, payload bytes u32, checksum u64 of the payload
 
-More versions have something between the records and the checksum. Where the numbers of the
-messages have holes: count x position u16, the key less that of the first. Where payloads are shared
-with other chunks: count x (position u16, part u16, where in it u32), and the parts i64 each. Where
-they were staged before they became messages: the part i64 that is the body.
-Whoever unpacks a head sees holes as records that say nothing (`HOLE`).
+Other versions have more between the records and the checksum. If the numbers of the messages have
+holes: count x position u16, which is the key minus that of the first message. If payloads are
+shared with other chunks: count x (position u16, part u16, offset in the part u32), and the parts,
+i64 each. If the messages were staged before: the part i64 that is the body. In an unpacked head a
+hole is the empty record `HOLE`.
 
-    state   what settling changed of one message, see `pack_state`
-    others  counters, states of sessions, remembered ids, kept records, see `pack_counters` and on
+    state   what settlements changed of one message, see `pack_state`
+    others  counters, session states, remembered ids, kept records, see `pack_counters` and below
 
-All integers are little endian; checksums are XXH3-64 (0.25 microseconds per KB where CRC-32 takes
-1.1). A *key* is the local number of a fragment above the counter of a message.
+All integers are little-endian; checksums are XXH3-64 (0.25 microseconds per KB; CRC-32 takes 1.1).
+A *key* has the local number of a fragment in its upper bits and the counter of a message below.
 """
 # Compiled by mypyc.
 

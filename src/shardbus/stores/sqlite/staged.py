@@ -1,7 +1,7 @@
 """The bytes of a piece of a stage, and how its payloads lie in parts until chunks adopt them.
 
-A piece is a kept record (see `chunk`) with the number of the piece for its kind. Where payloads are
-kept beside it they are in parts, each of which makes one chunk, and the record says of them:
+A piece is a kept record (see `chunk`) whose kind is the number of the piece. Payloads beside it are
+in parts, each of which becomes one chunk, and the record describes them:
 
     piece   record of version 2: bytes of data u32, data, parts u32,
             parts x (number i64, payloads u32, checksum of the part u64),
